@@ -13,6 +13,7 @@ from cdc.errors import DamagedError, NewerError, UsageError
 from cdc.status.view_lines import RunnerState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.refused import NotComputable
+from cdc.views.view_state import plan_digest
 from spark.views.delta_tables import stored_manifest
 from spark.views.one_document import gathered_rows
 from spark.views.view_parts import ShippedView
@@ -29,13 +30,16 @@ def look_at_state(path: Path) -> RunnerState | None:
     return RunnerState(waiting=manifest.waiting, parked=len(manifest.parked) + lost, size_bytes=size_bytes)
 
 
-def shown_document(path: Path, shipped: ShippedView, key: Row) -> str | NotComputable | None:
-    """The row of a document as the state has it now. None where there is none. UsageError where the state is away."""
+def shown_document(path: Path, shipped: ShippedView, generation: int, key: Row) -> str | NotComputable | None:
+    """The row of a document as the state has it now. None where there is none. UsageError where the state is away,
+    ConfigError where another text made it, or it has other buckets (H239)."""
+    plan = shipped.parts().plan
     try:
-        _, files = stored_manifest(path)
+        manifest, files = stored_manifest(path)
+        manifest.require(plan_digest(plan), generation, shipped.buckets, str(path))
         rows = gathered_rows(shipped, files, key)
     except (OSError, DeltaError) as failure:
         hint = "cdc view run makes it; a state that is being cleaned can be read a moment later"
         raise UsageError(f"the state in {path} cannot be read: {type(failure).__name__}", hint=hint) from None
-    found: str | NotComputable | None = DocumentSource(shipped.parts().plan).of(rows, [key])[key]
+    found: str | NotComputable | None = DocumentSource(plan).of(rows, [key])[key]
     return found

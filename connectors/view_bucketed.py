@@ -73,6 +73,7 @@ def opened_bucket_keeper(
                 topics=topics,
                 view=known.view,
                 topic=known.topic,
+                topic_id=known.topic_id,
                 partitions=known.partitions,
                 name=settings.name,
                 database=database,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetter
 from cdc.epochs import FIRST_EPOCH, EpochsState
-from cdc.errors import CdcError, ConfigError, DamagedError, Exit, Retry, TopicError
-from cdc.position import Position
+from cdc.errors import CdcError, ConfigError, Exit, Retry, TopicError
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, is_postgres
@@ -24,7 +23,7 @@ from cdc.topic import TableName, schema_topic, state_topic
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
 from cdc.views.fences import Fence
 from cdc.views.known_views import claim_key
-from cdc.views.view_state import ViewState
+from cdc.views.view_state import Reached, ViewState
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from cdc.wire.records import Lot, Span
 from connectors.connect.connector import Connector
@@ -34,7 +33,7 @@ from connectors.debezium.connector_config import reselects
 from connectors.debezium.source_progress import ConnectProgress
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.clients import fetching_config
-from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_log import KafkaViewOutput
@@ -85,6 +84,20 @@ def require_within(reach: TopicsReach, offsets: Offsets, epoch: int) -> None:
                 )
 
 
+def require_epoch(epochs: EpochsState, reached: Reached) -> None:
+    """TopicError where a state is of an epoch that the log does not know, or knows under another identity: positions of
+    the two mean nothing beside each other, and where the other one begins would be passed over (H237).
+
+    >>> require_epoch(EpochsState().begin({}, "b"), Reached(plan="p", generation=1, fence=Fence(2, 8), epoch_id="b"))
+    """
+    if not epochs.knows(reached.fence.epoch, reached.epoch_id):
+        raise TopicError(
+            f"the state of the view was made in another epoch {reached.fence.epoch} than the log's: the log was put "
+            "back to before that one",
+            hint="cdc view rebuild, and the next cdc view run builds it anew from today's topics",
+        )
+
+
 def require_kept_key(shape: TableSchema, newest: TableSchema | None, kept: Collection[str] | None) -> None:
     """ConfigError where a table's ``newest`` shape has another key than ``kept``, by which a view keeps its rows: two
     rows would be one (H214). A record of a former shape says nothing."""
@@ -104,7 +117,8 @@ class SourceLooks:
         self._settings = settings
         self._clock = clock
         self._due_s = clock.monotonic()
-        self._epochs = EpochsState()
+        self.epochs = EpochsState()
+        """As noted at the last look."""
         self.noted = TopicsState(cluster_id="")
         """The topics of tables, as noted at the last look. None is before the first one."""
         self._newest: Progress | None = None
@@ -123,7 +137,7 @@ class SourceLooks:
 
     def reach(self, ends: Offsets) -> TopicsReach:
         """The facts, of topics that ended there behind :meth:`ask`."""
-        epochs, newest = self._epochs, self._newest
+        epochs, newest = self.epochs, self._newest
         known = newest is not None and newest.epoch == epochs.latest
         return TopicsReach(
             epoch=epochs.latest,
@@ -132,6 +146,7 @@ class SourceLooks:
             settled=known or self._feed is None,
             reread=newest is not None and known and newest.reread,
             begun={epoch: epochs.behind(epoch) for epoch in range(FIRST_EPOCH, epochs.latest)},
+            epoch_id=epochs.identity(epochs.latest),
         )
 
     def ask(self) -> bool:
@@ -148,7 +163,7 @@ class SourceLooks:
             return False
         self._due_s = now_s  # A look that fails is due again.
         documents = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
-        self._epochs = EpochsState.find(documents) or EpochsState()
+        self.epochs = EpochsState.find(documents) or EpochsState()
         self.noted = TopicsState.find(documents) or self.noted
         self._due_s = now_s + _ASK_S
         return True
@@ -193,14 +208,15 @@ class EagerViewInput:
     def progress(self) -> Progress | None:
         """All that the topics hold now, as a cut. None while the connector reads its tables for the first time.
 
-        TopicError where a topic is not the one that was read, ViewTopicsChanged where a table has another one, or more
-        partitions.
+        TopicError where a topic or an epoch is not the one that was read, ViewTopicsChanged where a table has another
+        topic, or more partitions.
         """
         if self._looks.ask():
             self._require_topics()
         self.progress_ms = self._clock.now_ns() // 1_000_000
         reach = self._looks.reach(self._admin.end_offsets(self._partitions))
         reached = self._state.reached
+        require_epoch(self._looks.epochs, reached)
         require_within(reach, reached.offsets, reached.fence.epoch)
         if not reach.settled and not reached.built:
             return None
@@ -256,7 +272,7 @@ class EagerViewInput:
             ) from None
         settings = self._settings
         return Translation(
-            EmbeddedShapes(self._registry).version,
+            EmbeddedShapes(self._registry),
             NotedEpochs(settings, lambda: Connector(settings).offsets()),
             earlier=self._reading.open,
             reselected=reselects(settings),
@@ -322,19 +338,8 @@ class EagerViewOutput(KafkaViewOutput):
     def __init__(self, settings: Settings, view: str, generation: int, topic: str, partitions: int) -> None:
         super().__init__(settings, view, generation, topic, partitions)
         self._own_key = claim_key(view, generation)
-        self._newest: Fence | None = None
         self._last: Progress | None = None
         self.shown = ShownLsns()
-
-    def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
-        """See the protocol. It also finds the newest fence there, for :meth:`claimed`."""
-        for partition in range(self._partitions):
-            for message in read_range(self._settings.log, self._topic, partition, ends.get(partition)):
-                headers = dict(message.headers() or ())
-                fence = _fence(headers.get(POS))
-                if fence is not None:
-                    self._newest = max(fence, self._newest or fence)
-        return super().behind(ends)
 
     def claimed(self) -> Fence | None:
         """The newest fence of what stands behind the ends that :meth:`behind` was asked for."""
@@ -354,12 +359,3 @@ class EagerViewOutput(KafkaViewOutput):
         assert least is not None
         super()._claim(least, ends, held)
         self._last = Progress(epoch=least.epoch, lsn=least.lsn)
-
-
-def _fence(pos: object) -> Fence | None:
-    """Of a record's header. None where it is no position."""
-    try:
-        position = Position.parse(pos.decode() if isinstance(pos, bytes) else "")
-    except (ValueError, DamagedError):
-        return None
-    return Fence(position.epoch, position.commit_lsn)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from cdc.errors import ActiveError, ConfigError, UsageError
@@ -60,28 +60,26 @@ def rebuild_view(settings: Settings, name: str) -> str:
     path = state_path(settings, name, known.generation)
     with sole_keeper(path):
         there = path.exists()
-        _remove(path)
+        remove_state(path)
     said = "its state is thrown away" if there else "it has no state on this machine"
     return f"{name}: {said}; cdc view run {name} builds it anew from the topics, and what stores show stays meanwhile"
 
 
 def drop_view(settings: Settings, name: str) -> Iterator[str]:
-    """End a view: its documents' topic, what is known of it, and its state here. A sentence for each.
+    """End a view: its state here, its documents' topic, and what is known of it. A sentence for each.
 
     It may be killed at any step and run again. UsageError where there is no such view, or a sink of the settings names
     it. ActiveError while a runner keeps it here; one elsewhere ends with that.
     """
-    if name in settings.views:
-        path = state_path(settings, name, 1)
-        with sole_keeper(path):
-            yield from _drop(settings, name)
-            _remove(path)
-        yield f"state: {path} removed"
-    else:
-        yield from _drop(settings, name)
+    with ExitStack() as stack:
+        path = None
+        if name in settings.views:
+            path = state_path(settings, name, 1)
+            stack.enter_context(sole_keeper(path))
+        yield from _drop(settings, name, path)
 
 
-def _drop(settings: Settings, name: str) -> Iterator[str]:
+def _drop(settings: Settings, name: str, state: Path | None) -> Iterator[str]:
     require_broker(settings.log)
     admin, found = TopicAdmin(settings.log), known_views(settings)
     known = found.known.get(name)
@@ -90,18 +88,23 @@ def _drop(settings: Settings, name: str) -> Iterator[str]:
     if known is None and not there:
         others = ", ".join(found.known) or "none"
         raise UsageError(f"no view {name} was published", hint=f"published views: {others}")
+    if state is not None:
+        # First: a view that is made again would go on from one that stayed.
+        remove_state(state)
+        yield f"state: {state} removed"
     if known is not None and there:
         # A runner on another machine cannot write any more.
         KafkaViewOutput(settings, name, known.generation, topic, known.partitions)
     if known is not None:
         _forget(settings, known)
     yield f"view {name}: forgotten; sinks name it no more"
-    admin.delete([topic])
-    yield f"topic {topic}: deleted"
     late = late_topic(settings.name, name)
     if late in admin.describe([late]):
         admin.delete([late])
         yield f"topic {late}: deleted"
+    # Last: it says what there is to drop once nothing else knows the view.
+    admin.delete([topic])
+    yield f"topic {topic}: deleted"
 
 
 def _forget(settings: Settings, known: KnownView) -> None:
@@ -110,9 +113,17 @@ def _forget(settings: Settings, known: KnownView) -> None:
     KafkaCompactedTopic(settings.log, views_topic(settings.name)).write(records)
 
 
-def _remove(path: Path) -> None:
+def remove_state(path: Path, delete: Callable[[Path], object] = shutil.rmtree) -> None:
+    """Remove a state. Killed in between, it is run again. ``delete``: takes a folder with all that it holds away.
+
+    A folder gets another name first: half of one would be taken for a state (H240).
+    """
+    gone = path.with_name(f"{path.name}.gone")
+    if gone.exists():
+        delete(gone)
     if path.is_dir():
-        shutil.rmtree(path)
+        path.rename(gone)
+        delete(gone)
         return
     for end in _FILES:
         Path(f"{path}{end}").unlink(missing_ok=True)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from cdc.errors import ActiveError, LogError, TopicError
+from cdc.errors import ActiveError, DamagedError, LogError, TopicError
+from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -16,6 +17,7 @@ from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key, closed_key, closed_value, read_closed
 from cdc.views.view_records import ViewRecord
+from cdc.wire.format import POS
 from cdc.wire.records import Lot, RecordReader, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config, producer_config
@@ -101,6 +103,7 @@ class KafkaViewOutput:
         self._partitions = partitions
         self._ends: dict[int, int] = {}
         self._claimed: Fence | None = None
+        self._newest: Fence | None = None
         self._told = ""
         config = producer_config(settings.log) | {
             "transactional.id": topic,
@@ -181,8 +184,14 @@ class KafkaViewOutput:
                 if isinstance(key, bytes) and offset is not None:
                     found.append(key)
                     reached[partition] = offset + 1
+                    fence = _fence(dict(message.headers() or ()).get(POS))
+                    self._newest = self._newest if fence is None else max(fence, self._newest or fence)
         self._ends = reached
         return found, reached
+
+    def newest(self) -> Fence | None:
+        """See the protocol."""
+        return self._newest
 
     def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
         """See the protocol."""
@@ -216,3 +225,12 @@ class KafkaViewOutput:
             if error.code() in _FENCED:
                 raise ActiveError("another runner keeps this view now", hint="one runner per view") from None
             raise LogError(f"{doing}: {error.str()}", hint="check [log] and that the brokers run") from None
+
+
+def _fence(pos: object) -> Fence | None:
+    """Of a record's header. None where it is no position."""
+    try:
+        position = Position.parse(pos.decode() if isinstance(pos, bytes) else "")
+    except (ValueError, DamagedError):
+        return None
+    return Fence(position.epoch, position.commit_lsn)

@@ -226,7 +226,9 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
         late = late_topic(settings.name, view.name)
-        parts = KeeperParts(view.plan, state, source, output, records, tables, view.post, view.window, late)
+        parts = KeeperParts(
+            view.plan, state, source, output, records, tables, view.post, view.window, late, known.topic_id
+        )
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state

@@ -77,7 +77,8 @@ class View:
         """The document with this key, as JSON text of a row. None where the view has none.
 
         ``key``: a JSON object of the key's columns, or the value of its one column. Of a view of one row ``{}`` or
-        ``all``. UsageError as :meth:`document`, and where the document cannot be computed.
+        ``all``. UsageError as :meth:`document`, and where the document cannot be computed. ConfigError where another
+        text, or another number of buckets, made the state.
         """
         row = self._key_row(key)
         path, generation = self._state()
@@ -85,7 +86,7 @@ class View:
         if place.on_executors:
             from connectors.view_bucket_looks import shown_document  # noqa: PLC0415 - Delta is of use there alone
 
-            return self._said(key, shown_document(path, self._view.shipped(path, place.buckets), row))
+            return self._said(key, shown_document(path, self._view.shipped(path, place.buckets), generation, row))
         with closing(ViewState(path, self.plan, generation)) as state:
             final = state.final_row(row)
             if final is not None:

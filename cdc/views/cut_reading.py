@@ -25,6 +25,8 @@ class CutReading:
     An eager cut ends where the topics did. Of a change below a floor that was read before, from another partition,
     nothing is left.
 
+    ``epoch_id``: as :class:`cdc.views.view_state.Reached` has it.
+
     ``records``, ``floors``, ``marks``, ``swept``, ``later`` and ``offsets`` are whole once :meth:`pieces` has ended.
     """
 
@@ -32,6 +34,7 @@ class CutReading:
         eager = progress if isinstance(progress, EagerProgress) else None
         starts = reached.offsets if eager is None else eager.starts(reached.offsets)
         self.fence = fence_of(progress)
+        self.epoch_id = eager.epoch_id if eager is not None else ""
         self.spans = spans_to(progress, starts, tables)
         self.most_records = sum(span.most_records for span in self.spans)
         self.records = 0

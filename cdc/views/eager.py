@@ -29,7 +29,8 @@ class TopicsReach:
 
     ``epoch``: the newest that is noted. ``lsn``: every commit below it is below ``offsets``, 0 where nobody says.
     ``offsets``: the ends. ``settled``: the reading of tables that began the epoch is over, by the connector's word.
-    ``reread``: it was of whole tables. ``begun``: an older epoch to where those behind it begin.
+    ``reread``: it was of whole tables. ``begun``: an older epoch to where those behind it begin. ``epoch_id``: what
+    tells the epoch from another one of its number.
     """
 
     epoch: int = FIRST_EPOCH
@@ -38,6 +39,7 @@ class TopicsReach:
     settled: bool = True
     reread: bool = False
     begun: Mapping[int, Offsets] = field(default_factory=dict)
+    epoch_id: str = ""
 
     @property
     def shown(self) -> Fence:
@@ -48,10 +50,12 @@ class TopicsReach:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerProgress(Progress):
     """A cut of all that the topics held. ``lsn`` is the fence's number. ``settled``: as :class:`TopicsReach` has it.
-    ``begun``: where an epoch begins that the state has not seen: from there on all is read again."""
+    ``begun``: where an epoch begins that the state has not seen: from there on all is read again. ``epoch_id``: as
+    :class:`cdc.views.view_state.Reached` has it."""
 
     settled: bool = True
     begun: Offsets = field(default_factory=dict)
+    epoch_id: str = ""
 
     def starts(self, offsets: Offsets) -> Offsets:
         """Where to read on, behind ``offsets``.
@@ -92,6 +96,8 @@ def cut_to(reach: TopicsReach, reached: Reached, shown: Fence | None, tables: It
     )
     lsn = max(reach.lsn, before.lsn if before.epoch == epoch else 0)
     begun = reach.begun.get(reached.fence.epoch, {}) if 0 < reached.fence.epoch < reach.epoch else {}
+    # Until an epoch's reading is over it may be noted once more, under the same number (H215).
+    epoch_id = reach.epoch_id if settled else reached.epoch_id if epoch == reached.fence.epoch else ""
     return EagerProgress(
         epoch=epoch,
         lsn=(lsn // _STEP + 1) * _STEP if due else reached.fence.lsn,
@@ -99,6 +105,7 @@ def cut_to(reach: TopicsReach, reached: Reached, shown: Fence | None, tables: It
         reread=reach.reread,
         settled=settled,
         begun=begun,
+        epoch_id=epoch_id,
     )
 
 

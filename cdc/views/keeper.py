@@ -21,7 +21,16 @@ from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
-from cdc.views.keeper_rules import claim_of, cut_is_whole, held_by, log_cut, log_held, noted_after, unswept_tables
+from cdc.views.keeper_rules import (
+    claim_of,
+    cut_is_whole,
+    held_by,
+    log_cut,
+    log_held,
+    noted_after,
+    of_another_topic,
+    unswept_tables,
+)
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import Post
 from cdc.views.record_changes import RecordChanges
@@ -58,7 +67,8 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class KeeperParts:
     """The parts of a runner. ``topics``: the topic of each table that the view uses. ``post``: the user's function on
-    finished documents. ``window``: by which groups close, None where none do. ``late``: the topic of late changes."""
+    finished documents. ``window``: by which groups close, None where none do. ``late``: the topic of late changes.
+    ``topic_id``: Kafka's, of the view's topic."""
 
     plan: ViewPlan
     state: ViewState
@@ -69,6 +79,7 @@ class KeeperParts:
     post: Post | None = None
     window: WindowKey | None = None
     late: str = ""
+    topic_id: str = ""
 
 
 class Keeper:
@@ -94,6 +105,7 @@ class Keeper:
         self._applied = EmbeddedState(state.rows, state.unseen, plan)
         self._documents = DocumentSource(plan)
         self._changes = RecordChanges(plan, self._tables, self._input.shape, timed=parts.window is not None)
+        self._topic_id = parts.topic_id
         self._blocked: frozenset[Row] = frozenset()
         self._told: Mapping[str, str] | None = None
         self._at_end = False
@@ -105,7 +117,8 @@ class Keeper:
     def begin(self) -> None:
         """Take up what a run before has left: keys of what was published and is not known here wait again (V4).
 
-        A state that is older than the topics keep deletions is thrown away: some may be gone unread (V24).
+        A state that is older than the topics keep deletions is thrown away: some may be gone unread (V24). So is one
+        of another topic of the view: what it has published is not in this one (H241).
         """
         with self._state.guarded():
             self._begin()
@@ -117,6 +130,9 @@ class Keeper:
             if state.reached.level_ms and age_s > self._input.retention_s:
                 log.warning("view_state_too_old", extra={"age_s": int(age_s)})
                 state.forget()
+            elif of_another_topic(state.reached, self._topic_id):
+                state.forget()
+            state.note(topic_id=self._topic_id)
         keys, ends = self._output.behind(state.reached.ends)
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
         rows: list[Row] = []
@@ -135,7 +151,7 @@ class Keeper:
             if state.reached.built:
                 state.queue(rows, state.reached.fence)
             finals = self._finals_behind(state.reached.ends)
-            state.note(ends=ends, published=max(state.reached.published, claimed))
+            state.note(ends=ends, published=max(state.reached.published, claimed, self._output.newest() or BEFORE_ALL))
             self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._find_blocked()
 

@@ -21,6 +21,19 @@ _MOST_TOLD = 10
 """Unreadable records of one cut that are named."""
 
 
+def of_another_topic(reached: Reached, topic_id: str) -> bool:
+    """Whether a state was published into another topic than the view's present one: of nothing that it knows to be
+    published is any there (H241). One that does not know its topic is taken for one of this. It is logged.
+
+    >>> of_another_topic(Reached(plan="p", generation=1, topic_id="a"), "a")
+    False
+    """
+    other = reached.topic_id not in ("", topic_id)
+    if other:
+        log.warning("view_state_of_another_topic", extra={"topic_id": reached.topic_id})
+    return other
+
+
 def cleared_by(cut: CutReading, reached: Reached) -> dict[str, str]:
     """The greatest floor of each table, with those of a cut."""
     known = reached.cleared
@@ -48,6 +61,7 @@ def noted_after(
     built = reached.built or proven
     return {
         "fence": cut.fence,
+        "epoch_id": cut.epoch_id,
         "offsets": cut.offsets,
         "built": built,
         "proven": proven,

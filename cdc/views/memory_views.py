@@ -84,7 +84,7 @@ class MemoryViewInput:
 class MemoryViewTopic:
     """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write.
     ``held``: why nothing is published. ``closed``: which windows are closed. ``late``: the newest late change of each
-    key."""
+    key. ``topic_id``: Kafka's."""
 
     records: dict[int, list[ViewRecord]] = field(default_factory=dict)
     claims: list[Fence] = field(default_factory=list)
@@ -92,6 +92,7 @@ class MemoryViewTopic:
     held: Sequence[str] = ()
     closed: ClosedUpTo | None = None
     late: dict[bytes, ViewRecord] = field(default_factory=dict)
+    topic_id: str = "first"
 
 
 class MemoryViewOutput:
@@ -108,6 +109,7 @@ class MemoryViewOutput:
         self._writer = topic.writer
         self._before = before
         self._after = after
+        self._newest: Fence | None = None
 
     def publish(
         self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
@@ -131,8 +133,13 @@ class MemoryViewOutput:
 
     def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
         """The keys behind offsets, and the ends."""
-        found = [r.key for p, records in self._topic.records.items() for r in records[ends.get(p, 0) :]]
-        return found, {partition: len(records) for partition, records in self._topic.records.items()}
+        found = [r for p, records in self._topic.records.items() for r in records[ends.get(p, 0) :]]
+        self._newest = _newest(found)
+        return [r.key for r in found], {partition: len(records) for partition, records in self._topic.records.items()}
+
+    def newest(self) -> Fence | None:
+        """See the protocol."""
+        return self._newest
 
     def closed(self) -> ClosedUpTo | None:
         """See the protocol."""
@@ -181,5 +188,9 @@ class MemoryEagerOutput(MemoryViewOutput):
 
     def claimed(self) -> Fence | None:
         """The newest fence of any record."""
-        found = [Position.parse(dict(r.headers)[POS].decode()) for of in self._topic.records.values() for r in of]
-        return max((Fence(pos.epoch, pos.commit_lsn) for pos in found), default=None)
+        return _newest(r for of in self._topic.records.values() for r in of)
+
+
+def _newest(records: Iterable[ViewRecord]) -> Fence | None:
+    found = [Position.parse(dict(r.headers)[POS].decode()) for r in records]
+    return max((Fence(pos.epoch, pos.commit_lsn) for pos in found), default=None)

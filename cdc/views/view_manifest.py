@@ -88,12 +88,18 @@ class ViewManifest:
         }
         return {**lacking, **self.reached.held}
 
-    def require(self, plan: str, generation: int, place: str) -> None:
-        """ConfigError unless it was made for this plan and generation. ``place``: of the state."""
+    def require(self, plan: str, generation: int, buckets: int, place: str) -> None:
+        """ConfigError unless it was made for this plan and generation, in so many buckets. ``place``: of the state."""
         if (self.reached.plan, self.reached.generation) != (plan, generation):
             raise ConfigError(
                 f"the state in {place} was made by another text of the view",
                 hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
+            )
+        if self.buckets != buckets:
+            # A hash leads to another bucket there, where no row is found.
+            raise ConfigError(
+                f"the state in {place} was made with {self.buckets} buckets, and [views.NAME] state says {buckets}",
+                hint=f"put ?buckets={self.buckets} back. Or cdc view rebuild, and the next cdc view run builds it anew",
             )
 
 

@@ -88,6 +88,11 @@ class ViewOutput(Protocol):
         """The keys of what stands behind offsets, and the offsets of the end."""
         ...
 
+    def newest(self) -> Fence | None:
+        """The newest fence of what stood behind the offsets that :meth:`behind` was asked for. None where there was
+        none. It may be newer than the claim, which a document that is parked keeps back."""
+        ...
+
     def tell(self, held: Sequence[str]) -> None:
         """Note why nothing of the view is published, for ``cdc status``. Without sentences: that it is."""
         ...

@@ -56,7 +56,9 @@ class Reached:
     ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
     of which the log lacks rows, each with a sentence. ``time_ms``: the newest time of the source, since 1970.
     ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any closed.
-    ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one.
+    ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one. ``topic_id``:
+    Kafka's, of the view's topic, empty in a state that did not note it. ``epoch_id``: of an eager view, what tells
+    the fence's epoch from another one of its number, empty where that is not known.
     """
 
     plan: str
@@ -80,6 +82,8 @@ class Reached:
     closed_at: str = ""
     late: int = 0
     left: int = 0
+    topic_id: str = ""
+    epoch_id: str = ""
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""

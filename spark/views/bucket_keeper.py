@@ -26,6 +26,7 @@ from cdc.views.keeper_rules import (
     log_held,
     log_parked,
     noted_after,
+    of_another_topic,
     unswept_tables,
 )
 from cdc.views.record_changes import RecordChanges
@@ -82,13 +83,15 @@ class BucketKeeper:
         """What tasks have read of the state's files for the newest cut and its documents."""
         found = self._tables.document()
         if found is None:
+            # What tables hold without a manifest is of another state, or of no whole batch (H240).
+            self._tables.commit((), list(self._tables.versions()))
             reached = Reached(plan=parts.digest, generation=parts.generation)
             self.manifest = ViewManifest(
                 reached=reached, buckets=parts.shipped.buckets, versions=self._tables.versions()
             )
         else:
             self.manifest = ViewManifest.from_json(found)
-            self.manifest.require(parts.digest, parts.generation, parts.shipped.root)
+            self.manifest.require(parts.digest, parts.generation, parts.shipped.buckets, parts.shipped.root)
 
     @property
     def reached(self) -> Reached:
@@ -122,11 +125,14 @@ class BucketKeeper:
 
     def begin(self) -> None:
         """Take up what a run before has left: versions without a manifest are restored away, and keys of what was
-        published and is not known here wait again (V4). A state that is too old is thrown away (V24)."""
+        published and is not known here wait again (V4). A state that is too old is thrown away (V24), and one of
+        another topic of the view (H241). ConfigError where a table is older than its manifest."""
         self._restore()
         age_s = self._clock.now_ns() / 1e9 - self._at.level_ms / 1000
         if self._at.level_ms and age_s > self._input.retention_s:
             log.warning("view_state_too_old", extra={"age_s": int(age_s)})
+            self._forget()
+        elif of_another_topic(self._at, self._parts.topic_id):
             self._forget()
         keys, ends = self._output.behind(self._at.ends)
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
@@ -137,10 +143,13 @@ class BucketKeeper:
             due = ALL_DUE  # A newer state has swept, and with it documents that it had parked.
         elif names and self._at.built and due == NONE_DUE:
             due = KEYS_DUE
-        reached = replace(self._at, ends=ends, published=max(self._at.published, claimed))
+        published = max(self._at.published, claimed, self._output.newest() or BEFORE_ALL)
+        reached = replace(self._at, ends=ends, published=published, topic_id=self._parts.topic_id)
         below = self.manifest.below if self.manifest.due else reached.fence
         waiting = self.manifest.waiting + sum(int(count) for (count,) in kept.all("waiting"))
-        self._note(kept.changes, reached, due=due, below=below, waiting=waiting)
+        # What that state has published of others was below its mark, so they are written again (H244).
+        emptied = [PUBLISHED.table] if swept else []
+        self._note(kept.changes, reached, emptied, due=due, below=below, waiting=waiting)
 
     def _restore(self) -> None:
         """Take back versions of tables that no manifest names: of a batch that was not finished."""

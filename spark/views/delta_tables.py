@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ConfigError
+from cdc.errors import ActiveError, ConfigError
 from cdc.foreign import quoted
 from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_state import StateAway
@@ -27,6 +27,10 @@ from spark.views.bucket_files import BucketFile, EntryForm, FileChange, values
 MANIFEST = "manifest"
 _BUCKET = "bucket"
 _MANIFEST_SCHEMA = pa.schema([("document", pa.string())])
+_UNMERGED = CommitProperties(max_commit_retries=0)
+"""Otherwise Delta puts a commit behind those that others have made meanwhile."""
+_CLEANED = (0, 2)
+"""How many commits Delta makes to remove files: none where there are none, or one at each end."""
 declare("view_before_table", "view_after_table", "view_before_manifest", "view_after_manifest")
 
 
@@ -56,7 +60,7 @@ class DeltaTables:
     """The tables below a folder. For one thread, and one process at a time. ``forms``: of all but the manifest's.
 
     ``around`` is called before and behind each commit: what it raises is a kill there. ConfigError where the folder
-    cannot be written. Later, StateAway.
+    cannot be written. Later, StateAway, and ActiveError where another runner writes there.
     """
 
     def __init__(
@@ -70,10 +74,11 @@ class DeltaTables:
         self._listed: dict[tuple[str, int], Mapping[int, Sequence[BucketFile]]] = {}
         try:
             root.mkdir(parents=True, exist_ok=True)
+            # Before the tables: none of them is older than it then, whoever writes meanwhile.
+            self._manifest = self._opened(MANIFEST, _MANIFEST_SCHEMA, [])
             for name, form in self._forms.items():
                 schema = pa.schema([*form.schema, (_BUCKET, pa.int32())])
                 self._tables[name] = self._opened(name, schema, [_BUCKET])
-            self._manifest = self._opened(MANIFEST, _MANIFEST_SCHEMA, [])
         except (OSError, DeltaError) as failure:
             raise ConfigError(
                 f"the state of the view cannot be kept in {root}: {quoted(failure)}",
@@ -97,6 +102,26 @@ class DeltaTables:
                 hint="see that its disk has room, that executors see the folder, and that no other runner uses it",
             ) from None
 
+    @contextmanager
+    def _alone(self, table: DeltaTable, made: Sequence[int] = (1,)) -> Iterator[None]:
+        """A commit to a table, or as many as ``made`` allows. ActiveError where another runner has made one since the
+        table was looked at: the lock beside the folder does not hold between machines on every mount (H243)."""
+        before = table.version()
+        refused: CommitFailedError | None = None
+        with self.guarded():
+            try:
+                yield
+            except CommitFailedError as failure:
+                refused = failure
+            table.update_incremental()
+            more = table.version() - before
+            if refused is not None and not more:
+                raise refused
+        if refused is not None or more not in made:
+            raise ActiveError(
+                f"another runner writes the state of the view in {self._root}", hint="one runner per view: end it"
+            )
+
     def document(self) -> str | None:
         """The newest manifest. None before the first."""
         with self.guarded():
@@ -108,13 +133,23 @@ class DeltaTables:
         return {name: table.version() for name, table in self._tables.items()}
 
     def restore(self, versions: Mapping[str, int]) -> dict[str, int]:
-        """Take back what came behind these versions. Returns versions with the same content, which are the newest."""
-        with self.guarded():
-            for name, version in versions.items():
-                table = self._tables[name]
-                if table.version() > version:
-                    table.restore(version)
-            return self.versions()
+        """Take back what came behind these versions. Returns versions with the same content, which are the newest.
+
+        ConfigError where a table has no such version yet: it is not the one that was written.
+        """
+        for name, version in versions.items():
+            if self._tables[name].version() < version:
+                raise ConfigError(
+                    f"the table {name} of the state in {self._root} is older than its manifest: it was made anew, or "
+                    "copied back",
+                    hint="cdc view rebuild throws the state away, and the next cdc view run builds it anew",
+                )
+        for name, version in versions.items():
+            table = self._tables[name]
+            if table.version() > version:
+                with self._alone(table):
+                    table.restore(version, commit_properties=_UNMERGED)
+        return self.versions()
 
     def files(self, name: str, version: int) -> Mapping[int, Sequence[BucketFile]]:
         """The files of each bucket at a version."""
@@ -141,7 +176,7 @@ class DeltaTables:
             if by_table[name] or self._tables[name].file_uris():
                 crash_point("view_before_table")
                 self._around()
-                with self.guarded():
+                with self._alone(self._tables[name]):
                     self._commit(name, by_table[name], name in emptied)
                 self._around()
                 crash_point("view_after_table")
@@ -156,19 +191,18 @@ class DeltaTables:
                 actions.append(AddAction(one.path, one.size, within, now_ms, True, stats))
             else:
                 actions.append(RemoveAction(one.path, True, now_ms, one.size, within))
-        table = self._tables[name]
         schema = pa.schema([*self._forms[name].schema, (_BUCKET, pa.int32())])
-        table.create_write_transaction(actions, "overwrite" if emptied else "append", schema, [_BUCKET])
-        table.update_incremental()
+        self._tables[name].create_write_transaction(
+            actions, "overwrite" if emptied else "append", schema, [_BUCKET], commit_properties=_UNMERGED
+        )
 
     def note(self, document: str) -> None:
         """A new manifest: the one commit of a batch."""
         crash_point("view_before_manifest")
         self._around()
-        with self.guarded():
+        with self._alone(self._manifest):
             row = pa.table({"document": [document]}, schema=_MANIFEST_SCHEMA)
-            write_deltalake(self._manifest, row, mode="overwrite")
-            self._manifest.update_incremental()
+            write_deltalake(self._manifest, row, mode="overwrite", commit_properties=_UNMERGED)
         self._around()
         crash_point("view_after_manifest")
 
@@ -180,14 +214,20 @@ class DeltaTables:
         """Remove files that no version among ``keep`` and no newer one has, and that went so long ago. Returns how
         many."""
         count = 0
-        with self.guarded():
-            for name, table in self._tables.items():
+        for name, table in self._tables.items():
+            with self._alone(table, _CLEANED):
                 count += len(
                     table.vacuum(
-                        hours, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=[*keep[name]]
+                        hours,
+                        dry_run=False,
+                        enforce_retention_duration=False,
+                        commit_properties=_UNMERGED,
+                        full=True,
+                        keep_versions=[*keep[name]],
                     )
                 )
-            self._manifest.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+        with self._alone(self._manifest, _CLEANED):
+            self._manifest.vacuum(hours, dry_run=False, enforce_retention_duration=False, commit_properties=_UNMERGED)
         return count
 
     def size_bytes(self) -> int:

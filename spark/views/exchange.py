@@ -13,12 +13,13 @@ import pyarrow as pa
 from cdc.foreign import quoted
 from cdc.views.view_state import StateAway
 
-CONTROL, CHANGES, ASIDE, PATCHES, OLD, NEW, KEYS, ROWS, ASKS = range(9)
-"""What a parcel holds. CONTROL is for the driver. ASIDE: changes that the log does not hold, which wait."""
+CONTROL, CHANGES, ASIDE, PATCHES, OLD, NEW, KEYS, ROWS, ASKS, FAULT = range(10)
+"""What a parcel holds. CONTROL is for the driver. ASIDE: changes that the log does not hold, which wait. FAULT: an
+error that a task has raised, which goes through all that follows until the driver collects it."""
 
 
 class Parcel(NamedTuple):
-    """A record between tasks. All parcels of one ``target`` come to one task. ``payload``: JSON."""
+    """A record between tasks. All parcels of one ``target`` come to one task. ``payload``: JSON, or a pickled error."""
 
     target: int
     tag: int
@@ -41,7 +42,10 @@ class Exchange(Protocol):
         ...
 
     def through(self, flow: Any, step: Step, tags: Sequence[int]) -> Any:
-        """A flow of what a step makes of the parcels with these tags. May raise as :meth:`collect`."""
+        """A flow of what a step makes of the parcels with these tags. May raise as :meth:`collect`.
+
+        What a step has raised goes on with it: a task that is carried out once more may fail then (H242).
+        """
         ...
 
     def joined(self, flows: Sequence[Any], tags: Sequence[int]) -> Any:
@@ -49,7 +53,7 @@ class Exchange(Protocol):
         ...
 
     def collect(self, flow: Any) -> list[Parcel]:
-        """A flow's parcels for the driver. Raises what a step has raised."""
+        """A flow's parcels for the driver. Raises what a step has raised, of this flow or of one that it is made of."""
         ...
 
     def forget(self) -> None:

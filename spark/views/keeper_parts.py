@@ -16,8 +16,8 @@ from spark.views.view_parts import ShippedView
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketKeeperParts:
     """The parts of a runner. ``digest``: of its plan. ``opener``: how executors read the log. ``view``, ``topic``,
-    ``partitions``, ``name``, ``database``: as :class:`cdc.views.view_records.ViewRecords` has them. ``topics``: of the
-    tables that the view uses."""
+    ``partitions``, ``name``, ``database``: as :class:`cdc.views.view_records.ViewRecords` has them. ``topic_id``:
+    Kafka's, of the view's topic. ``topics``: of the tables that the view uses."""
 
     shipped: ShippedView
     digest: str
@@ -30,6 +30,7 @@ class BucketKeeperParts:
     topics: Mapping[TableName, str]
     view: str
     topic: str
+    topic_id: str
     partitions: int
     name: str
     database: str

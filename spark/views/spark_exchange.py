@@ -5,12 +5,11 @@ one target to one task.
 from __future__ import annotations
 
 import pickle
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 
-import orjson
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import StorageLevel
@@ -20,11 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.errors import CdcError, Retry
-from cdc.json_bytes import dumped
 from sinks.arrow import schema_of
 from spark.failures import SparkLost, read_failure
 from spark.spark_session import LOG_FILE
-from spark.views.exchange import CONTROL, Parcel, Step, guarded_step
+from spark.views.exchange import CONTROL, FAULT, Parcel, Step, guarded_step
 
 _SCHEMA = schema_of([("target", pa.int64()), ("tag", pa.int32()), ("payload", pa.binary())])
 _BATCH_BYTES = 4 * 1024**2
@@ -32,7 +30,6 @@ _TASK_RECORDS = 100_000
 """How many records a task has to do with, about."""
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Each stage moves few columns from Arrow to a shuffle. Compiling Java for it took longer than to run it."""
-_FAULT = b'["fault",'
 
 
 class SparkExchange:
@@ -59,7 +56,7 @@ class SparkExchange:
     def through(self, flow: DataFrame, step: Step, tags: Sequence[int]) -> DataFrame:
         """See the protocol. Raises as :meth:`collect`."""
         with self._telling():
-            chosen = flow.where(F.col("tag").isin(*tags)).repartition(self._tasks, "target")
+            chosen = flow.where(F.col("tag").isin(*tags, FAULT)).repartition(self._tasks, "target")
             made = chosen.mapInArrow(partial(_carried, step), from_arrow_schema(_SCHEMA))
             # Each flow is read by several that follow it. The part of a lost executor is made once more.
             self._kept.append(made.persist(StorageLevel.MEMORY_AND_DISK))
@@ -71,15 +68,15 @@ class SparkExchange:
             first, *others = flows
             for other in others:
                 first = first.unionAll(other)
-            return first.where(F.col("tag").isin(*tags))
+            return first.where(F.col("tag").isin(*tags, FAULT))
 
     def collect(self, flow: DataFrame) -> list[Parcel]:
         """See the protocol. SparkLost and QueryFailed where Spark itself does not go on."""
         with self._telling():
-            found = flow.where(F.col("tag") == CONTROL).toArrow()
+            found = flow.where(F.col("tag").isin(CONTROL, FAULT)).toArrow()
         parcels = list(_parcels(found))
         for one in parcels:
-            if one.payload.startswith(_FAULT):
+            if one.tag == FAULT:
                 raise _fault(one)
         return parcels
 
@@ -113,15 +110,29 @@ class SparkExchange:
 
 
 def _carried(step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A task: its parcels through the step. An error of ours is a parcel, so that the driver can tell it apart."""
-    size, waiting = 0, list[Parcel]()
-    for parcel in _sound(step, (parcel for batch in batches for parcel in _parcels(batch))):
+    """A task: its parcels through the step. An error of ours is a parcel, so that the driver can tell it apart.
+
+    One that a task before it has told goes on. Spark carries out a task once more whose executor is lost, within a
+    later job, and the driver collects what that job was asked for alone.
+    """
+    size, waiting, faults = 0, list[Parcel](), list[Parcel]()
+    for parcel in chain(_sound(step, _without_faults(batches, faults)), faults):
         waiting.append(parcel)
         size += len(parcel.payload)
         if size >= _BATCH_BYTES:
             yield from _batch(waiting).to_batches()
             size, waiting = 0, []
     yield from _batch(waiting).to_batches()
+
+
+def _without_faults(batches: Iterator[pa.RecordBatch], faults: list[Parcel]) -> Iterator[Parcel]:
+    """The parcels for a step. ``faults``: takes all others."""
+    for batch in batches:
+        for parcel in _parcels(batch):
+            if parcel.tag == FAULT:
+                faults.append(parcel)
+            else:
+                yield parcel
 
 
 def _sound(step: Step, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
@@ -132,11 +143,11 @@ def _sound(step: Step, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
 
 
 def _told_fault(failure: CdcError) -> Parcel:
-    return Parcel(-1, CONTROL, dumped(["fault", b64encode(pickle.dumps(failure)).decode()]))
+    return Parcel(-1, FAULT, pickle.dumps(failure))
 
 
 def _fault(told: Parcel) -> CdcError:
-    failure = pickle.loads(b64decode(orjson.loads(told.payload)[1]))
+    failure = pickle.loads(told.payload)
     assert isinstance(failure, CdcError)
     return failure
 

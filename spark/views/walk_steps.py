@@ -77,12 +77,14 @@ class KeepKeys:
                 files.write(PUBLISHED, bucket, published_table(parts, [(name, b"") for name in names], self.turn))
             if not self.waits:
                 continue
-            known = waiting_names(files.newest(PENDING, self.files.get(PENDING.table, {}).get(bucket, ())))
+            waited = files_of(self.files, PENDING.table, bucket)
+            known = waiting_names(files.newest(PENDING, waited))
             new = [name for name in names if name not in known]
             count += len(new)
             if new:
                 columns: dict[str, list[Any]] = {HASH: [root_hash(parts, key_of(name)) for name in new], "key": new}
-                files.write(PENDING, bucket, entries(PENDING, columns))
+                # A view that may not publish gets keys for hours, in files that each batch reads (H245).
+                files.add(PENDING, bucket, waited, entries(PENDING, columns))
         yield told(files)
         yield said("waiting", count)
 

@@ -136,6 +136,7 @@ class _Kept:
             topics={shape.table: shape.topic for shape in SHAPES},
             view="v",
             topic="b.view.v.1",
+            topic_id="",
             partitions=_PARTITIONS,
             name="b",
             database="b",

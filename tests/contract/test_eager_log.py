@@ -11,10 +11,12 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
+from cdc.epochs import EpochsState
+from cdc.errors import TopicError
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
-from cdc.topic import TableName, view_topic, views_topic
+from cdc.topic import TableName, state_topic, view_topic, views_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from cdc.views.eager import EagerProgress, ShownLsns, TopicsReach
 from cdc.views.fences import Fence
@@ -197,6 +199,31 @@ def test_a_look_is_a_cut_of_all_that_is_there(looked: Looked) -> None:
     assert looked.source.beyond({looked.topic: {0: 2}})
     assert looked.source.letters(5) == ((), 5) or looked.source.letters(0) == ([], 0)
     assert dict(looked.source.documents()) == {}
+
+
+def test_h237_a_look_asks_whose_epoch_the_states_is(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The log was put back, and has given the number of the state's epoch again."""
+    settings = pipeline(request)
+    topic, table = f"{settings.name}.shop.orders", TableName("shop", "orders")
+    shape = shape_in(topic, 0, [(0, ORDERS[0].key, ORDERS[0].value)])
+    assert shape is not None
+    plan = planned("select o.id, o.status from orders o", [shape], search_path=("shop",))
+    specs = [*pipeline_topic_specs(settings.log, settings.name), table_topic_spec(settings.log, topic)]
+    TopicAdmin(settings.log).create(specs)
+    epochs = EpochsState().begin({topic: {0: 0, 1: 0}}, "another")
+    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(epochs.key(), epochs.to_json())])
+    with closing(ViewState(tmp_path / "state", plan, 1)) as state:
+        source = EagerViewInput(
+            settings, state, {table: topic}, ShownLsns(), compaction_lag_s=60.0, retention_s=86_400.0
+        )
+        with closing(source):
+            found = source.progress()
+            assert isinstance(found, EagerProgress)
+            assert (found.epoch, found.epoch_id) == (2, "another")
+            with state.transaction():
+                state.note(fence=Fence(2, 8), epoch_id="second", built=True)
+            with pytest.raises(TopicError, match="made in another epoch 2 than the log's"):
+                source.progress()
 
 
 def test_h199_a_record_read_again_is_translated_alike(looked: Looked) -> None:

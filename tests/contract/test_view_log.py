@@ -23,6 +23,7 @@ from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecord
+from cdc.wire.envelope import record_headers
 from cdc.wire.records import BEGINNING, Headers, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -249,6 +250,20 @@ def test_v4_the_ends_of_a_commit_lie_behind_its_records(view: View) -> None:
     assert keys == [b"c"]
     assert (reached[0] > ends[0], reached[1]) == (True, ends[1])
     assert view.open().behind(reached) == ([], reached)
+
+
+def test_h244_the_newest_fence_behind_the_ends_is_known(view: View) -> None:
+    output = view.open()
+    output.behind({})
+    assert output.newest() is None
+    headers = record_headers(Fence(1, 816).document_position(), "u", 1)
+    output.publish([view.record(0, "a"), ViewRecord(view.topic, 1, b"b", b"{}", headers)], Fence(1, 800))
+    wait_for(output, Fence(1, 800), [b"a", b"b"])
+    again, rest = view.open(), view.open()
+    _, ends = again.behind({})
+    assert again.newest() == Fence(1, 816), "the claim is below it"
+    rest.behind(ends)
+    assert rest.newest() is None
 
 
 def test_a_claim_may_come_without_records_and_the_reverse(view: View) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, LogError
 from cdc.views.view_state import StateAway
 from spark.views.exchange import ASKS, CONTROL, KEYS, Exchange, MemoryExchange, Parcel, gathered
 from spark.views.spark_exchange import SparkExchange
@@ -77,3 +78,29 @@ def test_v17_a_disk_that_is_away_is_told(exchange: Exchange) -> None:
     begun = exchange.begin([Parcel(1, KEYS, b"[1]")])
     with pytest.raises(StateAway, match="an executor cannot use the state of the view"):
         exchange.collect(exchange.through(begun, Failing(True), [KEYS]))
+
+
+@dataclass(frozen=True)
+class FailingOnceMore:
+    """A task that a lost executor had made, and that fails when another one makes it: the file is there then."""
+
+    lost: str
+
+    def __call__(self, found: Iterator[Parcel]) -> Iterator[Parcel]:
+        yield from found
+        if Path(self.lost).exists():
+            raise LogError("the brokers say nothing")
+
+
+def test_h242_a_task_that_is_made_once_more_and_fails_is_told(spark_session: SparkSession, tmp_path: Path) -> None:
+    exchange, lost = SparkExchange(spark_session, "v"), tmp_path / "lost"
+    begun = exchange.begin([Parcel(n, KEYS, b"[1]") for n in range(4)])
+    first = exchange.through(begun, FailingOnceMore(str(lost)), [KEYS])
+    assert exchange.collect(first) == []
+    lost.touch()
+    first.unpersist(blocking=True)
+    second = exchange.through(exchange.joined([first], [KEYS]), Summed(), [KEYS])
+    third = exchange.through(second, Summed(), [ASKS])
+    with pytest.raises(LogError, match="the brokers say nothing"):
+        exchange.collect(exchange.joined([third], [CONTROL]))
+    exchange.forget()

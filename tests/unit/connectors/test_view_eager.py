@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,36 @@ import orjson
 import pytest
 
 from cdc.clock import ManualClock
+from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, TopicError, UsageError
 from cdc.settings import Settings, parse
 from cdc.testing import MemoryCompactedTopic
 from cdc.views.eager import TopicsReach
+from cdc.views.fences import Fence
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryEagerInput, MemoryEagerOutput, MemoryViewTopic
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords
-from cdc.views.view_state import ViewState
+from cdc.views.view_state import Reached, ViewState
 from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_consistency import promises, refuse_to_wait, require_consistency
-from connectors.view_eager import ViewTopicsChanged, require_kept_key, require_places, require_within, translated_lot
+from connectors.view_eager import (
+    ViewTopicsChanged,
+    require_epoch,
+    require_kept_key,
+    require_places,
+    require_within,
+    translated_lot,
+)
 from connectors.view_embedded import shape_in
 from spark.debezium_feed import Translation
 from spark.known_epochs import KnownEpochs
 from tests.unit.cdc.views.view_histories import shown
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
 from tests.unit.connectors.postgres import written as w
+from tests.unit.spark.test_rekeyed import row
+from tests.unit.spark.translating import Earlier
 
 ORDERS = """select o.id, o.status, o.total, o.big, o.at, o.d, (select count(*) from orders x where x.status = o.status)
  as same from orders o"""
@@ -69,7 +81,7 @@ class Kept:
     ) -> None:
         clock = ManualClock()
         self._registry = SchemaRegistry(MemoryCompactedTopic())
-        translation = Translation(EmbeddedShapes(self._registry).version, KnownEpochs())
+        translation = Translation(EmbeddedShapes(self._registry), KnownEpochs())
         partitions: dict[tuple[str, int], list[tuple[int, Change]]] = {}
         for lot in lots_of(records, most):
             done = translated_lot(translation, lot)
@@ -140,7 +152,7 @@ def test_h38_an_unchanged_value_is_kept_or_not_known(age_ms: int, tmp_path: Path
 
 def test_a_record_of_somebody_else_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     strange = Recorded("t", 0, 7, b'{"id":1}', b"no JSON")
-    translation = Translation(EmbeddedShapes(SchemaRegistry(MemoryCompactedTopic())).version, KnownEpochs())
+    translation = Translation(EmbeddedShapes(SchemaRegistry(MemoryCompactedTopic())), KnownEpochs())
     (lot,) = lots_of([strange], 1)
     assert translated_lot(translation, lot).offsets == []
     assert [record.message for record in caplog.records] == ["view_record_unreadable"]
@@ -220,6 +232,46 @@ def test_h213_a_topic_that_ends_below_what_was_read() -> None:
         require_within(reach, {"t": {0: 6}}, 2)
     assert "offsets --reset" in refused.value.hint
     require_within(reach, {"t": {0: 6, 1: 7}}, 1)
+
+
+class Numbered(KnownEpochs):
+    """Counts how many shapes had numbers when a key was noted."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        super().__init__()
+        self._registry = registry
+        self.told: list[int] = []
+
+    def keyed_anew(self, topic: str, epoch: int) -> None:
+        super().keyed_anew(topic, epoch)
+        self.told.append(len(self._registry.versions()))
+
+
+def test_h234_an_eager_view_notes_a_key_before_its_number() -> None:
+    """It stops itself then, and by the number alone a sink could not tell that the key is another one."""
+    former, latter = row(0, ("id",)), row(0, ("id", "v"), partition=1)
+    registry = SchemaRegistry(MemoryCompactedTopic())
+    known = Numbered(registry)
+    (first,) = lots_of([former], 1)
+    translated_lot(Translation(EmbeddedShapes(registry), known), first)
+    known.ends_at = {0: 1, 1: 1}
+    later = Translation(EmbeddedShapes(registry), known, earlier=lambda: Earlier([former, latter]))
+    (second,) = lots_of([latter], 1)
+    assert translated_lot(later, second).offsets == [0]
+    assert (known.state.rekeyed(), known.told) == (frozenset({former.topic}), [1])
+    assert len(registry.versions()) == 2
+
+
+def test_h237_a_state_of_another_epoch_of_that_number_ends() -> None:
+    """The log was put back to before the epoch, and the next one got its number: a view would pass its beginning by."""
+    second = EpochsState().begin({}, "second")
+    state = Reached(plan="p", generation=1, fence=Fence(2, 8), epoch_id="second")
+    require_epoch(second.begin({}, "third"), state)
+    require_epoch(EpochsState().begin({}, "other"), replace(state, epoch_id=""))
+    for put_back in (EpochsState(), EpochsState().begin({}, "other"), EpochsState().begin({}, "other").begin({}, "x")):
+        with pytest.raises(TopicError, match="made in another epoch 2 than the log's") as refused:
+            require_epoch(put_back, state)
+    assert "cdc view rebuild" in refused.value.hint
 
 
 def test_h214_another_key_stops_a_view_of_the_former_one() -> None:

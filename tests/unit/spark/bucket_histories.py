@@ -54,12 +54,23 @@ class BucketRunner:
     kill_chance: float = 0.0
     keeper: BucketKeeper | None = None
 
+    @property
+    def root(self) -> Path:
+        """The folder of the state."""
+        return self.folder / "state"
+
+    @property
+    def shipped(self) -> ShippedView:
+        """The view as executors have it."""
+        plan = planned(self.sql, self.shapes)
+        used = tuple(shape.to_json().decode() for shape in self.shapes if shape.table in plan.relations)
+        return ShippedView(self.sql, used, ("public",), str(self.root), self.buckets)
+
     def start(self) -> None:
         """Open the state that is there, and begin."""
         plan = planned(self.sql, self.shapes)
         used = tuple(shape for shape in self.shapes if shape.table in plan.relations)
-        root = self.folder / "state"
-        shipped = ShippedView(self.sql, tuple(s.to_json().decode() for s in used), ("public",), str(root), self.buckets)
+        root, shipped = self.root, self.shipped
         forms = [CopyForm(copy).entries for copy in BucketLayout(plan, self.buckets).copies]
         parts = BucketKeeperParts(
             shipped=shipped,
@@ -73,6 +84,7 @@ class BucketRunner:
             topics={shape.table: shape.topic for shape in used},
             view="v",
             topic="t.view.v.1",
+            topic_id=self.topic.topic_id,
             partitions=PARTITIONS,
             name="t",
             database="d",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import ConfigError, Exit
+from cdc.clock import SYSTEM_CLOCK, ManualClock
+from cdc.errors import ActiveError, ConfigError, Exit
 from cdc.topic import TableName
 from cdc.views.bucket_layout import BucketLayout
 from cdc.views.fences import Fence
@@ -97,6 +100,51 @@ def test_v4_versions_without_a_manifest_are_taken_back(tmp_path: Path) -> None:
     assert listed[PENDING.table].keys() == {3}
     assert again.clean({name: [version] for name, version in versions.items()}, 0) == 1
     assert again.files(PENDING.table, versions[PENDING.table]).keys() == {3}
+
+
+def test_h240_a_table_older_than_its_manifest_is_refused(tmp_path: Path) -> None:
+    made, files = tables(tmp_path), BucketFiles(tmp_path)
+    files.write(PENDING, 3, keys("[1]"))
+    made.commit(files.changes)
+    versions = made.versions()
+    shutil.rmtree(tmp_path / PENDING.table)
+    with pytest.raises(ConfigError, match=r"the table pending .* is older than its manifest") as refused:
+        tables(tmp_path).restore(versions)
+    assert "cdc view rebuild" in refused.value.hint
+
+
+def test_h243_a_runner_without_its_lock_writes_nothing(tmp_path: Path) -> None:
+    one, other = tables(tmp_path), tables(tmp_path)
+    first, second = BucketFiles(tmp_path), BucketFiles(tmp_path)
+    first.write(PENDING, 3, keys("[1]"))
+    one.commit(first.changes)
+    one.note("of one")
+    second.write(PENDING, 2, keys("[2]"))
+    with pytest.raises(ActiveError, match="another runner writes the state of the view in") as refused:
+        other.commit(second.changes)
+    assert refused.value.exit is Exit.ACTIVE
+    with pytest.raises(ActiveError):
+        other.note("of other")
+    again = tables(tmp_path)
+    assert again.files(PENDING.table, again.versions()[PENDING.table]).keys() == {3}
+    assert again.document() == "of one"
+
+
+def test_a_file_that_went_stays_for_its_hours_however_old(tmp_path: Path) -> None:
+    """Somebody may be reading it. Delta looks at when it went, and of a file in no version at when it was written."""
+    made, files = DeltaTables(tmp_path, [PENDING], SYSTEM_CLOCK), BucketFiles(tmp_path)
+    went, stays, written = (files.write(PENDING, 0, keys(name)) for name in ("[1]", "[2]", "[3]"))
+    made.commit(files.changes[:2])
+    files.changes.clear()
+    files.gone(PENDING, 0, [went])
+    made.commit(files.changes)
+    of_old = files.write(PENDING, 0, keys("[4]"))
+    old_s = time.time() - 7_200
+    for file in (went, stays, of_old):
+        os.utime(made.path(PENDING.table, file), (old_s, old_s))
+    assert made.clean({name: [version] for name, version in made.versions().items()}, 1) == 1
+    there = {one.path for one in (went, stays, written, of_old) if made.path(PENDING.table, one).exists()}
+    assert there == {went.path, stays.path, written.path}
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

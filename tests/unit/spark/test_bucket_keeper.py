@@ -6,12 +6,18 @@ The histories and oracles are those of the runner with a state on one machine. T
 from __future__ import annotations
 
 import random
+import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc.errors import ConfigError
 from cdc.views.fences import Fence
+from cdc.views.memory_views import MemoryViewTopic
+from spark.views.bucket_files import PENDING, BucketFiles, values
+from spark.views.delta_tables import stored_manifest
 from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
 from tests.unit.cdc.views.view_histories import History, shown
@@ -81,6 +87,95 @@ def test_v25_over_delta_nothing_newer_than_its_fence_shows(
     assert log.input.newest is not None
     assert claim == Fence(1, log.input.newest.lsn)
     assert shown(runner.topic) == ahead_histories.documents_of(log.at(claim.lsn))
+
+
+def _ordered(history: History, number: int, customer: int | None = None) -> None:
+    """An order, and nothing behind it."""
+    history.write("orders", number, {"id": number, "customer_id": customer})
+    history.progress_now()
+
+
+def test_h239_another_number_of_buckets_is_refused(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner(DOCUMENTS, history, tmp_path)
+    _ordered(history, 1)
+    runner.until_level()
+    runner.end()
+    runner.buckets = 4
+    with pytest.raises(ConfigError, match=r"was made with 3 buckets, and .* says 4") as refused:
+        runner.start()
+    assert "put ?buckets=3 back" in refused.value.hint
+    runner.buckets = 3
+    _ordered(history, 2)
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+
+
+def test_h240_tables_without_a_manifest_are_not_believed(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner(DOCUMENTS, history, tmp_path)
+    for customer in (1, 2):
+        history.write("customers", customer, {"id": customer, "name": customer})
+        _ordered(history, 1, customer)
+        runner.until_level()
+    runner.end()
+    shutil.rmtree(runner.root / "manifest")
+    _ordered(history, 1, 1)
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+
+
+def test_h241_a_view_that_is_made_again_is_published_anew(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner(DOCUMENTS, history, tmp_path)
+    _ordered(history, 1)
+    runner.until_level()
+    runner.end()
+    runner.topic = MemoryViewTopic(topic_id="second")
+    _ordered(history, 2)
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+    assert runner.keeper is not None
+    assert runner.keeper.reached.topic_id == "second"
+
+
+def test_h244_what_a_newer_state_swept_is_written_again(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner("select o.id, 12 / o.customer_id as share from orders o", history, tmp_path)
+    _ordered(history, 1, 3)
+    runner.until_level()
+    runner.end()
+    shutil.copytree(runner.root, tmp_path / "kept")
+    shutil.rmtree(runner.root)
+    _ordered(history, 1, 0)
+    _ordered(history, 2, 6)
+    for _ in range(5):
+        runner.turn()
+    assert shown(runner.topic) == {b'{"id":2}': {"id": 2, "share": 2}}, "one is parked, and swept"
+    runner.end()
+    shutil.rmtree(runner.root)
+    shutil.copytree(tmp_path / "kept", runner.root)
+    _ordered(history, 1, 3)
+    runner.until_level()
+    assert shown(runner.topic) == {b'{"id":1}': {"id": 1, "share": 4}, b'{"id":2}': {"id": 2, "share": 2}}
+
+
+def test_h245_keys_that_wait_for_long_lie_in_few_files(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner(DOCUMENTS, history, tmp_path, buckets=1)
+    _ordered(history, 1)
+    runner.until_level()
+    runner.end()
+    runner.topic.claims.append(Fence(1, 1 << 40))
+    for number in range(2, 25):
+        _ordered(history, number)
+        runner.turn()
+    manifest, files = stored_manifest(runner.root)
+    pending = files[PENDING.table][0]
+    assert len(pending) <= 9
+    names = values(BucketFiles(runner.root).newest(PENDING, pending), "key")
+    assert sorted(names) == sorted(f"[{number}]" for number in range(2, 25))
+    assert manifest.waiting == 23
 
 
 def _disturb(log: ahead_histories.AheadHistory, chance: random.Random) -> None:

@@ -23,6 +23,7 @@ from cdc.views.cut_reading import CutReading
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import Fence
+from cdc.views.keeper_rules import noted_after
 from cdc.views.lookups import DocumentSource
 from cdc.views.record_rows import StateRows
 from cdc.views.refused import NotComputable
@@ -142,6 +143,27 @@ def test_a_fence_lies_above_all_before_it() -> None:
     assert (second.epoch, second.lsn, second.starts(reached.offsets)) == (2, 56, {"t.t": {0: 3}})
     older = cut_to(replace(reach, reread=True), replace(reached, fence=Fence(2, 8)), Fence(1, 50), ["t"])
     assert (older.epoch, older.settled, older.floor(1)) == (2, False, ""), "an epoch that nobody has noted"
+
+
+@pytest.mark.parametrize(
+    ("settled", "epoch", "before", "noted"),
+    [
+        (True, 2, "", "second"),
+        # An epoch may be noted once more until its reading is over, and one that was known stays so meanwhile.
+        (False, 2, "", ""),
+        (False, 2, "second", "second"),
+        (False, 3, "second", ""),
+        (True, 1, "second", "second"),
+    ],
+)
+def test_h237_a_cut_notes_its_epochs_identity(settled: bool, epoch: int, before: str, noted: str) -> None:
+    reached = Reached(plan="p", generation=1, fence=Fence(2, 80), epoch_id=before)
+    identity = {1: "first", 2: "second", 3: "third"}[epoch]
+    cut = cut_to(TopicsReach(epoch=epoch, settled=settled, epoch_id=identity), reached, None, ["t"])
+    reading = CutReading(cut, reached, {"t.t": TableName("t", "t")})
+    found = noted_after(reading, reached, proven=True, letters=0, held={}, now_ms=1)
+    assert found["epoch_id"] == noted
+    assert Reached.from_json(replace(reached, **found).to_json()).epoch_id == noted
 
 
 def test_an_epoch_is_read_from_where_it_begins() -> None:

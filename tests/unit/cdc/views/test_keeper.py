@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import Exit
 from cdc.views.fences import Fence
+from cdc.views.memory_views import MemoryViewTopic
 from cdc.views.view_state import StateAway
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import History, Runner, interfere, shown
@@ -75,4 +76,64 @@ def test_v17_a_state_in_use_stops_with_a_sentence(tmp_path: Path) -> None:
     other.close()
     claim = runner.until_level()
     assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+    runner.end()
+
+
+def ordered(history: History, number: int) -> None:
+    """One more order, and nothing behind it."""
+    history.write("orders", number, {"id": number, "customer_id": None})
+    history.progress_now()
+
+
+def test_h241_a_view_that_is_made_again_is_published_anew(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = Runner(DOCUMENTS, history, tmp_path)
+    ordered(history, 1)
+    runner.until_level()
+    runner.end()
+    runner.topic = MemoryViewTopic(topic_id="second")
+    ordered(history, 2)
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+    assert runner.opened[1].reached.topic_id == "second"
+    runner.end()
+
+
+def test_h241_a_state_that_noted_no_topic_goes_on(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = Runner(DOCUMENTS, history, tmp_path, MemoryViewTopic(topic_id=""))
+    ordered(history, 1)
+    runner.until_level()
+    runner.end()
+    before = {partition: len(records) for partition, records in runner.topic.records.items()}
+    runner.topic.topic_id = "first"
+    runner.until_level()
+    assert {partition: len(records) for partition, records in runner.topic.records.items()} == before
+    assert runner.opened[1].reached.topic_id == "first"
+    runner.end()
+
+
+def test_h244_no_document_is_older_than_one_that_is_out(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = Runner("select o.id, 12 / o.customer_id as share from orders o", history, tmp_path)
+    history.write("orders", 1, {"id": 1, "customer_id": 3})
+    history.progress_now()
+    runner.until_level()
+    runner.end()
+    state, kept = tmp_path / "state", tmp_path / "kept"
+    state.rename(kept)
+    history.write("orders", 1, {"id": 1, "customer_id": 0})
+    history.write("orders", 2, {"id": 2, "customer_id": 6})
+    history.progress_now()
+    for _ in range(5):
+        runner.turn()
+    assert shown(runner.topic) == {b'{"id":2}': {"id": 2, "share": 2}}, "one is parked, swept, and below no claim"
+    runner.end()
+    kept.replace(state)
+    history.write("orders", 1, {"id": 1, "customer_id": 3})
+    history.input.newest = None  # No progress record is read in the first turn.
+    runner.turn()
+    history.progress_now()
+    runner.until_level()
+    assert shown(runner.topic) == {b'{"id":1}': {"id": 1, "share": 4}, b'{"id":2}': {"id": 2, "share": 2}}
     runner.end()

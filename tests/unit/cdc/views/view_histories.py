@@ -226,7 +226,8 @@ class Runner:
         records = ViewRecords(plan, "v", "t.view.v.1", PARTITIONS, name="t", database="d")
         output = MemoryViewOutput(self.topic, self._maybe, self._maybe)
         topics = {shape.table: shape.topic for shape in self.shapes if shape.table in plan.relations}
-        parts = KeeperParts(plan, state, self.history.input, output, records, topics)
+        topic_id = self.topic.topic_id
+        parts = KeeperParts(plan, state, self.history.input, output, records, topics, topic_id=topic_id)
         keeper = Keeper(parts, clock=self.history.clock, piece=2, bulk=self.bulk)
         self._open = keeper, state
         keeper.begin()
