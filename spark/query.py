@@ -26,7 +26,7 @@ from spark.outage import Halted, mendable
 from spark.query_run import Engine, Run
 from spark.report import TaskReport
 from spark.store_thread import Store, StoreMoved
-from spark.tasks import NARROW, Mode, Task, run_on_executors, warm_up
+from spark.tasks import NARROW, NARROW_TOGETHER, Mode, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -237,7 +237,8 @@ def collect(
     floors_set = False
     # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone.
     piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
-    narrow_bytes = NARROW * (engine.slice_bytes if mode == "apply" else 2 * engine.slice_bytes // engine.slots)
+    together_bytes = NARROW_TOGETHER * engine.slice_bytes
+    narrow_bytes = NARROW * engine.slice_bytes if mode == "apply" else together_bytes // engine.slots
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:

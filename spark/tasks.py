@@ -52,9 +52,10 @@ FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 SLICE_BYTES = 32 * 1024**2
 """The most that a task has of the records that decide. The rest of its share is for the batch's next slice."""
-NARROW = 4
-"""How many times as much it has of narrow records: one slice of many writes each key once, several write it several
-times. With 32 MB for all, 1 M events on 250 k keys took twice to three times as long."""
+NARROW, NARROW_TOGETHER = 6, 8
+"""How many times as much it has of narrow records, and all tasks together that bring rows down for the driver: one
+large slice writes each key once, several write it several times. With 32 MB for all, 1 M events on 250 k keys took
+twice to three times as long."""
 _NARROW_BYTES = 2048
 """A record that is no larger, on average, is narrow."""
 _MOST_ROWS = 200_000
