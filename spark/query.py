@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
 _SMALLEST_BATCH, _SMALLER = 1_000, 4
-_WHOLE = 2**62
 _APPLY: Mode = "apply"
 _COMPACT: Mode = "compact"
 _MOST_MERGED = 512 * 1024
@@ -235,10 +234,11 @@ def collect(
     [store, *_] = stores
     before = Outcome()
     floors_set = False
-    # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone.
-    piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
-    together_bytes = NARROW_TOGETHER * engine.slice_bytes
-    narrow_bytes = NARROW * engine.slice_bytes if mode == "apply" else together_bytes // engine.slots
+    # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone. Of several
+    # stores each has some of them waiting.
+    most_bytes = engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
+    times = NARROW if mode == "apply" else NARROW_TOGETHER if len(stores) == 1 else 1
+    piece, narrow_bytes, whole = batch, times * most_bytes, False
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:
@@ -250,8 +250,9 @@ def collect(
             mode=mode,
             floors_set=floors_set,
             slice_bytes=most_bytes,
-            narrow_bytes=max(most_bytes, narrow_bytes),
+            narrow_bytes=narrow_bytes,
             translation=translation,
+            whole=whole,
         )
         try:
             report = on_executors(engine, piece, task)
@@ -259,7 +260,7 @@ def collect(
             store.run(partial(store.hold, refusal))
             continue
         # Where a slice ends is up to chance: what was seen of it counts for the same stretches alone.
-        piece, most_bytes = piece.upto(report.reached), _WHOLE
+        piece, whole = piece.upto(report.reached), True
         needs, floors = report.needs, report.floors
         if translate is not None and report.told.undecided:
             needs = translate.decide(report.told)

@@ -62,6 +62,8 @@ _MOST_ROWS = 200_000
 """How many records a slice begins to go on with: their documents take a store some seconds."""
 _FULL = 2 / 3
 """A slice that is fuller when it was brought down to the newest of each key ends: it would soon be so again."""
+_MOST_READ = 4
+"""How many times as much as it may hold a slice reads. All that was read of some keys may be asked for once more."""
 READ_ROWS = 20_000
 """The number of records that are parsed at once: what is done once for all of them costs the same for few."""
 READ_BYTES = 8 * 1024**2
@@ -79,8 +81,9 @@ class Task:
     setting.
 
     ``mode``: write to the store from the executors, or only bring the events down to those that decide, for a
-    store that the driver writes. ``only``: topic -> keys of which all events are wanted, instead. ``floors_set``: the
-    driver has set the batch's floors. ``translation``: for topics whose records are not ours.
+    store that the driver writes. ``whole``: the share is a slice that was read before, and is read to its end.
+    ``only``: topic -> keys of which all events are wanted, instead. ``floors_set``: the driver has set the batch's
+    floors. ``translation``: for topics whose records are not ours.
     """
 
     spec: SinkSpec | None
@@ -93,6 +96,7 @@ class Task:
     slice_bytes: int = SLICE_BYTES
     narrow_bytes: int = NARROW * SLICE_BYTES
     translation: TaskTranslation | None = None
+    whole: bool = False
 
 
 def run_on_executors(
@@ -223,12 +227,14 @@ class _Window:
     def has_room(self, step_bytes: int) -> bool:
         """Whether the slice goes on with so many more bytes. What is held counts, after it was brought down to the
         newest of each key: those that came again and again cost no memory, and are written once."""
-        task, narrow = self.task, self.read_bytes <= self.outcome.records * _NARROW_BYTES
-        most_bytes = task.narrow_bytes if narrow else task.slice_bytes
-        if self._held_bytes() + step_bytes <= most_bytes and self.unfolded < _MOST_ROWS:
-            return True
-        self._fold()
-        return self._held_bytes() <= _FULL * most_bytes and self.events[0].num_rows < _MOST_ROWS
+        task, letters = self.task, len(self.outcome.letters)
+        read_bytes = self.read_bytes + self.letter_bytes
+        most_bytes = task.narrow_bytes if read_bytes <= self.outcome.records * _NARROW_BYTES else task.slice_bytes
+        if self._held_bytes() + step_bytes > most_bytes or self.unfolded + letters >= _MOST_ROWS:
+            self._fold()
+            if self._held_bytes() > _FULL * most_bytes or self.events[0].num_rows + letters >= _MOST_ROWS:
+                return task.whole
+        return task.whole or read_bytes + step_bytes <= _MOST_READ * most_bytes
 
     def _held_bytes(self) -> int:
         return self.letter_bytes + sum(one.nbytes for one in self.events)

@@ -110,8 +110,9 @@ class PostgresReselect:
         self._unkept: dict[tuple[tuple[WantedValues, ...], frozenset[int]], tuple[list[Selected], int]] = {}
         self._nudged_s = 0.0
         self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
-        self.count = self.seen_lsn = 0
-        """Rows asked for so far, and see the port."""
+        self.count = self.seen_lsn = self.highest_lsn = 0
+        """Rows asked for so far, see the port, and the highest of these LSNs: an answer that was put off has an older
+        one than those given meanwhile."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
@@ -121,6 +122,7 @@ class PostgresReselect:
             answers = self._kept(self._failover_slot, wanted, xids, brief=brief)
         else:
             answers = self._answered(wanted, xids, brief=brief)
+        self.highest_lsn = max(self.highest_lsn, self.seen_lsn)
         crash_point("reselect_answered")
         return answers
 

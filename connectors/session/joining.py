@@ -110,7 +110,7 @@ class Joining:
             started(self.servers.side),
             noted=self.servers.known.witness,
             # Both read at the head, which the stream may lag behind: the log has rows of up to there (H250).
-            seen_lsn=lambda: max(reselect.seen_lsn, windows.seen_lsn),
+            seen_lsn=lambda: max(reselect.highest_lsn, windows.seen_lsn),
         )
         looks = Looks(
             self.settings,

@@ -63,5 +63,7 @@ class WitnessLook:
         # Asked behind it: a server that has the later WAL has written the earlier one, too.
         if own is None or (self._noted is not None and not still_has(self._source, self._server, self._noted)):
             return
-        self._state.write([(own.key(), own.to_json())])
-        self._noted, self._noted_lsn = own, held
+        if own != self._noted:
+            self._state.write([(own.key(), own.to_json())])
+        # Where less was on the disk, the rest is noted at a later call.
+        self._noted, self._noted_lsn = own, min(held, own.lsn + len(own.wal) // 2)

@@ -272,3 +272,31 @@ def test_h152_locked_tables_share_one_time_limit(database: str, caplog: pytest.L
             assert logged() == []
             locks.rollback()
             assert reselect.rows(wanted, set()) == [(b"a",)] * 6
+
+
+class PuttingOff(PostgresReselect):
+    """Its standbys have received what was read when the test says so."""
+
+    received = True
+
+    def _kept_by_standbys(self, slot: str, seen: int, limit_s: float) -> bool:
+        return self.received
+
+
+def test_h250_an_answer_that_was_put_off_hides_no_newer_one(database: str) -> None:
+    """Its values are older than what the log has of another row meanwhile."""
+    side = connect(settings_of("s", database, "readable").source)
+    with psycopg.connect(database, autocommit=True) as owner, closing(side):
+        source = Source(owner, side)
+        source.execute("create table t (id int primary key, doc text)", "insert into t values (1, 'a'), (2, 'b')")
+        shape = source.shape("t")
+        late, soon = ([WantedValues(schema=shape, key=(key,), columns=(1,))] for key in (b"1", b"2"))
+        reselect = PuttingOff(side, clock=SystemClock(), failover_slot="s")
+        reselect.received = False
+        assert reselect.rows(late, set(), brief=True) == [LATER]
+        source.execute("insert into t values (3, 'c')")
+        reselect.received = True
+        assert reselect.rows(soon, set()) == [(b"b",)]
+        newest = reselect.highest_lsn
+        assert reselect.rows(late, set()) == [(b"a",)]
+        assert reselect.seen_lsn < reselect.highest_lsn == newest

@@ -91,11 +91,11 @@ def test_h102_a_missing_stretch_is_named_with_its_read_part() -> None:
 
 
 def test_h255_what_came_again_leaves_room_in_a_slice() -> None:
-    records = [row(number % 2, number, PAD) for number in range(40)]
+    records = [row(number % 2, number, PAD) for number in range(10)]
     task = replace(TASK, slice_bytes=4 * size(records[0]), narrow_bytes=4 * size(records[0]))
     report = report_of(task, *records)
-    assert (report.reached, report.outcome.records) == ({(TOPIC, 0): 1000}, 40)
-    assert winners(report) == {b'{"id":0}': [38], b'{"id":1}': [39]}
+    assert (report.reached, report.outcome.records) == ({(TOPIC, 0): 1000}, 10)
+    assert winners(report) == {b'{"id":0}': [8], b'{"id":1}': [9]}
 
 
 @pytest.mark.parametrize(("pad", "reached"), [(100, 1000), (3000, 2)])
@@ -106,10 +106,26 @@ def test_h255_a_slice_has_more_of_narrow_records(pad: int, reached: int) -> None
 
 
 def test_h255_records_that_cannot_be_read_fill_a_slice() -> None:
-    foreign = [KafkaRecord(b"k", PAD.encode(), None, number) for number in range(6)]
-    report = report_of(of_two(foreign[0]), *foreign)
+    foreign = [KafkaRecord(b"k", PAD.encode() * 3, None, number) for number in range(6)]
+    task = replace(of_two(foreign[0]), narrow_bytes=100 * size(foreign[0]))
+    report = report_of(task, *foreign)
     assert report.reached[TOPIC, 0] <= 2
     assert len(report.outcome.letters) == report.reached[TOPIC, 0]
+
+
+def test_h255_a_slice_that_is_read_again_is_read_whole() -> None:
+    """It holds no more than before, and what was done of it is not left undone."""
+    records = [row(number, number, PAD) for number in range(6)]
+    task = replace(of_two(records[0]), whole=True)
+    assert report_of(task, *records).reached == {(TOPIC, 0): 1000}
+
+
+def test_h255_what_is_read_of_a_few_keys_has_a_bound() -> None:
+    """All of them may have to be read again, and held."""
+    records = [row(1, number, PAD) for number in range(40)]
+    limit = 4 * size(records[0])
+    report = report_of(replace(TASK, slice_bytes=limit, narrow_bytes=limit), *records)
+    assert 8 <= report.reached[TOPIC, 0] <= 16
 
 
 @pytest.mark.parametrize("fold_rows", [1, 1000])

@@ -57,6 +57,18 @@ def test_h246_a_later_note_is_not_written_over(server: WalServer) -> None:
     assert looking.look(1400) == note(1500)
 
 
+def test_h250_what_was_not_on_the_disk_is_noted_later(server: WalServer) -> None:
+    """Rows were read at the head, and the log rests there."""
+    looking = Looking(server)
+    server.wal = WAL[:900]
+    assert looking.look(1000) == note(900)
+    server.wal = WAL
+    assert looking.look(1000) == note(1000)
+    asked = len(server.asked)
+    assert looking.look(1000) == note(1000)
+    assert len(server.asked) == asked, "all of it is noted"
+
+
 @pytest.mark.parametrize("noted", [note(1000, epoch=2), note(1000, timeline=2), None])
 def test_h246_a_note_of_another_line_holds_up_nothing(server: WalServer, noted: WalWitness | None) -> None:
     assert Looking(server, noted).look(500) == note(500)
