@@ -56,8 +56,9 @@ class SinkApplication:
     ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``open_heads``: reads
     the first records that stores lack, None for figures without their age. ``package``: makes the
     zip of our packages for executors elsewhere. ``open_views``: the views' progress, and ``view_limit_s`` as
-    :class:`spark.view_claims.ViewClaims` has it. ``translation``: for topics that are not ours. ``stop_together``: a
-    store that cannot go on ends the others.
+    :class:`spark.view_claims.ViewClaims` has it. ``translation``: for topics that are not ours, or were not
+    always. ``ours`` as :class:`spark.place.Surroundings` has it. ``stop_together``: a store that cannot go on ends the
+    others.
     """
 
     session: SessionSpec
@@ -79,6 +80,7 @@ class SinkApplication:
     view_limit_s: float = LIMIT_S
     package: Callable[[], Path] | None = None
     translation: Callable[[], Translate] | None = None
+    ours: bool = False
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -132,7 +134,12 @@ class _Running:
         views = ViewClaims(application.clock, application.view_limit_s)
         view = LogView(judges=application.translation is None, views=views)
         around = Surroundings(
-            facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
+            facts=application.facts,
+            dead=application.dead,
+            view=view,
+            metrics=metrics,
+            ours=application.ours,
+            clock=application.clock,
         )
         if application.package is not None:
             session.sparkContext.addPyFile(str(application.package()))

@@ -47,9 +47,9 @@ _BACK = (64, 4096)
 class TopicShapes(Protocol):
     """The schema topic, for shapes that come with records. LogError when the log does not answer."""
 
-    def version(self, topic: str, shape: TableSchema | None, *, newest: bool = False) -> int:
-        """The version that an embedded shape is known by. Of None the topic's newest, 0 for none. ``newest``: the table
-        has its key now, so where the newest shape has another one it becomes the newest again."""
+    def version(self, topic: str, shape: TableSchema | None, *, key: object = None) -> int:
+        """The version that an embedded shape is known by. Of None the topic's newest, 0 for none. ``key``: the form of
+        the table's key of now, where it is known: the newest shape has it from here on, where any has."""
         ...
 
     def rekeys(self, topic: str, shape: TableSchema) -> bool:
@@ -171,8 +171,9 @@ class Translation:
     def _numbered(self, topic: str, shape: TableSchema | None, epoch: int) -> int:
         """The version of a shape, which the run meets in this epoch for the first time.
 
-        Two keys in one epoch are noted first: it sweeps no row of its own (hazard H230). A key that an epoch has alone
-        is the table's, whatever the newest shape says: it was read anew under it (hazard H236).
+        Two keys in one epoch are noted first: it sweeps no row of its own (hazard H230). A key that the latest epoch
+        has alone is the table's, whatever the newest shape says and whichever epoch's shape is numbered: the table was
+        read anew under it (hazard H236).
         """
         if shape is None or not shape.key:
             return self._shapes.version(topic, shape)
@@ -182,13 +183,14 @@ class Translation:
         if len(keys) == 1 and not other:
             return self._shapes.version(topic, shape)
         epochs = self._epochs.read()
-        if other:
-            self._look_at_ends(topic, epochs)
+        seen = self._look_at_ends(topic, epochs) if other else True
         if len(keys) > 1 and epochs.keys.get(topic, 0) < epoch:
             self._epochs.keyed_anew(topic, epoch)
             log.error("table_keyed_anew", extra={"topic": topic, "table": str(shape.table), "epoch": epoch})
-        alone = len(keys) == 1 and epoch == epochs.latest and topic not in epochs.rekeyed()
-        return self._shapes.version(topic, shape, newest=alone)
+        latest = self._keys.get((topic, epochs.latest), set())
+        # What was not seen may have another key. But the shape of an epoch that is over never takes one away.
+        alone = len(latest) == 1 and topic not in epochs.rekeyed() and (seen or epoch < epochs.latest)
+        return self._shapes.version(topic, shape, key=next(iter(latest)) if alone else None)
 
     def fell(self, fall: Fall) -> None:
         self._found.append(fall)
@@ -295,30 +297,56 @@ class Translation:
         for back in depths if self._earlier is not None else ():
             missing = self._seed(missing, back, self._readers) if missing else {}
 
-    def _look_at_ends(self, topic: str, epochs: EpochsState) -> None:
+    def _look_at_ends(self, topic: str, epochs: EpochsState) -> bool:
         """Learn the keys of a topic's last records. A run begins in the middle of an epoch, and partitions that bring
-        nothing new to it may end with rows under a former key."""
-        if self._earlier is not None:
-            ends = {(topic, partition): end for partition, end in self._epochs.ends(topic).items() if end}
-            self._seed(ends, _BACK[0], {place: PartitionReader(*place, epochs=epochs) for place in ends})
+        nothing new to it may end with rows under a former key.
+
+        Whether all partitions were read. One that cannot be read leaves others unread: then each is read by itself.
+        """
+        if self._earlier is None:
+            return True
+        ends = {(topic, partition): end for partition, end in self._epochs.ends(topic).items() if end}
+        return self._looked(ends, _BACK[0], epochs) or all(
+            # Where the stretch begins with deleted records the partition has few others.
+            [
+                self._looked({place: end}, _BACK[0], epochs) or self._looked({place: end}, end, epochs)
+                for place, end in ends.items()
+            ]
+        )
+
+    def _looked(self, ends: Mapping[Partition, int], back: int, epochs: EpochsState) -> bool:
+        with suppress(TopicError):
+            self._read_back(ends, back, {place: PartitionReader(*place, epochs=epochs) for place in ends}, set())
+            return True
+        return False
 
     def _seed(
         self, begun: dict[Partition, int], back: int, readers: Mapping[Partition, PartitionReader]
     ) -> dict[Partition, int]:
         """Returns those of which nothing was found."""
-        assert self._earlier is not None
-        spans = [Span(*place, offset - back if offset > back else BEGINNING, offset) for place, offset in begun.items()]
         seen: set[Partition] = set()
+        # A stretch that begins with deleted records has none to read.
+        with suppress(TopicError):
+            self._read_back(begun, back, readers, seen)
+        return {place: offset for place, offset in begun.items() if place not in seen}
+
+    def _read_back(
+        self,
+        ends: Mapping[Partition, int],
+        back: int,
+        readers: Mapping[Partition, PartitionReader],
+        seen: set[Partition],
+    ) -> None:
+        """Show readers what lies below these offsets. ``seen`` gets those that have some."""
+        assert self._earlier is not None
+        spans = [Span(*place, offset - back if offset > back else BEGINNING, offset) for place, offset in ends.items()]
         reader = self._earlier()
         try:
-            # A stretch that begins with deleted records has none to read.
-            with suppress(TopicError):
-                for lot in reader.read(spans):
-                    seen.add((lot.topic, lot.partition))
-                    self._show(readers[lot.topic, lot.partition], lot)
+            for lot in reader.read(spans):
+                seen.add((lot.topic, lot.partition))
+                self._show(readers[lot.topic, lot.partition], lot)
         finally:
             reader.close()
-        return {place: offset for place, offset in begun.items() if place not in seen}
 
     def _show(self, reader: PartitionReader, lot: Lot) -> None:
         cells = zip(lot.offsets, lot.keys, lot.values, lot.pos, lot.times_ms, strict=True)

@@ -28,12 +28,13 @@ class StoreMoved(CdcError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """The parts that all stores of an application share. ``grace_s``: how long a call into a store may go on at the
-    end."""
+    end. ``ours``: our own capture writes the topics now, so that what is new bears its epoch."""
 
     facts: LogQuestions
     dead: DeadLetters
     view: LogView
     metrics: Metrics
+    ours: bool = False
     clock: Clock = SYSTEM_CLOCK
     timeout_s: float = TIMEOUT_S
     grace_s: float = GRACE_S

@@ -185,7 +185,7 @@ class Store(StoreCalls):
         if shown is not None and back != shown.offsets:
             self._commit_as(replace(shown, offsets=back))
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
-        return 0 if self._around.view.judges else epochs.latest
+        return 0 if self._around.ours else epochs.latest
 
     def learn(self, needs: frozenset[Shape]) -> None:
         """Read the schema topic, and make room in the store for every shape. Versions that are still missing are
@@ -344,7 +344,7 @@ class Store(StoreCalls):
     def _commit(self, at: Claim) -> None:
         wanted, due = self._claim(at), self._unswept(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
-        at = agreed(self._place, at, wanted, due, self._around.facts.epochs)
+        at = agreed(self._place, at, wanted, due, self._around.facts.epochs, self.captured.views)
         self._sweep(due)
         self._commit_as(wanted)
         self._place = at

@@ -7,7 +7,7 @@ word and all of it is in the store (hazard H123). Where we capture, floors in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -86,22 +86,29 @@ def rewound(offsets: Offsets, begun: Offsets) -> Offsets:
 
 
 def agreed(
-    before: Claim, at: Claim, wanted: Watermark, due: Mapping[str, int], epochs: Callable[[], EpochsState]
+    before: Claim,
+    at: Claim,
+    wanted: Watermark,
+    due: Mapping[str, int],
+    epochs: Callable[[], EpochsState],
+    views: Collection[str] = (),
 ) -> Claim:
     """A store's new place, of which every position agrees with the epoch that it claims (``wanted``), and with those
     that it is swept below (``due``).
 
     Others may note an epoch that begins below what was read, and was read as an earlier one. To sweep below it, or to
     claim it, would take rows away that are there (hazard H231): then SnapshotAgain, and the store reads them again.
-    ``before``: its place so far. The notes are asked for (``epochs``, which may raise LogError) where an epoch is new
-    to it.
+    ``before``: its place so far, with ``noted`` 0 where records bear their own epoch: it is beyond a beginning whose
+    records it has read as such. So do documents: topics of ``views`` are not compared. The notes are asked for
+    (``epochs``, which may raise LogError) where an epoch is new to it.
     """
-    at = at._replace(offsets=wanted.offsets, noted=at.noted or before.noted)
+    at = at._replace(offsets=wanted.offsets, noted=before.noted and (at.noted or before.noted))
     newest = max([wanted.epoch, *due.values()])
     if not before.noted or newest <= at.noted == before.noted:
         return at
     known = epochs()
     for place in (before, at):
-        if rewound(place.offsets, known.behind(place.noted)) != place.offsets:
+        begun = {topic: parts for topic, parts in known.behind(place.noted).items() if topic not in views}
+        if rewound(place.offsets, begun) != place.offsets:
             raise SnapshotAgain("another epoch has begun: it is read from its beginning")
     return at._replace(noted=max(known.latest, newest))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter
@@ -45,9 +45,11 @@ class MemoryFacts:
     noted: EpochsState = field(default_factory=EpochsState)
     asked_shapes: int = 0
     reaches: tuple[int, int] | None = None
+    views: Mapping[str, str] = field(default_factory=dict)
 
     def topics(self, sink: str) -> SinkTopics:
-        return SinkTopics(ids={TOPIC: self.topic_id}, partitions={TOPIC: self.partitions}, compaction_lag_s=60.0)
+        ids, partitions = {TOPIC: self.topic_id}, {TOPIC: self.partitions}
+        return SinkTopics(ids=ids, partitions=partitions, compaction_lag_s=60.0, views=self.views)
 
     def ends(self, topics: SinkTopics) -> Offsets:
         return {TOPIC: dict.fromkeys(range(self.partitions), self.end)}

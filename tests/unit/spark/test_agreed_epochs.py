@@ -14,7 +14,7 @@ import pytest
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.epochs import EpochsState
-from cdc.progress import Watermark
+from cdc.progress import Progress, Watermark
 from cdc.wire.records import Span
 from spark.fanout import FanOut, Lane
 from spark.known_epochs import SnapshotAgain
@@ -115,18 +115,45 @@ def test_h231_a_batch_read_before_the_note_claims_nothing(bench: Noted) -> None:
     assert (bench.status(2), bench.watermark) == ("new", None)
 
 
-def test_h231_records_that_bear_their_epoch_are_not_asked_about() -> None:
-    """Where we capture the records say it themselves, and the store is beyond an epoch's beginning when it claims."""
-    bench = Noted(view=LogView(judges=True))
+@pytest.mark.parametrize(("judges", "noted"), [(True, 0), (False, 0), (False, 1)])
+def test_h231_records_that_bear_their_epoch_are_not_asked_about(judges: bool, noted: int) -> None:
+    """Where we capture the records say it themselves, and the store is beyond an epoch's beginning when it claims.
+
+    Where Debezium could be handed the topics, or had them before, that is so as well. A run may begin with its records.
+    """
+    bench = Noted(view=LogView(judges=judges), ours=True)
     bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     store = bench.begun()
-    settle(store, 5, 0, row(1, 0))
+    settle(store, 5, noted, row(1, 0))
     bench.facts.noted = begun(5)
-    settle(store, 9, 0, second(2, 7))
+    settle(store, 9, noted, second(2, 7))
     bench.view.note_progress([over(9, reread=False)])
     bench.rest(store)
     assert (store.fault, mark(bench).epoch) == (None, 2)
     store.end()
+
+
+def test_h231_documents_of_a_view_bear_their_epoch(bench: Noted) -> None:
+    """The view's runner has read its tables in the new epoch, and its documents stand beyond the beginning."""
+    bench.facts.views = {TOPIC: "view.orders"}
+    store = bench.begun()
+    settle(store, 5, 0, row(1, 0))
+    bench.facts.noted = begun(5)
+    settle(store, 9, 0, second(2, 7))
+    bench.view.note_progress([Progress(epoch=2, lsn=64, offsets={})])
+    bench.view.note_views([over(9)])
+    bench.rest(store)
+    assert (store.fault, mark(bench).epoch) == (None, 2)
+    assert store.run(store.begin) == {TOPIC: {0: 9}}
+
+
+def test_h231_a_view_beside_a_table_lets_the_table_be_compared() -> None:
+    known = EpochsState().begin({TOPIC: {0: 6}, HELD: {0: 3}})
+    before = Claim({TOPIC: {0: 6}, HELD: {0: 9}}, 0.0, 1)
+    wanted = Watermark(epoch=2, lsn=8, offsets=before.offsets)
+    assert agreed(before, before, wanted, {}, lambda: known, {HELD}).noted == 2
+    with pytest.raises(SnapshotAgain):
+        agreed(before, before, wanted, {}, lambda: known, {TOPIC})
 
 
 @pytest.mark.parametrize(

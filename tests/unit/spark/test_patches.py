@@ -27,7 +27,7 @@ BOOK = SchemaBook([CUSTOMERS])
 class Customers:
     """Their one shape."""
 
-    def version(self, _topic: str, shape: TableSchema | None, *, newest: bool = False) -> int:
+    def version(self, _topic: str, shape: TableSchema | None, *, key: object = None) -> int:
         assert shape == CUSTOMERS
         return CUSTOMERS.version
 

@@ -26,7 +26,7 @@ class Registry:
         self.known: dict[tuple[str, TableSchema | None], int] = {}
         self.asked = 0
 
-    def version(self, topic: str, shape: TableSchema | None, *, newest: bool = False) -> int:
+    def version(self, topic: str, shape: TableSchema | None, *, key: object = None) -> int:
         self.asked += 1
         return self._last if shape is None else self.known.setdefault((topic, shape), len(self.known) + 1)
 

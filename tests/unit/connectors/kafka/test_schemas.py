@@ -66,10 +66,10 @@ def test_h236_a_key_that_comes_back_becomes_the_newest() -> None:
     shapes, late = EmbeddedShapes(SchemaRegistry(topic)), EmbeddedShapes(SchemaRegistry(topic))
     old = shape("a", "v")
     other = replace(old, columns=tuple(replace(c, key_position=n) for n, c in enumerate(old.columns, 1)))
-    assert [shapes.version(old.topic, one, newest=True) for one in (old, other)] == [1, 2]
+    assert [shapes.version(old.topic, one, key=one.key_form) for one in (old, other)] == [1, 2]
     assert shapes.version(old.topic, old) == 1, "as a rebuild reads it"
-    assert shapes.version(old.topic, old, newest=True) == 3
+    assert shapes.version(old.topic, old, key=old.key_form) == 3
     assert not shapes.rekeys(old.topic, old)
     # Whoever knew less reads before it writes.
-    assert [late.version(old.topic, old, newest=True), late.version(old.topic, other)] == [3, 2]
+    assert [late.version(old.topic, old, key=old.key_form), late.version(old.topic, other)] == [3, 2]
     assert topic.writes == 3
