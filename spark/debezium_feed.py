@@ -188,7 +188,7 @@ class Translation:
             self._epochs.keyed_anew(topic, epoch)
             log.error("table_keyed_anew", extra={"topic": topic, "table": str(shape.table), "epoch": epoch})
         latest = self._keys.get((topic, epochs.latest), set())
-        # What was not seen may have another key. But the shape of an epoch that is over never takes one away.
+        # One that was not seen may have another key. But the shape of an epoch that is over never takes one away.
         alone = len(latest) == 1 and topic not in epochs.rekeyed() and (seen or epoch < epochs.latest)
         return self._shapes.version(topic, shape, key=next(iter(latest)) if alone else None)
 

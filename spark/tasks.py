@@ -225,8 +225,8 @@ class _Window:
             self._fold()
 
     def has_room(self, step_bytes: int) -> bool:
-        """Whether the slice goes on with so many more bytes. What is held counts, after it was brought down to the
-        newest of each key: those that came again and again cost no memory, and are written once."""
+        """Whether the slice goes on with so many more bytes. Records that are held count, after they were brought
+        down to the newest of each key: those that came again and again cost no memory, and are written once."""
         task, letters = self.task, len(self.outcome.letters)
         read_bytes = self.read_bytes + self.letter_bytes
         most_bytes = task.narrow_bytes if read_bytes <= self.outcome.records * _NARROW_BYTES else task.slice_bytes

@@ -188,7 +188,7 @@ class NotedEpochs:
         self._topic_ids: dict[str, str] | None = None
 
     def read(self) -> EpochsState:
-        """See the protocol. Which topics were made anew is asked once: where one is later, its readers begin again."""
+        """See the protocol. Topics that were made anew are looked for once: readers of a later one begin again."""
         noted = read_epochs(self._settings)
         if self._topic_ids is None and noted.topic_ids:
             self._topic_ids = _ids(TopicAdmin(self._settings.log).describe(noted.topic_ids))

@@ -111,17 +111,14 @@ class PostgresReselect:
         self._nudged_s = 0.0
         self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
         self.count = self.seen_lsn = self.highest_lsn = 0
-        """Rows asked for so far, see the port, and the highest of these LSNs: an answer that was put off has an older
-        one than those given meanwhile."""
+        """Rows asked for so far, see the port, and its highest LSN: an answer that was put off has an older one."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
         does not become visible, or a standby does not receive what was read, in about two seconds. That is for all
         tables together: each table behind the first such one has 20 ms, and behind the third none."""
-        if self._failover_slot is not None:
-            answers = self._kept(self._failover_slot, wanted, xids, brief=brief)
-        else:
-            answers = self._answered(wanted, xids, brief=brief)
+        slot = self._failover_slot
+        answers = self._kept(slot, wanted, xids, brief=brief) if slot else self._answered(wanted, xids, brief=brief)
         self.highest_lsn = max(self.highest_lsn, self.seen_lsn)
         crash_point("reselect_answered")
         return answers

@@ -83,7 +83,7 @@ class BucketKeeper:
         """What tasks have read of the state's files for the newest cut and its documents."""
         found = self._tables.document()
         if found is None:
-            # What tables hold without a manifest is of another state, or of no whole batch (H240).
+            # Rows of tables without a manifest are of another state, or of no whole batch (H240).
             self._tables.commit((), list(self._tables.versions()))
             reached = Reached(plan=parts.digest, generation=parts.generation)
             self.manifest = ViewManifest(
@@ -147,7 +147,7 @@ class BucketKeeper:
         reached = replace(self._at, ends=ends, published=published, topic_id=self._parts.topic_id)
         below = self.manifest.below if self.manifest.due else reached.fence
         waiting = self.manifest.waiting + sum(int(count) for (count,) in kept.all("waiting"))
-        # What that state has published of others was below its mark, so they are written again (H244).
+        # All that this state has published was below that one's mark, so they are written again (H244).
         emptied = [PUBLISHED.table] if swept else []
         self._note(kept.changes, reached, emptied, due=due, below=below, waiting=waiting)
 

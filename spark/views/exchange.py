@@ -44,7 +44,7 @@ class Exchange(Protocol):
     def through(self, flow: Any, step: Step, tags: Sequence[int]) -> Any:
         """A flow of what a step makes of the parcels with these tags. May raise as :meth:`collect`.
 
-        What a step has raised goes on with it: a task that is carried out once more may fail then (H242).
+        An error that a step has raised goes on with it: a task that is carried out once more may fail then (H242).
         """
         ...
 

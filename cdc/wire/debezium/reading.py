@@ -259,9 +259,7 @@ class PartitionReader:
         if embedded is None or embedded.fields is None:
             self._schema = self._embedded = None
             return None
-        key, shape = tuple(names), embedded.shape
-        if shape is None or key != embedded.key:
-            shape = embedded.shaped(key, table, self.topic)
+        shape = embedded.shaped(tuple(names), table, self.topic)
         self._schema, self._embedded = shape.schema, embedded
         return shape
 

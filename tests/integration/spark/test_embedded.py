@@ -41,7 +41,7 @@ def test_h133_stores_show_what_debeziums_topics_say(  # noqa: PLR0917 - fixtures
         topics.put({"id": n} for n in range(turn, 300, 7))
     lsn = topics.progress()
     stores = {"cache": {"kind": "redis", "url": redis_url}, "warehouse": {"kind": "delta", "path": str(warehouse)}}
-    settings = topics.settings(stores, driver_batch_rows=driver_rows, slice_bytes=128 * 1024)
+    settings = topics.settings(stores, driver_batch_rows=driver_rows, slice_bytes=16 * 1024)
     sinks.catch_up(settings)
     for name in stores:
         store = opened(settings, name)
