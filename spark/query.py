@@ -26,7 +26,7 @@ from spark.outage import Halted, mendable
 from spark.query_run import Engine, Run
 from spark.report import TaskReport
 from spark.store_thread import Store, StoreMoved
-from spark.tasks import NARROW, NARROW_TOGETHER, Mode, Task, run_on_executors, warm_up
+from spark.tasks import NARROW, Mode, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -237,8 +237,7 @@ def collect(
     # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone. Of several
     # stores each has some of them waiting.
     most_bytes = engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
-    times = NARROW if mode == "apply" else NARROW_TOGETHER if len(stores) == 1 else 1
-    piece, narrow_bytes, whole = batch, times * most_bytes, False
+    piece, narrow_bytes, whole = batch, most_bytes * (NARROW if len(stores) == 1 else 1), False
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:

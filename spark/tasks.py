@@ -52,14 +52,13 @@ FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 SLICE_BYTES = 32 * 1024**2
 """The most that a task has of the records that decide. The rest of its share is for the batch's next slice."""
-NARROW, NARROW_TOGETHER = 6, 8
-"""How many times as much it has of narrow records, and all tasks together that bring rows down for the driver: one
-large slice writes each key once, several write it several times. With 32 MB for all, 1 M events on 250 k keys took
-twice to three times as long."""
+NARROW = 8
+"""How many times as much it has of narrow records: one large slice writes each key once, several write it several
+times. With 32 MB for all, 1 M events on 250 k keys took twice to three times as long."""
 _NARROW_BYTES = 2048
 """A record that is no larger, on average, is narrow."""
 _MOST_ROWS = 200_000
-"""How many records a slice begins to go on with: their documents take a store some seconds."""
+"""A slice that holds so many rows when it was brought down ends: their documents take a store some seconds."""
 _FULL = 2 / 3
 """A slice that is fuller when it was brought down to the newest of each key ends: it would soon be so again."""
 _MOST_READ = 4
@@ -230,11 +229,13 @@ class _Window:
         task, letters = self.task, len(self.outcome.letters)
         read_bytes = self.read_bytes + self.letter_bytes
         most_bytes = task.narrow_bytes if read_bytes <= self.outcome.records * _NARROW_BYTES else task.slice_bytes
-        if self._held_bytes() + step_bytes > most_bytes or self.unfolded + letters >= _MOST_ROWS:
+        full = self._held_bytes() + step_bytes > most_bytes
+        if full:
             self._fold()
-            if self._held_bytes() > _FULL * most_bytes or self.events[0].num_rows + letters >= _MOST_ROWS:
-                return task.whole
-        return task.whole or read_bytes + step_bytes <= _MOST_READ * most_bytes
+            full = self._held_bytes() > _FULL * most_bytes
+        # The first table is what the last folding has left.
+        full = full or self.events[0].num_rows + letters >= _MOST_ROWS
+        return task.whole or (not full and read_bytes + step_bytes <= _MOST_READ * most_bytes)
 
     def _held_bytes(self) -> int:
         return self.letter_bytes + sum(one.nbytes for one in self.events)
