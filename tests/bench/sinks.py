@@ -170,7 +170,7 @@ def _bare_bulk(topics: HandMadeLog, url: str) -> float:
         start = time.perf_counter()
         for body in bodies:
             answer = session.post(f"{url}/{index}/_bulk?filter_path=errors", data=body, timeout=60)
-            assert answer.json() == {"errors": False}
+            assert answer.json() == {"errors": False}, answer.text[:500]
         session.post(f"{url}/{index}/_refresh", timeout=60).raise_for_status()
         took = time.perf_counter() - start
     requests.delete(f"{url}/{index}", timeout=30)
