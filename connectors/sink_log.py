@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cdc.epochs import EpochsState
-from cdc.errors import CdcError, ConfigError, DamagedError, LogError, TopicError
+from cdc.errors import CdcError, ConfigError, DamagedError, LogError, Retry, TopicError
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
@@ -111,12 +111,11 @@ def unborn_views(patterns: Sequence[str], settings: Iterable[str]) -> list[str]:
 
 
 def _nothing(sink: str, views: Sequence[str]) -> CdcError:
-    """Why a sink has no topic: a view that is not yet run may have one soon, so that it is worth another start."""
+    """Why a sink has no topic. A view that is not yet run may have one in a moment: that is waited for."""
     if not views:
         return ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
-    return LogError(
-        f"[sinks.{sink}] takes {', '.join(views)} alone, which has no topic yet", hint="cdc view run makes it"
-    )
+    why = f"[sinks.{sink}] takes {', '.join(views)} alone, and there is no topic of that yet"
+    return LogError(why, hint="cdc view run makes it", retry=Retry.NOW)
 
 
 def written_partitions(

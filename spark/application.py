@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetters, LetterFeed
-from cdc.errors import CdcError
+from cdc.errors import CdcError, Retry
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
@@ -117,9 +117,10 @@ def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
 
 
 def _raise_refusal(refusals: list[CdcError], store_count: int, any_of_them: bool) -> None:
-    """A store that cannot be fed at the start is left alone, unless there is none that can be fed meanwhile."""
+    """A store that cannot be fed at the start is left alone, unless there is none that can be fed, now or soon."""
+    lasting = [refusal for refusal in refusals if refusal.retry is not Retry.NOW]
     for refusal in refusals:
-        if any_of_them or len(refusals) == store_count:
+        if any_of_them or len(lasting) == store_count:
             raise refusal
 
 

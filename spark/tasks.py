@@ -68,7 +68,7 @@ READ_ROWS = 20_000
 READ_BYTES = 8 * 1024**2
 """And how many bytes of them."""
 _STEPS = 4
-"""In how many steps a slice of translated records is read, at least."""
+"""In how many steps a slice is read, at least."""
 
 Mode = Literal["apply", "compact"]
 Pairs = tuple[tuple[str, Any], ...]

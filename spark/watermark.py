@@ -129,7 +129,7 @@ class LogView:
     """
 
     def __init__(self, *, judges: bool = False, views: ViewClaims | None = None) -> None:
-        self.judges = judges
+        self._judges = judges
         self._views = views or ViewClaims()
         self.reach: LogReach | None = None
         """By what records are judged. None where they are not, or nothing is known yet."""
@@ -151,7 +151,7 @@ class LogView:
             self._history.add(noted)
             self._views.note_capture(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
-            if self.judges and noted:
+            if self._judges and noted:
                 # The greatest: one that came too late says no more than those before it.
                 known = [self.reach.progress] if self.reach is not None else []
                 self.reach = LogReach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
@@ -172,7 +172,7 @@ class LogView:
 
     def wait_for(self, enough: Callable[[LogReach], bool], timeout_s: float) -> LogReach | None:
         """The newest reach as soon as ``enough`` holds for it, or after so long. None where nothing is judged."""
-        if not self.judges:
+        if not self._judges:
             return None
         with self._news:
             self._news.wait_for(lambda: self.reach is not None and enough(self.reach), timeout_s)

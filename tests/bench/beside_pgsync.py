@@ -35,7 +35,6 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.stack.account import ANYBODY
-from connectors.view_topics import known_views
 from tests.bench.family_cpu import FamilyCpu
 from tests.bench.setting import RUNS, Bench, cpu_of, spread
 from tests.integration.spark.family import below
@@ -267,8 +266,6 @@ class Ours(Side):
             for command in (("run",), ("view", "run"), ("sink",)):
                 argv = [sys.executable, "-m", "cdc", "--config", str(pipeline.config), *command]
                 families.append(_started(stack, argv, self._folder, dict(os.environ)))
-                if command[0] == "view":
-                    wait_until(lambda: known_views(pipeline.settings).known, _MOST_S, "the view has no topic")
             yield families
 
     def _more(self) -> str:

@@ -26,15 +26,13 @@ class Embedded:
         self.fields = _row_fields(schema)
         self.shape: Shape | None = None
         """The row's shape, as :meth:`shaped` has made it last."""
-        self.key: tuple[str, ...] | None = None
-        """That shape's key."""
         self._made_of: tuple[tuple[str, ...], TableName, str] | None = None
 
     def shaped(self, key: tuple[str, ...], table: TableName, topic: str) -> Shape:
         """The row's shape. It is made anew for another ``key``: where every column of both keys may not be null, the
         schema of the rows says nothing of the change. KeyError or TypeError for what is no struct."""
-        if self.shape is None or key != self.key:
-            self.shape, self.key = shape_of(self.fields or (), key, table, topic), key
+        if self.shape is None or self._made_of is None or key != self._made_of[0]:
+            self.shape = shape_of(self.fields or (), key, table, topic)
             self._made_of = (key, table, topic)
         return self.shape
 

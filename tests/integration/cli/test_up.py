@@ -66,6 +66,19 @@ def _shows(cache: Cache, status: str) -> bool:
     return row is not None and row["status"] == status
 
 
+def test_h254_a_store_of_a_view_alone_comes_up_with_it(pipeline: Pipeline, spawn: Spawn) -> None:
+    """Stores are started first, to be filled while rows are read. The view has no topic before its runner."""
+    (pipeline.folder / "slim.sql").write_text("select id, status from orders", encoding="utf-8")
+    pipeline.document["views"] = {"slim": {"sql": str(pipeline.folder / "slim.sql")}}
+    files = {"kind": "delta", "path": str(pipeline.folder / "files"), "tables": ["view.slim"]}
+    pipeline.document["sinks"] = {"files": files}
+    pipeline.document["spark"]["http_address"] = ""
+    running = _up(pipeline, spawn, "--yes")
+    compared = partial(pipeline.cdc, "verify", "files", "view.slim")
+    wait_until(lambda: compared().returncode == 0, START_S, lambda: running.stderr[-2000:])
+    assert running.process.poll() is None, running.stderr[-2000:]
+
+
 def test_a_slot_is_made_with_consent_alone(pipeline: Pipeline) -> None:
     refused = pipeline.cdc("up")
     assert_refused(refused, Exit.USAGE, "keeps WAL", "--yes")

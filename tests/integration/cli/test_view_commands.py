@@ -44,13 +44,21 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
     return made
 
 
-def test_h254_a_sink_of_a_view_alone_may_start_again(pipeline: Pipeline) -> None:
-    """69, which service managers try again: the runner may be a second late. A name that no view has is a mistake."""
-    sinks = {"files": {"kind": "delta", "path": str(pipeline.folder / "files"), "tables": ["view.named"]}}
+def test_h254_a_sink_of_a_view_alone_waits_for_its_topic(pipeline: Pipeline, spawn: Spawn) -> None:
+    """It may start before the runner. With an end to come to it says so at once. A name of no view is a mistake."""
+    files = pipeline.folder / "files"
+    sinks = {"files": {"kind": "delta", "path": str(files), "tables": ["view.named"]}}
     pipeline.document["sinks"] = sinks
     pipeline.good("init")
     pipeline.good("snapshot")
-    assert_refused(pipeline.cdc("sink"), Exit.UNAVAILABLE, "view.named alone", "cdc view run")
+    assert_refused(pipeline.cdc("sink", "--until-caught-up"), Exit.UNAVAILABLE, "view.named alone", "cdc view run")
+    sink = spawn("cdc", "--config", pipeline.config, "sink")
+    wait_until(lambda: "there is no topic of that yet" in sink.stderr, 60, lambda: sink.stderr[-2000:])
+    for command in (["run"], ["view", "run"]):
+        spawn("cdc", "--config", pipeline.config, *command)
+    wait_until((files / "view").exists, 90, lambda: sink.stderr[-2000:])
+    wait_until(lambda: pipeline.cdc("verify", "files", "view.named").returncode == 0, 60, lambda: sink.stderr[-2000:])
+    assert sink.terminate() == 0
     sinks["files"]["tables"] = ["view.nobodys"]
     refused = pipeline.cdc("sink")
     assert refused.returncode == Exit.CONFIG, refused.stderr
