@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import ConfigError, UsageError
+from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.settings import Settings
 from cdc.status.facts import ConnectorFacts
-from cdc.topic_specs import TopicSpec
 from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
 from connectors.connect.deployed import Change, Deployed
+from connectors.connect.joined import Asked, ask_for_rows, joined_tables
 from connectors.connect.lag import read_lag
 from connectors.connect.moved import ask_moved, begins_anew, noted_topics, require_filled
 from connectors.connect.published import Published, makes_publication, publish, with_unread
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
-from connectors.connect.signalling import send
+from connectors.connect.signalling import make_signal_topic, send
 from connectors.connect.streaming import Streaming, watch_connector
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
 from connectors.debezium.assignments import require_assignable
-from connectors.debezium.captured_tables import newly_taken
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
 from connectors.debezium.connector_config import (
     ConnectorConfig,
@@ -32,14 +32,11 @@ from connectors.debezium.connector_config import (
     connector_config,
     connector_name,
     debezium_settings,
-    signal_topic,
 )
 from connectors.debezium.connector_status import FAILED, STOPPED, ConnectorStatus, parse_status
 from connectors.debezium.faults import advice
-from connectors.debezium.regex import spelled
 from connectors.debezium.signals import Signal
 from connectors.debezium.source_progress import offset_at, shown_lsn, shown_position, snapshot_state
-from connectors.kafka.admin import TopicAdmin
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
@@ -100,7 +97,8 @@ class Connector:
         """Create or update the connector and return when it runs. Nothing is touched when nothing differs.
 
         A Postgres publication is made, or gets the tables that it lacks. Their rows are read by an incremental
-        snapshot, because Debezium's own is over. A paused or stopped connector goes on.
+        snapshot, because Debezium's own is over: see :mod:`connectors.connect.joined`. A paused or stopped connector
+        goes on. One that is changed is stopped meanwhile, so that no task of before the change is taken for a new one.
 
         ConfigError where the server's validation finds a fault or a table cannot be captured, ConnectError where
         the connector does not come up in time or a task fails, in its own words.
@@ -113,30 +111,33 @@ class Connector:
             )
         require_own_turn(self._settings, self.offsets)
         running = self._running()
-        old_fault = self._fault() if running is not None else ""
         changes = changed_options(wanted, running or {})
         if running is None or changes:
             self._refuse_invalid()
-        halted = self._refuse_moved(running)
-        begun = running is not None and bool(self.offsets())
+        halted = stands = self._refuse_moved(running)
         published = self._publish(running)
-        if running is None or changes or published.added:
-            prepare_topics(self._settings, published.tables)
-        if running is None or changes:
-            self._make_signal_topic()
-            self.client.put_config(self.name, wanted)
-        if halted:
+        added, asked = joined_tables(self._settings, published, running), Asked()
+        # A new task reads the catalog at its start alone, and passes over a snapshot of a table that it does not know.
+        if running is None or changes or added:
+            make_signal_topic(self._settings)
+            stands = self._stand_still(running)
+            with self._going_on(unless=halted or running is None):
+                if stands and self.offsets():
+                    asked = ask_for_rows(self._settings, wanted, added, waits=published.open)
+                prepare_topics(self._settings, published.tables)
+                if running is None or changes:
+                    self.client.put_config(self.name, wanted)
+        if stands:
             self.client.resume(self.name)
-        elif published.added and running is not None and not changes:
-            # It reads the catalog at its start alone, and passes over a snapshot of a table that it does not know.
-            self.client.restart(self.name, failed_only=False)
-        status = self._until_running(old_fault if changes else "")
-        action = "created" if running is None else "updated" if changes else "unchanged"
-        done = Deployed(action=action, changes=changes, status=status, cautions=published.cautions)
-        # A connector without offsets reads every table by its first snapshot. One that has just read it stores them
-        # when it is stopped, so they are asked for again: a second reading does no harm, a missing one does.
-        begun = running is not None and (begun or bool(self.offsets()))
-        return self._with_rows(done, self._added(published, running or {}), published) if begun else done
+        return Deployed(
+            action="created" if running is None else "updated" if changes else "unchanged",
+            changes=changes,
+            status=self._until_running(),
+            cautions=published.cautions,
+            added=added if asked != Asked() else (),
+            signal=asked.signal,
+            unread=asked.unread,
+        )
 
     def diff(self) -> dict[str, Change]:
         """option -> (running, wanted) where they differ, secrets masked. MissingConnector where none runs."""
@@ -183,7 +184,7 @@ class Connector:
     def stop(self) -> None:
         """End the tasks. Returns when they have ended. The slot stays, and keeps WAL."""
         self.client.stop(self.name)
-        self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+        self._until_stopped()
 
     def offsets(self) -> list[dict[str, Any]]:
         """The stored source offsets."""
@@ -228,13 +229,13 @@ class Connector:
         wanted = self.wanted()
         self._refuse_invalid()
         require_filled(self._settings, ask_moved(self._settings, {}), begins=False)
-        self._make_signal_topic()
+        make_signal_topic(self._settings)
         if self._running() is None:
-            self.client.create_stopped(self.name, wanted)
+            self._make_stopped()
         else:
             self.stop()
             self.client.put_config(self.name, wanted)
-        self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+            self._until_stopped()
         self.client.alter_offsets(self.name, {"server": self._settings.name}, offset_at(lsn, self._clock.now_ns()))
 
     def require_healthy(self) -> ConnectorStatus:
@@ -269,24 +270,27 @@ class Connector:
                 return self._send(signals.resume_snapshot(_new_id()))
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
 
-    def _added(self, published: Published, running: ConnectorConfig) -> tuple[str, ...]:
-        """The tables that joined: those of the publication, or entries of the settings if the source is not asked."""
-        if makes_publication(self._settings):
-            return tuple(map(str, published.added))
-        return tuple(newly_taken(self._settings, running))
+    def _stand_still(self, running: ConnectorConfig | None) -> bool:
+        """Stop the connector, so that it stores its offsets. One that is missing may have some of before, and is made
+        where tables were noted. Whether it stands now: not where nothing was there."""
+        if running is not None:
+            self.stop()
+        elif noted_topics(self._settings) is not None:
+            self._make_stopped()
+        else:
+            return False
+        return True
 
-    def _with_rows(self, done: Deployed, added: tuple[str, ...], published: Published) -> Deployed:
-        """Ask for the rows of what was added, or say why not."""
-        if not added:
-            return done
-        if published.open:
-            return replace(done, added=added, unread="a transaction that is older than the table is open")
-        if any("*" in name for name in added):
-            return replace(done, added=added, unread="which tables of a pattern have rows already is not known")
+    @contextmanager
+    def _going_on(self, *, unless: bool) -> Iterator[None]:
+        """Let the connector go on where the body fails, ``unless`` somebody else had halted it."""
         try:
-            return replace(done, added=added, signal=self.snapshot(map(spelled, added)))
-        except ConfigError as refusal:
-            return replace(done, added=added, unread=refusal.message)
+            yield
+        except BaseException:
+            if not unless:
+                with suppress(CdcError):
+                    self.client.resume(self.name)
+            raise
 
     def _refuse_moved(self, running: ConnectorConfig | None) -> bool:
         """Whether the connector is paused or stopped. ConfigError where a table's topic changes and would lack rows.
@@ -296,11 +300,14 @@ class Connector:
         require_assignable(self._settings, asked=makes_publication(self._settings))
         moved = ask_moved(self._settings, running or {})
         if moved and running is None:
-            self.client.create_stopped(self.name, self.wanted())
-            self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+            self._make_stopped()
         if moved:
             require_filled(self._settings, moved, begins=begins_anew(self.condition(), self.offsets()))
         return (running is not None or bool(moved)) and self._halted()
+
+    def _make_stopped(self) -> None:
+        self.client.create_stopped(self.name, self.wanted())
+        self._until_stopped()
 
     def _halted(self) -> bool:
         try:
@@ -330,13 +337,6 @@ class Connector:
                 hint="cdc connect validate lists every option that does not fit",
             )
 
-    def _make_signal_topic(self) -> None:
-        config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
-        factor = self._settings.log.replication_factor
-        TopicAdmin(self._settings.log).create(
-            [TopicSpec(topic=signal_topic(self._settings), partitions=1, replication_factor=factor, config=config)]
-        )
-
     def _send(self, signal: Signal) -> str:
         require_running(parse_status(self.client.status(self.name)))
         send(signal, self._settings)
@@ -347,6 +347,9 @@ class Connector:
             return parse_status(self.client.status(self.name)).fault
         except MissingConnector:
             return ""
+
+    def _until_stopped(self) -> None:
+        self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
 
     def _until_running(self, old_fault: str = "") -> ConnectorStatus:
         """``old_fault`` is what had failed before: it still shows for a moment, until the restart is noted."""

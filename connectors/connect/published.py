@@ -83,17 +83,18 @@ def with_unread(done: Published, known: TopicsState | None, running: Mapping[str
     """The same with the tables among ``added`` that the publication had already, and that the connector never read or
     passes over now: of a publication for all tables, renamed in the database, or back in the settings.
 
-    ``known``: the tables that were noted. ``running``: the configuration in force. None where nothing runs.
+    ``known``: the tables that were noted. ``running``: the configuration in force. None where nothing runs: the notes
+    alone say then what was read.
     """
-    if running is None or known is None:
+    if known is None:
         return done
-    listed = running.get("table.include.list", "").split(",")
+    listed = running.get("table.include.list", "").split(",") if running is not None else None
     more = [table for table in done.tables if not (str(table) in known.tables and _listed(listed, str(table)))]
     return replace(done, added=tuple(sorted({*done.added, *more})))
 
 
-def _listed(expressions: Iterable[str], table: str) -> bool:
-    return any(includes(one, table) for one in expressions)
+def _listed(expressions: Iterable[str] | None, table: str) -> bool:
+    return expressions is None or any(includes(one, table) for one in expressions)
 
 
 def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:

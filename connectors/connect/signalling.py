@@ -9,15 +9,26 @@ from psycopg import sql
 
 from cdc.settings import Settings
 from cdc.sql import load
+from cdc.topic_specs import TopicSpec
 from connectors.debezium.client import ConnectError
 from connectors.debezium.connector_config import debezium_settings, signal_topic
 from connectors.debezium.signals import Signal
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import log_error
 from connectors.postgres.connections import connect
 
 _TAKEN_MS = 20_000
 _FLUSH_S = 25
+
+
+def make_signal_topic(settings: Settings) -> None:
+    """The topic of signals, unless it exists. LogError or TopicError where Kafka does not make it."""
+    config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+    factor = settings.log.replication_factor
+    TopicAdmin(settings.log).create(
+        [TopicSpec(topic=signal_topic(settings), partitions=1, replication_factor=factor, config=config)]
+    )
 
 
 def send(signal: Signal, settings: Settings) -> None:

@@ -141,4 +141,36 @@ MUTANTS = (
         "    return own or not known or", "    return not known or",
         "tests/integration/log/test_asked_snapshots.py -k h221",
     ),
+    Mutant(
+        "ask for the rows of what joined when it counts as known", "connectors/connect/connector.py",
+        "                if stands and self.offsets():\n"
+        "                    asked = ask_for_rows(self._settings, wanted, added, waits=published.open)\n"
+        "                prepare_topics(self._settings, published.tables)\n"
+        "                if running is None or changes:\n"
+        "                    self.client.put_config(self.name, wanted)\n",
+        "                prepare_topics(self._settings, published.tables)\n"
+        "                if running is None or changes:\n"
+        "                    self.client.put_config(self.name, wanted)\n"
+        "                if stands and self.offsets():\n"
+        "                    asked = ask_for_rows(self._settings, wanted, added, waits=published.open)\n",
+        "tests/integration/debezium/test_joining.py -k waits",
+    ),
+    Mutant(
+        "ask a connector that runs for the rows of what joined", "connectors/connect/connector.py",
+        "        if running is not None:\n            self.stop()\n        elif",
+        "        if running is not None:\n            return True\n        elif",
+        "tests/integration/debezium/test_joining.py -k waits",
+    ),
+    Mutant(
+        "leave a connector stopped behind a refused deploy", "connectors/connect/connector.py",
+        "            if not unless:\n                with suppress",
+        "            if False:\n                with suppress",
+        "tests/integration/debezium/test_joining.py -k refused",
+    ),
+    Mutant(
+        "take every table for read where the connector is gone", "connectors/connect/published.py",
+        "    if known is None:\n        return done\n",
+        "    if known is None or running is None:\n        return done\n",
+        "tests/integration/debezium/test_joining.py -k made_again",
+    ),
 )  # fmt: skip

@@ -1,0 +1,69 @@
+"""The tables that join a connector whose own first snapshot is over: their rows are asked for by a signal.
+
+The signal is given while the connector stands still, and before it has the configuration and the notes by which the
+tables count as known (hazard H257). Given to one that says RUNNING, it may reach the task of before the change, which
+passes over a table that it does not know, and says so in the worker's log alone: the rows would be missing in silence.
+Given last, it would be forgotten by a deploy that ends between the two. A task reads signals from where the last one
+has stopped, so that one which waits for it is heard.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from cdc.errors import ConfigError
+from cdc.settings import Settings
+from connectors.connect.moved import noted_topics
+from connectors.connect.published import Published, makes_publication
+from connectors.connect.signal_rules import require_captured, require_snapshots
+from connectors.connect.signalling import send
+from connectors.debezium.captured_tables import named_tables, newly_taken
+from connectors.debezium.regex import spelled
+from connectors.debezium.signals import execute_snapshot
+
+
+class Asked(NamedTuple):
+    """The outcome of asking. ``signal``: the snapshot's id. Empty where none was sent, and ``unread`` then says why."""
+
+    signal: str = ""
+    unread: str = ""
+
+
+def joined_tables(settings: Settings, published: Published, running: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Those of the publication, or entries of the settings where the source is not asked.
+
+    ``running``: the configuration in force. Without one the notes say which tables are known, and a pattern, of which
+    they say nothing, does not join. LogError where Kafka does not answer.
+    """
+    if makes_publication(settings):
+        return tuple(map(str, published.added))
+    if running is not None:
+        return tuple(newly_taken(settings, running))
+    known = noted_topics(settings)
+    return tuple(table for table in named_tables(settings) if known is not None and table not in known.tables)
+
+
+def ask_for_rows(settings: Settings, wanted: Mapping[str, str], tables: Iterable[str], *, waits: bool) -> Asked:
+    """Ask for a snapshot of tables that joined. ``wanted``: the configuration that the connector is to run with.
+    ``waits``: a transaction from before them is still open.
+
+    Raises what :func:`connectors.connect.signalling.send` raises, and UsageError for a table that is not captured.
+    """
+    names = [*tables]
+    if not names:
+        return Asked()
+    if waits:
+        return Asked(unread="a transaction that is older than the table is open")
+    if any("*" in name for name in names):
+        return Asked(unread="which tables of a pattern have rows already is not known")
+    meant = [*map(spelled, names)]
+    require_captured(settings, meant)
+    try:
+        require_snapshots(settings, wanted, "incremental")
+    except ConfigError as refusal:
+        return Asked(unread=refusal.message)
+    signal = execute_snapshot(str(uuid.uuid4()), meant)
+    send(signal, settings)
+    return Asked(signal=signal.identifier)
