@@ -54,18 +54,22 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def reached(entry: str, without: tuple[str, ...] = (), root: Path = ROOT) -> set[str]:
-    """The project's modules that ``entry`` reaches, itself among them. ``without``: beginnings of names of modules
-    that it calls nothing of."""
+    """The project's modules that ``entry`` reaches, itself among them. ``without``: modules that it calls
+    nothing of, and packages of such."""
     found: set[str] = set(_FRAME)
     seen: set[Reach] = set()
     waiting = [Reach(entry, WHOLE)]
     while waiting:
         one = waiting.pop()
-        if one not in seen and one.module not in _FRAME and not one.module.startswith(without):
+        if one not in seen and one.module not in _FRAME and not _within(one.module, without):
             seen.add(one)
             found.add(one.module)
             waiting += _imported(root, one)
     return found - {*_FRAME}
+
+
+def _within(module: str, packages: tuple[str, ...]) -> bool:
+    return module in packages or module.startswith(tuple(f"{one}." for one in packages))
 
 
 WHOLE = "*"

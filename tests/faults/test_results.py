@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.__main__ import WITHOUT_CONNECTORS
 from tests.faults.lab import Lab, Limits
 from tests.faults.reach import digest, reached
 from tests.faults.readback import Expected, judged
@@ -158,6 +159,18 @@ def test_h114_an_experiment_reaches_what_its_processes_run() -> None:
     assert "cdc.views.view_plan" in reached("tests.faults.experiments.views")
 
 
+def test_h114_no_experiment_has_a_connector() -> None:
+    """Modules of Debezium's connectors are left out of every digest."""
+    folder = Path(__file__).parent
+    texts = [file for file in folder.rglob("*.py") if not {"mutants", "generated"} & {*file.relative_to(folder).parts}]
+    own = {Path(__file__).name, "__main__.py"}
+    having = ("Connector(", '"debezium": {', '"kind": "debezium"', 'kind = "debezium"', '"connect", "deploy"')
+    found = [file.name for file in texts if file.name not in own and any(one in file.read_text() for one in having)]
+    assert found == []
+    assert "connectors.connect.connector" in WITHOUT_CONNECTORS
+    assert "connectors.connect.topics" not in WITHOUT_CONNECTORS
+
+
 def test_h114_what_a_package_loads_late_counts_for_who_asks(tmp_path: Path) -> None:
     """A function of ``__init__`` that imports when it is called, and a name that is loaded when it is asked for."""
     files = {
@@ -179,7 +192,9 @@ def test_h114_what_a_package_loads_late_counts_for_who_asks(tmp_path: Path) -> N
     around = {"tests", "cdc", "cdc.wiring", "cdc.wiring.parts", "cdc.capture", "cdc.lsn"}
     assert reached("tests.kills", root=tmp_path) == around | {"tests.kills"}
     assert reached("tests.whole", root=tmp_path) == around | {"tests.whole", "cdc.sink"}
-    assert reached("tests.whole", ("cdc.sink", "cdc.l"), root=tmp_path) == around - {"cdc.lsn"} | {"tests.whole"}
+    assert reached("tests.whole", ("cdc.sink", "cdc.lsn", "cdc.w"), root=tmp_path) == around - {"cdc.lsn"} | {
+        "tests.whole"
+    }
 
 
 def test_h114_parts_are_due_by_the_code_of_each(tmp_path: Path) -> None:
