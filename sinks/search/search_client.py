@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import opensearchpy
@@ -26,6 +26,8 @@ _UNAVAILABLE = 503
 """With a block: of the whole cluster, which has no leader or is starting."""
 _REFUSED = frozenset((400, 413))
 BLOCK = "cluster_block_exception"
+_MADE_ANEW = "the sink makes a missing index anew and fills it"
+_BLOCKED = "look at its disk, and at index.blocks.*"
 
 
 class _SearchBusy(Exception):
@@ -92,16 +94,44 @@ class SearchClient:
         text = self._retry.call(lambda: self._perform("POST", "/_bulk", body, params, None))
         return [item for entry in orjson.loads(text)["items"] for item in entry.values()]
 
+    def documents(self, path: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Documents of an index by id, each with ``found``, in order.
+
+        A shard that is not there answers for each of its documents that it is not available, within an answer of 200:
+        such a one is not absent (hazard H263). It is asked for again, as a server that is busy. Raises as :meth:`call`.
+        """
+        body = orjson.dumps({"ids": list(ids)})
+
+        def ask() -> list[dict[str, Any]]:
+            text = self._perform("POST", f"{path}/_mget", body, None, None)
+            found: list[dict[str, Any]] = loads_exact(text.encode("utf-8", "surrogatepass"))["docs"]
+            for kind in {str(one["error"].get("type")) for one in found if one.get("error")}:
+                if kind == "index_not_found_exception":
+                    raise IndexGone(f"{self.store} has no such index", hint=_MADE_ANEW)
+                if kind in (BLOCK, "index_closed_exception"):
+                    raise IndexBlocked(f"{self.store} answers {kind}", hint=_BLOCKED)
+                raise _SearchBusy(kind)
+            return found
+
+        return self._retry.call(ask)
+
     def scroll(self, path: str, body: Mapping[str, Any], size: int) -> Iterator[list[dict[str, Any]]]:
-        """Every hit of a search, ``size`` at a time, as of its beginning. Nothing where the index is absent."""
+        """Every hit of a search, ``size`` at a time, as of its beginning. Nothing where the index is absent.
+
+        No part of them: StoreAway where a shard does not answer (hazard H263).
+        """
         query = {**body, "size": size, "sort": ["_doc"]}
-        page = self.call("POST", f"{path}/_search", query, params={"scroll": _SCROLL}, absent={})
+        params = {"scroll": _SCROLL, "allow_partial_search_results": "false"}
+        page = self.call("POST", f"{path}/_search", query, params=params, absent={})
         if not page:
             return
         try:
             while page["hits"]["hits"]:
                 yield page["hits"]["hits"]
                 page = self.call("POST", "/_search/scroll", {"scroll": _SCROLL, "scroll_id": page["_scroll_id"]})
+                if page.get("_shards", {}).get("failed"):
+                    # The option counts for the first page alone.
+                    raise unreachable(self.store, "a shard does not answer")
         finally:
             with contextlib.suppress(SinkError):
                 self.call("DELETE", "/_search/scroll", {"scroll_id": page["_scroll_id"]}, absent={})
@@ -119,15 +149,13 @@ class SearchClient:
             return self._client.transport.perform_request(method, path, params=params, body=body, headers=ndjson)
         except exceptions.NotFoundError as error:
             if absent is None:
-                raise IndexGone(
-                    self._described(error), hint="the sink makes a missing index anew and fills it"
-                ) from None
+                raise IndexGone(self._described(error), hint=_MADE_ANEW) from None
             return None
         except exceptions.ConnectionError:
             raise
         except exceptions.TransportError as error:
             if error.status_code != _UNAVAILABLE and _error_type(error) == BLOCK:
-                raise IndexBlocked(self._described(error), hint="look at its disk, and at index.blocks.*") from None
+                raise IndexBlocked(self._described(error), hint=_BLOCKED) from None
             if error.status_code in _BUSY:
                 raise _SearchBusy(f"HTTP {error.status_code}") from None
             if error.status_code in _REFUSED:

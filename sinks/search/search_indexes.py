@@ -211,8 +211,11 @@ class SearchNotes:
 
     def read(self) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
-        answer = self._client.call("POST", f"/{path(self._index)}/_mget", {"ids": ["watermark", "floors"]}, absent={})
-        for document in answer.get("docs", ()):
+        try:
+            documents = self._client.documents(f"/{path(self._index)}", ("watermark", "floors"))
+        except IndexGone:
+            return found
+        for document in documents:
             if document.get("found"):
                 found.update({name: dumped(note) for name, note in document["_source"].items()})
         return found

@@ -284,7 +284,7 @@ class _SearchDiscards:
     def _delete(self, index: str, schema: TableSchema, versions: Mapping[str, str]) -> bool:
         documents, gone = self._indexes.documents(schema), False
         ids = [document_id(key) for key in versions]
-        for hit in self._client.call("POST", f"/{path(index)}/_mget", {"ids": ids})["docs"]:
+        for hit in self._client.documents(f"/{path(index)}", ids):
             if not hit.get("found"):
                 continue
             row = documents.stored(hit["_id"], hit["_source"], hit["_version"])
@@ -309,7 +309,8 @@ class _SearchDiscards:
 def _page(client: SearchClient, index: str) -> int:
     """How many documents to read at once: 5,000 of 100 kB take the memory that a small server has."""
     stats = client.call("GET", f"/{path(index)}/_stats/docs,store")["_all"]["primaries"]
-    size, count = stats["store"]["size_in_bytes"], stats["docs"]["count"]
+    # Without a shard that answers there is neither: the search that comes next says so.
+    size, count = stats.get("store", {}).get("size_in_bytes", 0), stats.get("docs", {}).get("count", 0)
     return rows_at_once(_UNPACKED * size / max(1, count), _PAGE)
 
 
@@ -324,10 +325,7 @@ def _look_up(
     documents = indexes.documents(schema)
     for start in range(0, len(keys), _LOOKUP):
         ids = [document_id(key) for key in keys[start : start + _LOOKUP]]
-        answer = client.call("POST", f"/{path(index)}/_mget", {"ids": ids})
-        for hit in answer["docs"]:
-            if hit.get("error"):
-                raise PlaceMissing.of(schema.table, f"its index {index}")
+        for hit in client.documents(f"/{path(index)}", ids):
             if hit.get("found"):
                 row = documents.stored(hit["_id"], hit["_source"], hit["_version"] if by_version else 0)
                 found[row.key] = row

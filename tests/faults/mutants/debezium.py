@@ -143,34 +143,47 @@ MUTANTS = (
     ),
     Mutant(
         "ask for the rows of what joined when it counts as known", "connectors/connect/connector.py",
-        "                if stands and self.offsets():\n"
-        "                    asked = ask_for_rows(self._settings, wanted, added, waits=published.open)\n"
+        "                if begun:\n                    asked = self._ask(waiting, added, published)\n"
         "                prepare_topics(self._settings, published.tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n",
         "                prepare_topics(self._settings, published.tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n"
-        "                if stands and self.offsets():\n"
-        "                    asked = ask_for_rows(self._settings, wanted, added, waits=published.open)\n",
-        "tests/integration/debezium/test_joining.py -k waits",
+        "                if begun:\n                    asked = self._ask(waiting, added, published)\n",
+        "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
         "ask a connector that runs for the rows of what joined", "connectors/connect/connector.py",
-        "        if running is not None:\n            self.stop()\n        elif",
-        "        if running is not None:\n            return True\n        elif",
-        "tests/integration/debezium/test_joining.py -k waits",
+        "            if known.running is not None:\n                self.stop()\n",
+        "            if known.running is not None:\n                pass\n",
+        "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
         "leave a connector stopped behind a refused deploy", "connectors/connect/connector.py",
-        "            if not unless:\n                with suppress",
-        "            if False:\n                with suppress",
-        "tests/integration/debezium/test_joining.py -k refused",
+        "            if goes_on:\n", "            if False:\n",
+        "tests/integration/debezium/test_joining.py -k too_long",
     ),
     Mutant(
         "take every table for read where the connector is gone", "connectors/connect/published.py",
         "    if known is None:\n        return done\n",
         "    if known is None or running is None:\n        return done\n",
-        "tests/integration/debezium/test_joining.py -k made_again",
+        "tests/unit/connectors/connect/test_moved.py",
+    ),
+    Mutant(
+        "take a configuration for the proof of a reading", "connectors/connect/joined.py",
+        "    return tuple(dict.fromkeys([*newly_taken(settings, known.running), *new]))",
+        "    return tuple(newly_taken(settings, known.running))",
+        "tests/unit/connectors/connect/test_joined.py",
+    ),
+    Mutant(
+        "take a request for a reading", "connectors/connect/unread.py",
+        "    return {table: waiting[table] for table in unseen if table not in empty}", "    return {}",
+        "tests/integration/debezium/test_joining.py -k forgotten",
+    ),
+    Mutant(
+        "wait for older transactions in the deploy that publishes alone", "connectors/connect/published.py",
+        "waits = bool(done.added or known.due) and", "waits = bool(added) and",
+        "tests/integration/debezium/test_joining.py -k older_transaction",
     ),
 )  # fmt: skip

@@ -169,4 +169,9 @@ MUTANTS = (
         "ask for the right to make a schema that exists (SQL)", "sinks/sql/sql_tables.py",
         " or sa.inspect(connection).has_schema(name):", ":", "tests/integration/sinks/test_least_rights.py -k h224",
     ),
+    Mutant(
+        "take a document for absent whose shard is not there (search)", "sinks/search/search_client.py",
+        "                raise _SearchBusy(kind)\n", "                pass\n",
+        "tests/integration/sinks/test_search.py -k h263",
+    ),
 )  # fmt: skip

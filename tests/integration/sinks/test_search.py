@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -16,12 +17,13 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.batch import events_of
 from sinks.kinds import spec_for
-from sinks.port import CannotCarry, OpenSink
+from sinks.port import CannotCarry, OpenSink, StoreAway
 from sinks.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
 from tests.single_rows import canonical_row, plain_row
 
+T = TypeVar("T")
 SHAPES = Shapes(ORDERS)
 ROW = {"id": 1, "status": "open", "note": "two words"}
 
@@ -274,3 +276,47 @@ def test_h100_an_index_with_all_its_fields_holds_its_table_alone(server: Server)
     assert sorted(live(again, wider)) == ["1", "2", "3", "4"]
     for one in (sink, again):
         one.close()
+
+
+def shard_away(server: Server, index: str) -> None:
+    """Have the server take the index's shard away, and recover it a moment later: as after its start."""
+    server.get(f"_cluster/health/{index}?wait_for_status=yellow&wait_for_no_initializing_shards=true&timeout=30s")
+    [node] = server.get("_nodes")["nodes"]
+    cancel = {"index": index, "shard": 0, "node": node, "allow_primary": True}
+    body = {"commands": [{"cancel": cancel}]}
+    requests.post(f"{server.url}/_cluster/reroute", json=body, timeout=30).raise_for_status()
+
+
+def asked(read: Callable[[], T]) -> T | StoreAway:
+    try:
+        return read()
+    except StoreAway as away:
+        return away
+
+
+def test_h263_a_watermark_that_is_not_available_is_not_absent(server: Server) -> None:
+    """The server answers 200, and says within it that the document's shard is not there."""
+    opened = server.sink(ManualClock())
+    written = Watermark(epoch=1, lsn=7, offsets={"t": {0: 3}})
+    opened.commit(written, lambda: None)
+    for _ in range(5):
+        shard_away(server, f"{server.prefix}-_watermark")
+        found = asked(opened.watermarks.read)
+        assert isinstance(found, StoreAway) or found == written
+    opened.close()
+
+
+def test_h263_rows_that_are_not_available_are_not_absent(server: Server) -> None:
+    opened, topic = server.sink(ManualClock()), Topic()
+    opened.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    opened.sink.show()
+
+    def scanned() -> int:
+        return sum(part.num_rows for part in opened.reader.scan(ORDERS))
+
+    for _ in range(5):
+        shard_away(server, f"{server.prefix}-public.orders-1")
+        assert asked(lambda: opened.reader.get(ORDERS, "1")) is not None
+        shard_away(server, f"{server.prefix}-public.orders-1")
+        assert asked(scanned) != 0
+    opened.close()
