@@ -11,6 +11,7 @@ import typer
 from cdc.cli.comparison import conclude_comparison, show_comparison
 from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, DifferenceFound, UsageError
+from cdc.found import Unknown, look
 from cdc.lsn import Lsn
 from cdc.wiring.comparison import open_comparison
 from cdc.wiring.debezium import open_connector, open_handover, warnings_of_connect
@@ -122,8 +123,10 @@ def status(context: typer.Context, as_json: Json = False) -> None:
     connector = _connector(context)
     found = connector.status()
     reads = connector.streaming() if found.runs and found.lag is not None else None
+    unread = look(connector.unread)
+    cautions = [message for message, _ in unread] if not isinstance(unread, Unknown) else None
     if as_json:
-        _print_json({**found.document(), "reads": reads})
+        _print_json({**found.document(), "reads": reads, "unread": cautions})
     else:
         typer.echo(f"{found.name}  {found.state}  {found.worker}{_trouble(found.trace)}")
         for task in found.tasks:
@@ -140,6 +143,8 @@ def status(context: typer.Context, as_json: Json = False) -> None:
             typer.echo(f"  lag unknown: {found.lag_unknown}")
         if words := connector.waiting_snapshot(found):
             typer.echo(f"  {words}")
+        for caution in cautions if cautions is not None else [f"rows that are still to be read: unknown: {unread}"]:
+            typer.echo(f"  {caution}")
         for entry in found.offsets:
             typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:

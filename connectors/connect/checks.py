@@ -128,6 +128,9 @@ def _running(connector: Connector) -> Iterator[Finding]:
         yield warn(
             PART, "drift", f"{len(changes)} options of {connector.name} differ from the settings", "cdc connect diff"
         )
+    unread = look(connector.unread)
+    if not isinstance(unread, Unknown):  # a Kafka that does not answer is a finding of its own
+        yield from (warn(PART, "unread", message, fix) for message, fix in unread)
     if status.runs:
         yield ok(PART, "connector", f"{connector.name} runs with {len(status.tasks)} task(s)")
     elif status.fault:

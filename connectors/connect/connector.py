@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +13,21 @@ from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.settings import Settings
 from cdc.status.facts import ConnectorFacts
 from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
+from connectors.connect.connector_states import ConnectorStates
 from connectors.connect.deployed import Change, Deployed
 from connectors.connect.joined import Asked, ask_for_rows, joined_tables
 from connectors.connect.lag import read_lag
 from connectors.connect.moved import ask_moved, begins_anew, noted_topics, require_filled
-from connectors.connect.published import Published, makes_publication, publish, with_unread
+from connectors.connect.published import Known, Published, makes_publication, publish
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
 from connectors.connect.signalling import make_signal_topic, send
 from connectors.connect.streaming import Streaming, watch_connector
 from connectors.connect.topics import prepare_topics
+from connectors.connect.unread import AGAIN_MS, note_unread, unread_cautions, unread_tables
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
 from connectors.debezium.assignments import require_assignable
-from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
+from connectors.debezium.client import ConnectClient, MissingConnector
 from connectors.debezium.connector_config import (
     ConnectorConfig,
     changed_options,
@@ -33,15 +35,16 @@ from connectors.debezium.connector_config import (
     connector_name,
     debezium_settings,
 )
-from connectors.debezium.connector_status import FAILED, STOPPED, ConnectorStatus, parse_status
+from connectors.debezium.connector_status import FAILED, ConnectorStatus
 from connectors.debezium.faults import advice
 from connectors.debezium.signals import Signal
-from connectors.debezium.source_progress import offset_at, shown_lsn, shown_position, snapshot_state
-
-_POLL_S = 0.2
-_STEADY_POLLS = 5
-"""A connector that runs at so many looks in a row has started: right after an update the old tasks still show."""
-_OLD_FAULT_S = 10.0
+from connectors.debezium.source_progress import (
+    offset_at,
+    reads_incrementally,
+    shown_lsn,
+    shown_position,
+    snapshot_state,
+)
 
 
 class Connector:
@@ -57,6 +60,8 @@ class Connector:
         self.name = connector_name(settings)
         self.database = self._debezium.database
         self.client = ConnectClient(self._debezium, clock=clock)
+        timeout_s = self._debezium.deploy_timeout.total_seconds()
+        self._states = ConnectorStates(self.name, self.client, clock, timeout_s=timeout_s, database=self.database)
 
     @property
     def address(self) -> str:
@@ -65,7 +70,7 @@ class Connector:
 
     def condition(self) -> ConnectorStatus:
         """State and tasks alone: nothing but Kafka Connect is asked."""
-        return parse_status(self.client.status(self.name))
+        return self._states.now()
 
     def facts(self) -> ConnectorFacts:
         """The connector's state in Kafka Connect, for the pipeline's status. ConnectError where it does not answer."""
@@ -114,25 +119,33 @@ class Connector:
         changes = changed_options(wanted, running or {})
         if running is None or changes:
             self._refuse_invalid()
-        halted = stands = self._refuse_moved(running)
-        published = self._publish(running)
-        added, asked = joined_tables(self._settings, published, running), Asked()
-        # A new task reads the catalog at its start alone, and passes over a snapshot of a table that it does not know.
-        if running is None or changes or added:
+        halted, waiting = self._refuse_moved(running), unread_tables(self._settings)
+        known = Known(topics=noted_topics(self._settings), running=running, due=tuple(self._due(running, waiting)))
+        published = self._publish(known)
+        joined = joined_tables(self._settings, published, known)
+        added, asked = tuple(dict.fromkeys([*joined, *known.due])), Asked()
+        if running is None or changes or joined:
             make_signal_topic(self._settings)
-            stands = self._stand_still(running)
-            with self._going_on(unless=halted or running is None):
-                if stands and self.offsets():
-                    asked = ask_for_rows(self._settings, wanted, added, waits=published.open)
+            with self._standing_still(known, goes_on=running is not None and not halted) as there:
+                begun = there and bool(self.offsets())
+                if begun or running is not None:
+                    # Noted first: whatever fails behind it, the next deploy asks again.
+                    note_unread(self._settings, waiting, added, 0)
+                if begun:
+                    asked = self._ask(waiting, added, published)
                 prepare_topics(self._settings, published.tables)
                 if running is None or changes:
                     self.client.put_config(self.name, wanted)
-        if stands:
+        elif halted:
             self.client.resume(self.name)
+        status = self._states.until_running()
+        if asked == Asked() and running is not None and added and self.offsets():
+            # Its offsets came late, or nothing had to stand still: a second reading does no harm, a missing one does.
+            asked = self._ask(waiting, added, published)
         return Deployed(
             action="created" if running is None else "updated" if changes else "unchanged",
             changes=changes,
-            status=self._until_running(),
+            status=status,
             cautions=published.cautions,
             added=added if asked != Asked() else (),
             signal=asked.signal,
@@ -145,7 +158,7 @@ class Connector:
 
     def status(self) -> ConnectorStatus:
         """State, tasks, stored offsets and the slot's lag (None where the source cannot be asked)."""
-        status = parse_status(self.client.status(self.name))
+        status = self._states.now()
         lag, unknown = read_lag(self._settings)
         return replace(status, offsets=tuple(self.client.offsets(self.name)), lag=lag, lag_unknown=unknown)
 
@@ -156,18 +169,22 @@ class Connector:
             return None
         return watch_connector(self._settings, self.offsets, self._clock)
 
+    def unread(self) -> list[tuple[str, str]]:
+        """See :func:`connectors.connect.unread.unread_cautions`."""
+        return unread_cautions(self._settings, self._clock.now_ns() // 1_000_000)
+
     def waiting_snapshot(self, status: ConnectorStatus) -> str:
         """See :func:`connectors.connect.signal_rules.waiting_snapshot`."""
         return waiting_snapshot(self._settings, status.offsets)
 
     def restart(self, *, failed_only: bool = True) -> tuple[int, ...]:
         """Restart what failed (or all). The numbers of the tasks restarted. Returns when the connector runs."""
-        before = parse_status(self.client.status(self.name))
+        before = self._states.now()
         tasks = tuple(task.task for task in (before.failed if failed_only else before.tasks))
         if failed_only and not tasks and before.state != FAILED:
             return ()
         self.client.restart(self.name, failed_only=failed_only)
-        self._until_running(before.fault)
+        self._states.until_running(before.fault)
         return tasks
 
     def pause(self) -> None:
@@ -179,12 +196,12 @@ class Connector:
         if not handing_over:
             require_own_turn(self._settings, self.offsets)
         self.client.resume(self.name)
-        return self._until_running()
+        return self._states.until_running()
 
     def stop(self) -> None:
         """End the tasks. Returns when they have ended. The slot stays, and keeps WAL."""
         self.client.stop(self.name)
-        self._until_stopped()
+        self._states.until_stopped()
 
     def offsets(self) -> list[dict[str, Any]]:
         """The stored source offsets."""
@@ -205,6 +222,7 @@ class Connector:
         epoch = next_epoch(self._settings)
         self.client.reset_offsets(self.name)
         settle_epoch(self._settings, epoch)
+        note_unread(self._settings, {}, (), 0)
         return epoch
 
     def delete(self) -> None:
@@ -235,14 +253,15 @@ class Connector:
         else:
             self.stop()
             self.client.put_config(self.name, wanted)
-            self._until_stopped()
+            self._states.until_stopped()
         self.client.alter_offsets(self.name, {"server": self._settings.name}, offset_at(lsn, self._clock.now_ns()))
+        note_unread(self._settings, {}, (), 0)
 
     def require_healthy(self) -> ConnectorStatus:
         """Its status. ConnectError when it or a task has failed."""
-        status = parse_status(self.client.status(self.name))
+        status = self._states.now()
         if status.fault:
-            raise self._failed(status)
+            raise self._states.failed(status)
         return status
 
     def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
@@ -270,27 +289,45 @@ class Connector:
                 return self._send(signals.resume_snapshot(_new_id()))
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
 
-    def _stand_still(self, running: ConnectorConfig | None) -> bool:
-        """Stop the connector, so that it stores its offsets. One that is missing may have some of before, and is made
-        where tables were noted. Whether it stands now: not where nothing was there."""
-        if running is not None:
-            self.stop()
-        elif noted_topics(self._settings) is not None:
-            self._make_stopped()
-        else:
-            return False
-        return True
+    def _due(self, running: ConnectorConfig | None, waiting: Mapping[str, int]) -> list[str]:
+        """Tables that were asked for a while ago and have no row yet, while no incremental snapshot is under way."""
+        now_ms = self._clock.now_ns() // 1_000_000
+        late = [table for table, at_ms in waiting.items() if now_ms - at_ms >= AGAIN_MS]
+        return late if running is not None and late and not reads_incrementally(self.offsets()) else []
+
+    def _ask(self, waiting: Mapping[str, int], tables: tuple[str, ...], published: Published) -> Asked:
+        asked = ask_for_rows(self._settings, self.wanted(), tables, waits=published.open)
+        if asked.signal:
+            note_unread(self._settings, waiting, tables, self._clock.now_ns() // 1_000_000)
+        return asked
 
     @contextmanager
-    def _going_on(self, *, unless: bool) -> Iterator[None]:
-        """Let the connector go on where the body fails, ``unless`` somebody else had halted it."""
+    def _standing_still(self, known: Known, *, goes_on: bool) -> Iterator[bool]:
+        """Stop the connector while the body runs, so that it stores its offsets, and let it go on. Whether it is there:
+        a missing one may have offsets of before, and is made where tables were noted.
+
+        ``goes_on``: also where the body fails.
+        """
+        there = known.running is not None or known.topics is not None
         try:
-            yield
-        except BaseException:
-            if not unless:
-                with suppress(CdcError):
-                    self.client.resume(self.name)
+            if known.running is not None:
+                self.stop()
+            elif there:
+                self._make_stopped()
+            yield there
+            if there:
+                self.client.resume(self.name)
+        except BaseException as failure:
+            if goes_on:
+                self._go_on(failure)
             raise
+
+    def _go_on(self, failure: BaseException) -> None:
+        try:
+            self.client.resume(self.name)
+        except CdcError:
+            if isinstance(failure, CdcError):
+                failure.hint = f"the connector is left stopped: cdc connect resume; {failure.hint}".rstrip("; ")
 
     def _refuse_moved(self, running: ConnectorConfig | None) -> bool:
         """Whether the connector is paused or stopped. ConfigError where a table's topic changes and would lack rows.
@@ -307,7 +344,7 @@ class Connector:
 
     def _make_stopped(self) -> None:
         self.client.create_stopped(self.name, self.wanted())
-        self._until_stopped()
+        self._states.until_stopped()
 
     def _halted(self) -> bool:
         try:
@@ -315,11 +352,10 @@ class Connector:
         except MissingConnector:
             return False
 
-    def _publish(self, running: ConnectorConfig | None) -> Published:
+    def _publish(self, known: Known) -> Published:
         if not makes_publication(self._settings):
             return Published()
-        done = publish(self._settings, self._clock, wait_s=self._debezium.deploy_timeout.total_seconds())
-        return with_unread(done, noted_topics(self._settings), running)
+        return publish(self._settings, self._clock, known, wait_s=self._debezium.deploy_timeout.total_seconds())
 
     def _running(self) -> ConnectorConfig | None:
         try:
@@ -338,59 +374,15 @@ class Connector:
             )
 
     def _send(self, signal: Signal) -> str:
-        require_running(parse_status(self.client.status(self.name)))
+        require_running(self._states.now())
         send(signal, self._settings)
         return signal.identifier
 
     def _fault(self) -> str:
         try:
-            return parse_status(self.client.status(self.name)).fault
+            return self._states.now().fault
         except MissingConnector:
             return ""
-
-    def _until_stopped(self) -> None:
-        self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
-
-    def _until_running(self, old_fault: str = "") -> ConnectorStatus:
-        """``old_fault`` is what had failed before: it still shows for a moment, until the restart is noted."""
-        steady, began = 0, self._clock.monotonic()
-
-        def runs(status: ConnectorStatus) -> bool:
-            nonlocal steady, old_fault
-            steady = steady + 1 if status.runs else 0
-            if status.halted and self._clock.monotonic() - began > _OLD_FAULT_S:
-                raise ConnectError(
-                    f"the connector {self.name} is {status.state.lower()}, and does not go on by itself",
-                    hint="cdc connect resume",
-                )
-            if not status.fault or self._clock.monotonic() - began > _OLD_FAULT_S:
-                old_fault = ""
-            if status.fault and status.fault != old_fault:
-                raise self._failed(status)
-            return steady >= _STEADY_POLLS
-
-        return self._until(runs, "run")
-
-    def _failed(self, status: ConnectorStatus) -> ConnectError:
-        return ConnectError(f"the connector {self.name} failed: {status.fault}", hint=self.remedy(status.fault))
-
-    def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:
-        deadline = self._clock.monotonic() + self._debezium.deploy_timeout.total_seconds()
-        words = "it has no status yet"
-        while self._clock.monotonic() < deadline:
-            try:
-                status = parse_status(self.client.status(self.name))
-            except MissingConnector:
-                status = None
-            if status is not None:
-                if reached(status):
-                    return status
-                words = f"it is {status.state} with {len(status.tasks)} tasks"
-            self._clock.sleep(_POLL_S)
-        raise ConnectError(
-            f"the connector {self.name} did not {verb} in {self._debezium.deploy_timeout.total_seconds():g} s: {words}",
-            hint="cdc connect status shows how it goes on; [debezium] deploy_timeout sets the time",
-        )
 
 
 def _new_id() -> str:

@@ -4,7 +4,7 @@ The signal is given while the connector stands still, and before it has the conf
 tables count as known (hazard H257). Given to one that says RUNNING, it may reach the task of before the change, which
 passes over a table that it does not know, and says so in the worker's log alone: the rows would be missing in silence.
 Given last, it would be forgotten by a deploy that ends between the two. A task reads signals from where the last one
-has stopped, so that one which waits for it is heard.
+has stopped, so that one which waits for it is heard, nearly always: see :mod:`connectors.connect.unread`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from cdc.errors import ConfigError
 from cdc.settings import Settings
-from connectors.connect.moved import noted_topics
-from connectors.connect.published import Published, makes_publication
+from connectors.connect.published import Known, Published, makes_publication
 from connectors.connect.signal_rules import require_captured, require_snapshots
 from connectors.connect.signalling import send
 from connectors.debezium.captured_tables import named_tables, newly_taken
@@ -31,18 +30,20 @@ class Asked(NamedTuple):
     unread: str = ""
 
 
-def joined_tables(settings: Settings, published: Published, running: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Those of the publication, or entries of the settings where the source is not asked.
+def joined_tables(settings: Settings, published: Published, known: Known) -> tuple[str, ...]:
+    """Those of the publication, or entries of the settings where the source is not asked. Pure.
 
-    ``running``: the configuration in force. Without one the notes say which tables are known, and a pattern, of which
-    they say nothing, does not join. LogError where Kafka does not answer.
+    A configuration in force proves no reading: a deploy that failed may have made it, so the notes have to know a table
+    as well. Without one every table that is named joins: the connector that was there may have passed it over.
     """
     if makes_publication(settings):
         return tuple(map(str, published.added))
-    if running is not None:
-        return tuple(newly_taken(settings, running))
-    known = noted_topics(settings)
-    return tuple(table for table in named_tables(settings) if known is not None and table not in known.tables)
+    if known.topics is None:
+        return ()
+    if known.running is None:
+        return tuple(named_tables(settings))
+    new = [table for table in named_tables(settings) if table not in known.topics.tables]
+    return tuple(dict.fromkeys([*newly_taken(settings, known.running), *new]))
 
 
 def ask_for_rows(settings: Settings, wanted: Mapping[str, str], tables: Iterable[str], *, waits: bool) -> Asked:

@@ -52,11 +52,22 @@ def makes_publication(settings: Settings) -> bool:
     return debezium.database == "postgres" and debezium.options.get(_AUTOCREATE, "disabled") == "disabled"
 
 
-def publish(settings: Settings, clock: Clock, *, wait_s: float) -> Published:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of the pipeline's tables. ``topics``: those that were noted, None before any is. ``running``: the
+    configuration in force, None where nothing runs. ``due``: tables whose rows are to be asked for once more."""
+
+    topics: TopicsState | None = None
+    running: Mapping[str, str] | None = None
+    due: tuple[str, ...] = ()
+
+
+def publish(settings: Settings, clock: Clock, known: Known, *, wait_s: float) -> Published:
     """Make the publication, or add the tables that it lacks.
 
-    Waits up to ``wait_s`` until every transaction has ended that was open when a table was added: the server sends
-    none of its changes, so that a snapshot read before its end would miss them. Raises ConfigError for a table that
+    Where any rows are to be read, it waits up to ``wait_s`` until every transaction has ended that is open now: the
+    server sends no change of one that is older than its table's publication, so that a snapshot read before its end
+    would miss them. A deploy that was ended in that wait leaves it to the next one. Raises ConfigError for a table that
     cannot be captured and for a publication that does not fit, SourceError where Postgres cannot be asked.
     """
     with closing(connect(settings.source, application_name="cdc connect")) as session:
@@ -69,8 +80,9 @@ def publish(settings: Settings, clock: Clock, *, wait_s: float) -> Published:
         if found is None:
             return Published(tables=meant, made=made, cautions=wary)
         added = tuple(sorted(table for table in meant if table not in found.tables))
-        waits = bool(added) and not _settled(session, clock, wait_s)
-        return Published(tables=meant, added=added, open=waits, cautions=wary)
+        done = with_unread(Published(tables=meant, added=added, cautions=wary), known.topics, known.running)
+        waits = bool(done.added or known.due) and not _settled(session, clock, wait_s)
+        return replace(done, open=waits)
 
 
 def captured_now(settings: Settings) -> tuple[TableName, ...]:
@@ -83,18 +95,18 @@ def with_unread(done: Published, known: TopicsState | None, running: Mapping[str
     """The same with the tables among ``added`` that the publication had already, and that the connector never read or
     passes over now: of a publication for all tables, renamed in the database, or back in the settings.
 
-    ``known``: the tables that were noted. ``running``: the configuration in force. None where nothing runs: the notes
-    alone say then what was read.
+    ``known``: the tables that were noted. ``running``: the configuration in force. Where nothing runs, every table: the
+    notes do not say which of them the connector that was there had passed over.
     """
     if known is None:
         return done
-    listed = running.get("table.include.list", "").split(",") if running is not None else None
+    listed = running.get("table.include.list", "").split(",") if running is not None else []
     more = [table for table in done.tables if not (str(table) in known.tables and _listed(listed, str(table)))]
     return replace(done, added=tuple(sorted({*done.added, *more})))
 
 
-def _listed(expressions: Iterable[str] | None, table: str) -> bool:
-    return expressions is None or any(includes(one, table) for one in expressions)
+def _listed(expressions: Iterable[str], table: str) -> bool:
+    return any(includes(one, table) for one in expressions)
 
 
 def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:

@@ -34,3 +34,7 @@ select s.active_pid as pid,
 from pg_replication_slots s
 left join pg_stat_replication r on r.pid = s.active_pid
 where s.slot_name = %(slot)s
+
+-- name: has_rows
+-- Whether a table that joined has any row that may be missing. Waits for its lock no longer than the session's timeouts.
+select exists (select from {table})

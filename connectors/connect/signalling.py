@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
 
+from cdc.errors import SourceError
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic_specs import TopicSpec
@@ -16,8 +18,10 @@ from connectors.debezium.signals import Signal
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import log_error
-from connectors.postgres.connections import connect
+from connectors.postgres.connections import connect, first_line
 
+_QUICK = {"lock_timeout": "15s", "statement_timeout": "20s"}
+_LIMIT_S = 25.0
 _TAKEN_MS = 20_000
 _FLUSH_S = 25
 
@@ -60,5 +64,16 @@ def _produce(signal: Signal, settings: Settings) -> None:
 
 def _insert(signal: Signal, table: str, settings: Settings) -> None:
     statement = sql.SQL(load("connectors.connect")["send_signal"]).format(table=sql.Identifier(*table.split(".")))
-    with connect(settings.source) as session:
-        session.execute(statement, signal.row())
+    # The connector may stand still meanwhile, and all its tables with it.
+    with connect(settings.source, options=_QUICK, turn=_go_on, limit_s=_LIMIT_S) as session:
+        try:
+            session.execute(statement, signal.row())
+        except psycopg.Error as error:
+            raise SourceError(
+                f"the signal table {table} does not take the signal: {first_line(error)}",
+                hint="[debezium] signal_table names it; who holds a lock on it, and may the role insert?",
+            ) from None
+
+
+def _go_on() -> None:
+    """Nothing asks for an end while the answer is waited for."""

@@ -89,7 +89,7 @@ READINGS_AND_CHANGES = {
     },
     ("snapshot.later", "queries.sql"): {"read_keys", "canonical_keys", "check_condition"},
     ("connectors.session", "remedies.sql"): {"probe"},
-    ("connectors.connect", "queries.sql"): {"send_signal"},
+    ("connectors.connect", "queries.sql"): {"send_signal", "has_rows"},
 }  # fmt: skip
 """Statements that read rows under the table's lock, with a lock timeout, and such as change something."""
 

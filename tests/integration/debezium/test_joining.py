@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
-from cdc.errors import ConfigError, TopicError
+from cdc.clock import SYSTEM_CLOCK, Clock, SystemClock
+from cdc.errors import ConfigError, SourceError, TopicError
 from cdc.topic_specs import TopicSpec
 from connectors.connect.connector import Connector
+from connectors.debezium.client import ConnectError
 from connectors.debezium.connector_config import signal_topic
 from connectors.debezium.connector_status import STOPPED
 from connectors.kafka.admin import TopicAdmin
@@ -16,6 +22,7 @@ from connectors.kafka.compacted import read_range
 from tests.integration.debezium.between import Between, between
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.test_topics import rows
+from tests.programs import RunCdc
 from tests.waiting import wait_until
 
 
@@ -25,9 +32,34 @@ def passed(connect: str) -> Iterator[Between]:
         yield here
 
 
-def taking(pipeline: Pipeline, *tables: str, url: str | None = None) -> Connector:
+class LaterClock(SystemClock):
+    """Some minutes ahead, so that a request counts as old."""
+
+    def now_ns(self) -> int:
+        return super().now_ns() + 300 * 10**9
+
+
+class HastyClock(SystemClock):
+    """Every look finds that an hour has gone, so that nothing is waited for."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        self._looks += 1
+        return 3600.0 * self._looks
+
+
+class EndedClock(SystemClock):
+    """Somebody presses Ctrl-C in the first wait."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
+def taking(pipeline: Pipeline, *tables: str, clock: Clock = SYSTEM_CLOCK, **debezium: Any) -> Connector:
     pipeline.document["source"]["tables"] = [f"public.{table}" for table in tables]
-    return pipeline.connector(**({} if url is None else {"url": url}))
+    return Connector(pipeline.settings(**debezium), clock=clock)
 
 
 @pytest.fixture
@@ -39,13 +71,13 @@ def following(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
-def read(pipeline: Pipeline) -> None:
-    """Wait until all rows of ``b`` are in its topic."""
+def read(pipeline: Pipeline, *ids: int) -> None:
+    """Wait until these rows of ``b`` are in its topic, and those of the fixture."""
 
     def all_there() -> bool:
         # An incremental snapshot goes on with the log.
         pipeline.run("update b set v = 'w' where id = 1")
-        assert rows(pipeline, f"{pipeline.document['name']}.public.b") == {("b", 1), ("b", 2)}
+        assert rows(pipeline, f"{pipeline.document['name']}.public.b") == {("b", one) for one in (1, 2, *ids)}
         return True
 
     wait_until(all_there, 90, "b was read")
@@ -60,13 +92,15 @@ def test_h257_the_signal_waits_for_the_next_task(following: Pipeline, passed: Be
     sent_ms = signal.timestamp()[1]
     assert passed.first("/stop") <= sent_ms <= passed.first("/config") <= passed.first("/resume")
     read(following)
+    assert taking(following, "a", "b").unread() == []
 
 
 def test_h257_a_deploy_killed_before_the_start_is_heard(following: Pipeline, passed: Between) -> None:
     """The next one finds nothing that joined: configuration and notes say that the table is known."""
     passed.refused.add("/resume")
-    with pytest.raises(ConfigError, match="refused by a test"):
+    with pytest.raises(ConfigError, match="refused by a test") as left:
         taking(following, "a", "b", url=passed.url).deploy()
+    assert left.value.hint.startswith("the connector is left stopped: cdc connect resume; ")
     connector = taking(following, "a", "b")
     assert connector.condition().state == STOPPED
     done = connector.deploy()
@@ -96,5 +130,86 @@ def test_h257_a_connector_made_again_reads_what_joined(following: Pipeline) -> N
     assert connector.offsets()
     connector.client.delete(connector.name)
     done = taking(following, "a", "b").deploy()
-    assert (done.action, done.added) == ("created", ("public.b",))
+    assert (done.action, done.added) == ("created", ("public.a", "public.b"))
     read(following)
+
+
+def test_h257_a_table_back_behind_a_removed_connector(following: Pipeline) -> None:
+    """The notes know it, and nobody knows what the connector that is gone had passed over."""
+    taking(following, "a", "b").deploy()
+    read(following)
+    connector = taking(following, "a")
+    connector.deploy()
+    following.run("insert into b values (3)", "insert into a values (3)")
+    following.arrived("public.a", 2)
+    connector.stop()
+    connector.client.delete(connector.name)
+    assert taking(following, "a", "b").deploy().added == ("public.a", "public.b")
+    read(following, 3)
+
+
+def test_h260_a_forgotten_request_is_told_and_asked_again(
+    following: Pipeline, passed: Between, kafka: str, run_cdc: RunCdc, tmp_path: Path
+) -> None:
+    """A task that ends before its offset is stored has taken the signal, and the next one knows nothing of it."""
+    passed.refused.add("/resume")
+    with pytest.raises(ConfigError):
+        taking(following, "a", "b", url=passed.url).deploy()
+    settings = following.settings()
+    taken = Consumer({"bootstrap.servers": kafka, "group.id": f"{settings.name}-signals"})
+    taken.commit(offsets=[TopicPartition(signal_topic(settings), 0, 1)], asynchronous=False)
+    taken.close()
+
+    connector = taking(following, "a", "b")
+    assert connector.deploy().added == ()
+    following.run("insert into a values (2)")
+    following.arrived("public.a", 2)
+    [(message, _)] = connector.unread()
+    assert message.startswith("the rows of public.b were asked for ")
+    shown = run_cdc("--config", following.toml(tmp_path), "connect", "status")
+    assert message.split(" asked for ")[0] in shown.stdout
+    assert message.split(" asked for ")[0] in run_cdc("--config", tmp_path / "cdc.toml", "check").stdout
+
+    again = taking(following, "a", "b", clock=LaterClock()).deploy()
+    assert (again.action, again.added) == ("unchanged", ("public.b",))
+    read(following)
+    assert connector.unread() == []
+
+
+def test_h260_an_empty_table_is_not_waited_for(following: Pipeline) -> None:
+    following.run("delete from b")
+    connector = taking(following, "a", "b")
+    assert connector.deploy().added == ("public.b",)
+    assert connector.unread() == []
+
+
+def test_h261_an_older_transaction_is_waited_for_again(following: Pipeline, database: str) -> None:
+    """The publication has the table when the next deploy looks, and the server sends no change of that transaction."""
+    with psycopg.connect(database) as open_one:
+        open_one.execute("insert into b values (5, 'unseen')")
+        with pytest.raises(KeyboardInterrupt):
+            taking(following, "a", "b", clock=EndedClock()).deploy()
+        done = taking(following, "a", "b", deploy_timeout="6s").deploy()
+        assert (done.added, done.signal) == (("public.b",), "")
+        [(message, _)] = taking(following, "a", "b").unread()
+        assert message == "the rows that public.b had when it joined are not asked for yet"
+    assert taking(following, "a", "b").deploy().signal
+    read(following, 5)
+
+
+def test_h262_a_stop_that_takes_too_long_is_taken_back(following: Pipeline) -> None:
+    with pytest.raises(ConnectError, match="did not stop in"):
+        taking(following, "a", "b", clock=HastyClock()).deploy()
+    following.run("insert into a values (2)")
+    following.arrived("public.a", 2, 60)
+
+
+def test_h262_a_locked_signal_table_holds_nothing_for_long(following: Pipeline, database: str) -> None:
+    following.run("create table signals (id text primary key, type text, data text)")
+    taking(following, "a", signal_table="public.signals").deploy()
+    with psycopg.connect(database) as locking:
+        locking.execute("lock table signals in share mode")
+        with pytest.raises(SourceError, match="does not take the signal"):
+            taking(following, "a", "b", signal_table="public.signals").deploy()
+        following.run("insert into a values (2)")
+        following.arrived("public.a", 2, 60)
