@@ -23,7 +23,7 @@ from connectors.connect.signal_rules import require_captured, require_running, r
 from connectors.connect.signalling import make_signal_topic, send
 from connectors.connect.streaming import Streaming, watch_connector
 from connectors.connect.topics import prepare_topics
-from connectors.connect.unread import AGAIN_MS, note_unread, unread_cautions, unread_tables
+from connectors.connect.unread_tables import AGAIN_MS, note_unread, unread_cautions, unread_tables
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
 from connectors.debezium.assignments import require_assignable
@@ -170,7 +170,7 @@ class Connector:
         return watch_connector(self._settings, self.offsets, self._clock)
 
     def unread(self) -> list[tuple[str, str]]:
-        """See :func:`connectors.connect.unread.unread_cautions`."""
+        """See :func:`connectors.connect.unread_tables.unread_cautions`."""
         return unread_cautions(self._settings, self._clock.now_ns() // 1_000_000)
 
     def waiting_snapshot(self, status: ConnectorStatus) -> str:

@@ -4,7 +4,7 @@ The signal is given while the connector stands still, and before it has the conf
 tables count as known (hazard H257). Given to one that says RUNNING, it may reach the task of before the change, which
 passes over a table that it does not know, and says so in the worker's log alone: the rows would be missing in silence.
 Given last, it would be forgotten by a deploy that ends between the two. A task reads signals from where the last one
-has stopped, so that one which waits for it is heard, nearly always: see :mod:`connectors.connect.unread`.
+has stopped, so that one which waits for it is heard, nearly always: see :mod:`connectors.connect.unread_tables`.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ MUTANTS = (
         "tests/unit/connectors/connect/test_joined.py",
     ),
     Mutant(
-        "take a request for a reading", "connectors/connect/unread.py",
+        "take a request for a reading", "connectors/connect/unread_tables.py",
         "    return {table: waiting[table] for table in unseen if table not in empty}", "    return {}",
         "tests/integration/debezium/test_joining.py -k forgotten",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import DamagedError
-from connectors.connect.unread import UnreadState, is_read_row
+from connectors.connect.unread_tables import UnreadState, is_read_row
 
 
 @pytest.mark.parametrize(
