@@ -32,7 +32,7 @@ class ViewFigures:
 
     ``turned_s``: its last turn. ``lsn``: below which everything is published, None before the first build is whole.
     ``waiting``, ``parked``: keys that are to be published, and those that cannot be. ``held``: the log lacks rows of
-    its tables, and nothing is published. ``stopped``: why it cannot go on.
+    its tables, and nothing is published. ``stopped``: why it cannot go on. ``away``: why its state cannot be used now.
     """
 
     name: str
@@ -48,10 +48,11 @@ class ViewFigures:
     deleted: int = 0
     late: int = 0
     stopped: str = ""
+    away: str = ""
 
     def known(self, now_s: float) -> bool:
         """Whether it turned lately, and goes on."""
-        return not self.stopped and self.turned_s is not None and now_s - self.turned_s < KNOWN_S
+        return not (self.stopped or self.away) and self.turned_s is not None and now_s - self.turned_s < KNOWN_S
 
     def lag_s(self, now_s: float) -> float:
         """Since when the view lacks something that the log holds. 0 where it lacks nothing."""
@@ -96,6 +97,8 @@ class ViewHealth:
         for one in self.views:
             if one.stopped:
                 return False, f"{one.name} has stopped: {one.stopped}"
+            if one.away:
+                return False, f"{one.name} is away: {one.away}"
             if not one.known(now_s):
                 return False, f"{one.name} has not turned for {KNOWN_S:.0f} s"
             if one.lsn is None:
@@ -116,6 +119,7 @@ class ViewHealth:
                 "held": one.held,
                 "late": one.late,
                 "stopped": one.stopped or None,
+                "away": one.away or None,
             }
             for one in self.views
         }

@@ -31,12 +31,17 @@ def look_at_state(path: Path) -> RunnerState | None:
 
 
 def shown_document(path: Path, shipped: ShippedView, generation: int, key: Row) -> str | NotComputable | None:
-    """The row of a document as the state has it now. None where there is none. UsageError where the state is away,
-    ConfigError where another text made it, or it has other buckets (H239)."""
+    """The row of a document as the state has it now. None where there is none. UsageError where the state is away
+    or may be wrong (H258), ConfigError where another text made it, or it has other buckets (H239)."""
     plan = shipped.parts().plan
     try:
         manifest, files = stored_manifest(path)
         manifest.require(plan_digest(plan), generation, shipped.buckets, str(path))
+        if not manifest.sound:
+            hint = "the next cdc view run builds it anew"
+            raise UsageError(
+                f"the state in {path} was written by an older version, and may hold rows that went", hint=hint
+            )
         rows = gathered_rows(shipped, files, key)
     except (OSError, DeltaError) as failure:
         hint = "cdc view run makes it; a state that is being cleaned can be read a moment later"

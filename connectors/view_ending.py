@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from cdc.errors import ActiveError, ConfigError, UsageError
-from cdc.foreign import quoted
+from cdc.errors import ActiveError, UsageError
 from cdc.settings import Settings
 from cdc.topic import view_topic, views_topic
 from cdc.views.known_views import KnownView, claim_key, closed_key, known_key, late_topic
+from cdc.views.state_faults import opening_fault
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -27,22 +27,26 @@ _FILES = ("", "-wal", "-shm")
 def sole_keeper(path: Path) -> Iterator[None]:
     """Within, nobody else keeps the state at ``path``. It ends with the process, however that ends (H171).
 
-    ActiveError where somebody does. ConfigError where its folder cannot be written.
+    ActiveError where somebody does. ConfigError where its folder is wrong by itself, StateAway where it cannot be used
+    now.
     """
+    hint = "[views.NAME] state names another folder"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = Path(f"{path}.lock").open("ab")  # noqa: SIM115 - closed below
     except OSError as failure:
-        raise ConfigError(
-            f"the state of the view cannot be kept in {path}: {quoted(failure)}",
-            hint="[views.NAME] state names another folder",
-        ) from None
-    with closing(lock):
+        raise opening_fault(path, failure, hint) from None
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ActiveError(f"another runner keeps the state in {path}", hint="one runner per view: end it") from None
+        except OSError as failure:
+            raise opening_fault(path, failure, hint) from None
         yield
+    finally:
+        with suppress(OSError):
+            lock.close()
 
 
 def rebuild_view(settings: Settings, name: str) -> str:

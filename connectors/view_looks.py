@@ -68,11 +68,11 @@ def _lsn(settings: Settings, fence: Fence | None) -> int | None:
 
 def _state(path: Path) -> RunnerState | None:
     """None where there is no such file here, or none that can be read now."""
-    if path.is_dir():
-        from connectors.view_bucket_looks import look_at_state  # noqa: PLC0415 - Delta is of use here alone
-
-        return look_at_state(path)
     try:
+        if path.is_dir():
+            from connectors.view_bucket_looks import look_at_state  # noqa: PLC0415 - Delta is of use here alone
+
+            return look_at_state(path)
         size_bytes = state_bytes(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as session:
             waiting, parked = session.execute(SIZES).fetchone()

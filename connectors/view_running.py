@@ -8,26 +8,27 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError, ConfigError, TopicError, UsageError
+from cdc.errors import ConfigError, TopicError, UsageError
 from cdc.foreign import quoted
-from cdc.lsn import Lsn
 from cdc.schema import TableSchema
 from cdc.settings import Settings, ViewSettings, topics_maker
 from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
-from cdc.view_metrics import ViewFigures, ViewHealth
+from cdc.view_metrics import ViewHealth
 from cdc.views.eager import EAGER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
 from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
 from cdc.views.refused import ViewRefused
+from cdc.views.state_faults import StateAway, StateForbidden
 from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
@@ -45,7 +46,7 @@ from connectors.view_log import KafkaViewInput, KafkaViewOutput
 from connectors.view_looks import state_path
 from connectors.view_posts import load_post
 from connectors.view_topics import known_views
-from connectors.view_turns import KeptView, RunsView, StateFigures, all_turned
+from connectors.view_turns import OpenedView, RunsView, StateFigures, ViewTurns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -276,7 +277,7 @@ def run_views(
     """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
 
     All are opened anew where a table of one is in another topic. ``spark``: the session for those whose state executors
-    keep. Raises what stops a view.
+    keep. One that cannot go on, or whose state is away, lets the others go on. Raises what stops a view.
     """
     if not settings.views:
         view_settings(settings, "")
@@ -310,24 +311,17 @@ def _keep_views(
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
         if settings.view_runner.http_address:
             stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
-        kept = []
         session = _session_for(views, spark, stack)
-        for view in views:
-            known = ensure_view(settings, view)
-            keeper, state = stack.enter_context(_opened(settings, view, known, session))
-            figures = ViewFigures(view.name, level_s=SYSTEM_CLOCK.monotonic())
-            kept.append(KeptView(keeper, state, figures, state_path(settings, view.name, known.generation)))
-            health.views = [one.figures for one in kept]
-            log.info("view_started", extra={"view": view.name, "lsn": str(Lsn(state.reached.fence.lsn))})
-        stopped: list[CdcError] = []
-        while kept and not stopping.is_set():
-            idle = all_turned(kept, stopped)
-            if idle:
-                if until_caught_up and all(one.keeper.level for one in kept):
+        turns = ViewTurns({view.name: partial(_opened, settings, view, session) for view in views})
+        stack.enter_context(closing(turns))
+        health.views = turns.figures
+        while not stopping.is_set():
+            if turns.turned():
+                if until_caught_up and turns.level:
                     break
                 stopping.wait(_IDLE_S)
-        if stopped:
-            raise stopped[0]
+        if (fault := turns.fault()) is not None:
+            raise fault
 
 
 def _session_for(
@@ -347,10 +341,28 @@ def _session_for(
 
 
 @contextmanager
-def _opened(
+def _opened(settings: Settings, view: PlannedView, session: SparkSession | None) -> Iterator[OpenedView]:
+    """A view's runner, begun, with the figures of its state, by the engine that its section names. Its topic is made
+    where it has none.
+
+    StateAway where its state cannot be used now: also where its place is forbidden, and the view has claimed before.
+    """
+    known = ensure_view(settings, view)
+    path = state_path(settings, view.name, known.generation)
+    with ExitStack() as stack:
+        try:
+            keeper, state = stack.enter_context(_begun(settings, view, known, session))
+        except StateForbidden as refused:
+            if view.name not in known_views(settings).progress:
+                raise
+            raise StateAway(refused.message, hint=refused.hint) from None
+        yield OpenedView(keeper, state, path)
+
+
+@contextmanager
+def _begun(
     settings: Settings, view: PlannedView, known: KnownView, session: SparkSession | None
 ) -> Iterator[tuple[RunsView, StateFigures]]:
-    """A view's runner, begun, with the figures of its state, by the engine that its section names."""
     place = view.place
     if not place.on_executors or session is None:
         with opened_keeper(settings, view, known) as opened:

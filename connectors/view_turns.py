@@ -1,22 +1,29 @@
-"""The views that one process keeps, a turn of each after the other, by whichever engine."""
+"""The views that one process keeps, a turn of each after the other, by whichever engine. Each is opened by itself."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Retry
+from cdc.foreign import quoted
+from cdc.lsn import Lsn
 from cdc.view_metrics import ViewFigures
 from cdc.views.fences import Fence
 from cdc.views.keeper import Turn
+from cdc.views.state_faults import StateAway, StateForbidden
 from cdc.views.view_state import Reached
 from connectors.view_looks import state_bytes
 
 log = logging.getLogger(__name__)
 _COUNT_EVERY_S = 5.0
+AGAIN_S = 10.0
+"""Between two tries to open a view whose state is away."""
 
 
 class RunsView(Protocol):
@@ -44,31 +51,75 @@ class StateFigures(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class KeptView:
-    """A view that a process keeps: its runner, the runner's state and file, and what is shown of it."""
+class OpenedView(NamedTuple):
+    """A runner that has begun, the runner's state, and where that lies."""
 
     keeper: RunsView
     state: StateFigures
-    figures: ViewFigures
     path: Path
-    counted_s: float = 0.0
+
+
+OpensView = Callable[[], AbstractContextManager[OpenedView]]
+"""Opens a view. The block ends what it has opened."""
+
+
+class KeptView:
+    """A view that a process keeps: how it is opened, what is shown of it, and its runner while it is open.
+
+    ``fault``: why it was closed, None while it is open or was not opened yet.
+    """
+
+    def __init__(self, name: str, opens: OpensView, clock: Clock) -> None:
+        self.figures = ViewFigures(name, level_s=clock.monotonic())
+        self.fault: CdcError | None = None
+        self.opened: OpenedView | None = None
+        self._opens = opens
+        self._clock = clock
+        self._stack = ExitStack()
+        self._was_open = False
+        self._due_s = clock.monotonic()
+        self._counted_s: float | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether it is to be opened now."""
+        return self.opened is None and not self.figures.stopped and self._clock.monotonic() >= self._due_s
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is open, or is opened next without a fault that was seen."""
+        return self.fault is None
+
+    def open(self) -> bool:
+        """Open it. Returns whether nothing moved. StateAway also where a place that was used before is forbidden."""
+        try:
+            self.opened = self._stack.enter_context(self._opens())
+        except StateForbidden as refused:
+            if not self._was_open:
+                raise
+            raise StateAway(refused.message, hint=refused.hint) from None
+        self._was_open = True
+        self.fault, self.figures.away = None, ""
+        lsn = str(Lsn(self.opened.state.reached.fence.lsn))
+        log.info("view_started", extra={"view": self.figures.name, "lsn": lsn})
+        return False
 
     def turn(self) -> bool:
-        """One turn. Returns whether nothing moved."""
-        turn = self.keeper.turn()
-        figures, now_s = self.figures, SYSTEM_CLOCK.monotonic()
+        """One turn. Returns whether nothing moved. StateAway where its state cannot be looked at."""
+        assert self.opened is not None
+        keeper, state, path = self.opened
+        turn = keeper.turn()
+        figures, now_s = self.figures, self._clock.monotonic()
         figures.records += turn.records
         figures.published += turn.documents
         figures.deleted += turn.deletions
         figures.late += turn.late
-        figures.lsn = self.keeper.claimed.lsn or None
-        figures.held = bool(self.state.reached.held)
-        if now_s - self.counted_s >= _COUNT_EVERY_S:
-            self.counted_s = now_s
-            waiting, figures.parked = self.state.sizes()
-            figures.waiting, figures.state_bytes = waiting, state_bytes(self.path)
-        if self.keeper.level:
+        figures.lsn = keeper.claimed.lsn or None
+        figures.held = bool(state.reached.held)
+        if self._counted_s is None or now_s - self._counted_s >= _COUNT_EVERY_S:
+            self._counted_s = now_s
+            self._count(state, path)
+        if keeper.level:
             figures.level_s = now_s
         figures.turned_s = now_s
         if not turn.idle:
@@ -76,25 +127,95 @@ class KeptView:
             log.info("view_published", extra={"view": figures.name, **said})
         return turn.idle
 
-
-def all_turned(kept: list[KeptView], stopped: list[CdcError]) -> bool:
-    """A turn of each view. One that cannot go on leaves the list, and the others do. Returns whether nothing moved."""
-    idle = True
-    for one in list(kept):
+    def _count(self, state: StateFigures, path: Path) -> None:
         try:
-            idle = one.turn() and idle
+            self.figures.waiting, self.figures.parked = state.sizes()
+            self.figures.state_bytes = state_bytes(path)
+        except (OSError, sqlite3.Error) as failure:
+            said = f"the state of the view in {path} cannot be looked at: {quoted(failure)}"
+            raise StateAway(said, hint="see that its disk is there") from None
+
+    def away(self, failure: StateAway) -> None:
+        """Its state cannot be used now: it is closed, and opened again later."""
+        self.close()
+        self.fault, self._due_s = failure, self._clock.monotonic() + AGAIN_S
+        if self.figures.away != failure.message:
+            said = {"view": self.figures.name, "reason": failure.message, "hint": failure.hint, "again_s": AGAIN_S}
+            log.warning("view_away", extra=said)
+        self.figures.away = failure.message
+
+    def stop(self, failure: CdcError) -> None:
+        """It cannot go on until the next start."""
+        self.close()
+        self.fault, self.figures.away, self.figures.stopped = failure, "", failure.message
+        said = {"reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
+        log.error("view_stopped", extra={"view": self.figures.name, **said})
+
+    def close(self) -> None:
+        """End what is open of it. It may lie on a disk that is away."""
+        self.opened = None
+        stack, self._stack = self._stack, ExitStack()
+        with suppress(OSError, sqlite3.Error, CdcError):
+            stack.close()
+
+
+class ViewTurns:
+    """Opens each view, and has all take their turns. ``opens``: by the views' names. For one thread.
+
+    A view that cannot go on, or whose state is away, is closed, and the others go on.
+    """
+
+    def __init__(self, opens: Mapping[str, OpensView], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._views = [KeptView(name, one, clock) for name, one in opens.items()]
+
+    @property
+    def figures(self) -> Sequence[ViewFigures]:
+        """The figures of each."""
+        return [one.figures for one in self._views]
+
+    @property
+    def level(self) -> bool:
+        """Whether each that is open has published all that the log holds."""
+        return all(one.opened.keeper.level for one in self._views if one.opened is not None)
+
+    def turned(self) -> bool:
+        """Open those that are due, and a turn of each. Returns whether nothing moved.
+
+        Raises what concerns all: a broker that is away. Where no view goes on, :meth:`fault`.
+        """
+        idle = True
+        for one in self._views:
+            if one.due:
+                idle = self._tried(one, one.open) and idle
+        for one in self._views:
+            if one.opened is not None:
+                idle = self._tried(one, one.turn) and idle
+        fault = self.fault()
+        if fault is not None and not any(one.goes_on for one in self._views):
+            raise fault
+        return idle
+
+    def fault(self) -> CdcError | None:
+        """Why a view is not kept. A state that is away comes first: a start of the process helps there (H259)."""
+        found = [one for one in self._views if one.fault is not None]
+        return next((one.fault for one in sorted(found, key=lambda one: bool(one.figures.stopped))), None)
+
+    def close(self) -> None:
+        """Close all."""
+        for one in self._views:
+            one.close()
+
+    def _tried(self, one: KeptView, do: Callable[[], bool]) -> bool:
+        try:
+            return do()
+        except StateAway as failure:
+            one.away(failure)
         except CdcError as failure:
             if failure.retry is Retry.NOW:
                 log.warning("view_reads_again", extra={"view": one.figures.name, "reason": failure.message})
-                idle = False
-                continue
+                return False
             # A broker that is away is away for all. An error of one view stops that view alone.
-            if failure.retry is not Retry.NEVER or len(kept) == 1:
+            if failure.retry is not Retry.NEVER:
                 raise
-            name = one.figures.name
-            said = {"view": name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
-            log.error("view_stopped", extra=said)
-            one.figures.stopped = failure.message
-            kept.remove(one)
-            stopped.append(failure)
-    return idle
+            one.stop(failure)
+        return True

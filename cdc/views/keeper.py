@@ -29,6 +29,7 @@ from cdc.views.keeper_rules import (
     log_held,
     noted_after,
     of_another_topic,
+    too_old,
     unswept_tables,
 )
 from cdc.views.lookups import DocumentSource, Row
@@ -125,12 +126,9 @@ class Keeper:
 
     def _begin(self) -> None:
         state = self._state
-        age_s = self._clock.now_ns() / 1e9 - state.reached.level_ms / 1000
+        old = too_old(state.reached, self._input.retention_s, self._clock.now_ns())
         with state.transaction():
-            if state.reached.level_ms and age_s > self._input.retention_s:
-                log.warning("view_state_too_old", extra={"age_s": int(age_s)})
-                state.forget()
-            elif of_another_topic(state.reached, self._topic_id):
+            if old or of_another_topic(state.reached, self._topic_id):
                 state.forget()
             state.note(topic_id=self._topic_id)
         keys, ends = self._output.behind(state.reached.ends)

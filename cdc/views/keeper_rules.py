@@ -12,6 +12,7 @@ from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.fences import Fence
 from cdc.views.held_tables import held_tables
+from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_ports import ViewInput
 from cdc.views.view_state import Reached
 
@@ -32,6 +33,22 @@ def of_another_topic(reached: Reached, topic_id: str) -> bool:
     if other:
         log.warning("view_state_of_another_topic", extra={"topic_id": reached.topic_id})
     return other
+
+
+def too_old(reached: Reached, retention_s: float, now_ns: int) -> bool:
+    """Whether a state is older than the topics keep deletions: some may be gone unread (V24). It is logged."""
+    age_s = now_ns / 1e9 - reached.level_ms / 1000
+    old = bool(reached.level_ms) and age_s > retention_s
+    if old:
+        log.warning("view_state_too_old", extra={"age_s": int(age_s)})
+    return old
+
+
+def unsound(manifest: ViewManifest) -> bool:
+    """Whether a version of Headrace has written to a state that may have lost rows (H258). It is logged."""
+    if not manifest.sound:
+        log.warning("view_state_of_older_format", extra={"format": manifest.format})
+    return not manifest.sound
 
 
 def cleared_by(cut: CutReading, reached: Reached) -> dict[str, str]:

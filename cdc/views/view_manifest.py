@@ -12,11 +12,13 @@ from typing import Any
 import orjson
 
 from cdc.errors import ConfigError
-from cdc.stored import FORMAT, read_members, reading, record_of
+from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.view_state import Reached
 
-_FORMAT = 1
+_FORMAT = 2
+_SOUND_FROM = 2
+"""Of 1 were those whose files a faulty join had taken away: rows that were gone were live again (H258)."""
 _ABOUT = "the manifest of a view's state, which may be deleted,"
 NONE_DUE, KEYS_DUE, ALL_DUE = "", "keys", "all"
 """Of which documents it waits to be published: none, those of the table of keys, or all."""
@@ -29,7 +31,7 @@ class ViewManifest:
     ``due``: of which documents it waits to be published. ``waiting``: how many keys. ``below``: up to there they are as
     published. ``parked``: names of keys to why they are not published, and up to where they are as published.
     ``lost``: by table the keys of rows of which a value is not known, each with up to where it was. ``buckets``: of
-    each table.
+    each table. ``format``: that it was begun with.
     """
 
     reached: Reached
@@ -42,11 +44,17 @@ class ViewManifest:
     below: Fence = BEFORE_ALL
     parked: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
     lost: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    format: int = _FORMAT
+
+    @property
+    def sound(self) -> bool:
+        """Whether no version of Headrace that may have lost rows has written to this state."""
+        return self.format >= _SOUND_FROM
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
         members = {name: getattr(self, name) for name in self.__slots__ if name not in ("reached", "below")}
-        said = {FORMAT: _FORMAT, "reached": self.reached.to_json(), "below": list(self.below)}
+        said = {FORMAT: self.format, "reached": self.reached.to_json(), "below": list(self.below)}
         return orjson.dumps(members | said).decode()
 
     @classmethod
@@ -57,7 +65,8 @@ class ViewManifest:
             reached = Reached.from_json(str(members["reached"]))
             epoch, lsn = members["below"]
             facts: dict[str, Any] = asdict(record_of(_Facts, members, _ABOUT))
-            return cls(reached=reached, below=Fence(int(epoch), int(lsn)), **facts)
+            began = int(members.get(FORMAT, FIRST))
+            return cls(reached=reached, below=Fence(int(epoch), int(lsn)), format=began, **facts)
 
     @property
     def claim(self) -> Fence:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
 import orjson
 
-from cdc.errors import CdcError, ConfigError, Exit, Retry
+from cdc.errors import ConfigError
 from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.stored import FORMAT, read_members, reading, record_of
@@ -24,6 +24,7 @@ from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.state_faults import StateAway, opening_fault
 from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
 from cdc.views.window_keys import WindowKey
@@ -133,43 +134,40 @@ def plan_digest(plan: ViewPlan) -> str:
     return blake2b(said, digest_size=16).hexdigest()
 
 
-class StateAway(CdcError):
-    """The state of a view cannot be used now. Nothing of the turn was published, or it comes again."""
-
-    exit = Exit.UNAVAILABLE
-    retry = Retry.LATER
-
-
 class ViewState:
     """The state of one view in a folder. For one thread.
 
-    ConfigError where the folder cannot be written, or another text made what it holds.
+    ConfigError where its place is wrong by itself, or another text made what it holds. StateAway where it cannot be
+    used now.
     """
 
     def __init__(self, path: Path | str, plan: ViewPlan, generation: int) -> None:
         self.plan = plan
         self._path = path
         wanted = plan_digest(plan)
-        try:
-            if isinstance(path, Path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode = wal")
-            self._connection.execute("PRAGMA synchronous = normal")
-            self._connection.executescript(_TABLES)
-        except (OSError, sqlite3.Error) as failure:
-            raise ConfigError(
-                f"the state of the view cannot be kept in {path}: {quoted(failure)}",
-                hint="[views.NAME] state names another folder",
-            ) from None
-        self.rows = SqliteRows(self._connection, plan.relations)
-        self.unseen = UnseenRows(self._connection, plan.relations)
-        self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
-        found = self._connection.execute("SELECT document FROM kept").fetchone()
-        self.reached = Reached.from_json(found[0]) if found else Reached(plan=wanted, generation=generation)
+        with ExitStack() as unless_opened:
+            try:
+                if isinstance(path, Path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = sqlite3.connect(path, isolation_level=None)
+                unless_opened.callback(self._connection.close)
+                self._connection.execute("PRAGMA journal_mode = wal")
+                self._connection.execute("PRAGMA synchronous = normal")
+                self._connection.executescript(_TABLES)
+                self.rows = SqliteRows(self._connection, plan.relations)
+                self.unseen = UnseenRows(self._connection, plan.relations)
+                self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
+                found = self._connection.execute("SELECT document FROM kept").fetchone()
+            except (OSError, sqlite3.Error) as failure:
+                raise opening_fault(path, failure, "[views.NAME] state names another folder") from None
+            self.reached = Reached.from_json(found[0]) if found else Reached(plan=wanted, generation=generation)
+            self._require(wanted, generation)
+            unless_opened.pop_all()
+
+    def _require(self, wanted: str, generation: int) -> None:
         if (self.reached.plan, self.reached.generation) != (wanted, generation):
             raise ConfigError(
-                f"the state in {path} was made by another text of the view",
+                f"the state in {self._path} was made by another text of the view",
                 hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
             )
 

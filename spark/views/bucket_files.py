@@ -198,10 +198,10 @@ class BucketFiles:
 
     def join(self, form: EntryForm, bucket: int, files: Sequence[BucketFile], more: pa.Table | None = None) -> bool:
         """Join files of a bucket where they are many, with entries that come. Returns whether they were."""
-        patches = sorted(files, key=lambda file: file.size)[:-1]
-        if len(patches) < _MOST_PATCHES:
+        if len(files) <= _MOST_PATCHES:
             return False
-        base = max(files, key=lambda file: file.size)
+        # One order for both: by two of them files of one size are joined twice, or not at all (H258).
+        *patches, base = sorted(files, key=lambda file: file.size)
         whole = sum(file.size for file in patches) * _BASE_SHARE >= base.size
         joining = [*patches, base] if whole else patches
         tables = [self._read(form, file, None) for file in joining] + ([more] if more is not None else [])

@@ -27,6 +27,8 @@ from cdc.views.keeper_rules import (
     log_parked,
     noted_after,
     of_another_topic,
+    too_old,
+    unsound,
     unswept_tables,
 )
 from cdc.views.record_changes import RecordChanges
@@ -126,13 +128,11 @@ class BucketKeeper:
     def begin(self) -> None:
         """Take up what a run before has left: versions without a manifest are restored away, and keys of what was
         published and is not known here wait again (V4). A state that is too old is thrown away (V24), and one of
-        another topic of the view (H241). ConfigError where a table is older than its manifest."""
+        another topic of the view (H241) or that may be wrong (H258). ConfigError where a table is older than its
+        manifest."""
         self._restore()
-        age_s = self._clock.now_ns() / 1e9 - self._at.level_ms / 1000
-        if self._at.level_ms and age_s > self._input.retention_s:
-            log.warning("view_state_too_old", extra={"age_s": int(age_s)})
-            self._forget()
-        elif of_another_topic(self._at, self._parts.topic_id):
+        old = unsound(self.manifest) or too_old(self._at, self._input.retention_s, self._clock.now_ns())
+        if old or of_another_topic(self._at, self._parts.topic_id):
             self._forget()
         keys, ends = self._output.behind(self._at.ends)
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
@@ -215,10 +215,11 @@ class BucketKeeper:
         """Publish what is due, or take up the next cut. LogError where a broker is away, StateAway where the state
         is."""
         try:
-            self._restore()
-            if self._may_publish() and (self.manifest.due or self._claimable() is not None or self._at.sweep):
-                return self._publish()
-            return Turn(records=self._advance())
+            with self._tables.guarded():
+                self._restore()
+                if self._may_publish() and (self.manifest.due or self._claimable() is not None or self._at.sweep):
+                    return self._publish()
+                return Turn(records=self._advance())
         finally:
             self._batches.forget()
 

@@ -18,10 +18,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, ConfigError
+from cdc.errors import ActiveError, CdcError, ConfigError
 from cdc.foreign import quoted
+from cdc.views.state_faults import StateAway, opening_fault
 from cdc.views.view_manifest import ViewManifest
-from cdc.views.view_state import StateAway
 from spark.views.bucket_files import BucketFile, EntryForm, FileChange, values
 
 MANIFEST = "manifest"
@@ -60,7 +60,7 @@ class DeltaTables:
     """The tables below a folder. For one thread, and one process at a time. ``forms``: of all but the manifest's.
 
     ``around`` is called before and behind each commit: what it raises is a kill there. ConfigError where the folder
-    cannot be written. Later, StateAway, and ActiveError where another runner writes there.
+    is wrong by itself, StateAway where it cannot be used now. Later, ActiveError where another runner writes there.
     """
 
     def __init__(
@@ -79,11 +79,9 @@ class DeltaTables:
             for name, form in self._forms.items():
                 schema = pa.schema([*form.schema, (_BUCKET, pa.int32())])
                 self._tables[name] = self._opened(name, schema, [_BUCKET])
-        except (OSError, DeltaError) as failure:
-            raise ConfigError(
-                f"the state of the view cannot be kept in {root}: {quoted(failure)}",
-                hint="[views.NAME] state names a folder that this machine and all executors share",
-            ) from None
+        except (OSError, DeltaError, pa.ArrowException) as failure:
+            hint = "[views.NAME] state names a folder that this machine and all executors share"
+            raise opening_fault(root, failure, hint) from None
 
     def _opened(self, name: str, schema: pa.Schema, partition_by: list[str]) -> DeltaTable:
         path = self._root / name
@@ -168,9 +166,20 @@ class DeltaTables:
         return sum(map(int, values(actions, "num_records"))) if "num_records" in actions.column_names else 0
 
     def commit(self, changes: Iterable[FileChange], emptied: Sequence[str] = ()) -> None:
-        """One new version of each table that has changes. ``emptied``: tables of which nothing else stays."""
+        """One new version of each table that has changes. ``emptied``: tables of which nothing else stays.
+
+        CdcError, and nothing is committed, where a file is named twice: then another one is not where it should be.
+        """
         by_table: dict[str, list[FileChange]] = {name: [] for name in emptied}
+        named: set[tuple[str, str]] = set()
         for change in changes:
+            if (change.table, change.path) in named:
+                raise CdcError(
+                    f"a batch names the file {change.path} of the table {change.table} of the state in {self._root} "
+                    "twice: nothing of it is committed",
+                    hint="this is a fault of Headrace: please report it. cdc view rebuild builds the state anew",
+                )
+            named.add((change.table, change.path))
             by_table.setdefault(change.table, []).append(change)
         for name in sorted(by_table):
             if by_table[name] or self._tables[name].file_uris():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from cdc.foreign import quoted
-from cdc.views.view_state import StateAway
+from cdc.views.state_faults import StateAway
 
 CONTROL, CHANGES, ASIDE, PATCHES, OLD, NEW, KEYS, ROWS, ASKS, FAULT = range(10)
 """What a parcel holds. CONTROL is for the driver. ASIDE: changes that the log does not hold, which wait. FAULT: an

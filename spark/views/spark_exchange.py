@@ -33,14 +33,15 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 
 
 class SparkExchange:
-    """Implements :class:`spark.views.exchange.Exchange`. ``view``: whose batches they are."""
+    """Implements :class:`spark.views.exchange.Exchange`. ``view``: whose batches they are. Raises as it collects."""
 
     def __init__(self, session: SparkSession, view: str) -> None:
         self._session = session
         self._view = view
-        self._least = session.sparkContext.defaultParallelism
-        for name, value in _INTERPRETED.items():
-            session.conf.set(name, value)
+        with self._telling():
+            self._least = session.sparkContext.defaultParallelism
+            for name, value in _INTERPRETED.items():
+                session.conf.set(name, value)
         self._tasks = self._least
         self._kept: list[DataFrame] = []
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.errors import ConfigError, LogError
-from cdc.views.view_state import StateAway
+from cdc.views.state_faults import StateAway
 from spark.views.exchange import ASKS, CONTROL, KEYS, Exchange, MemoryExchange, Parcel, gathered
 from spark.views.spark_exchange import SparkExchange
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdc.clock import SYSTEM_CLOCK, ManualClock
-from cdc.errors import ActiveError, ConfigError, Exit
+from cdc.errors import ActiveError, CdcError, ConfigError, Exit
 from cdc.topic import TableName
 from cdc.views.bucket_layout import BucketLayout
 from cdc.views.fences import Fence
@@ -77,6 +77,51 @@ def test_many_files_of_a_bucket_are_joined(tmp_path: Path) -> None:
     assert sorted(zip(form.rows(found), values(found, "gone"), strict=True)) == [
         ((0, 1), False), ((1, 1), False), ((2, 1), True)
     ]  # fmt: skip
+
+
+def published(name: str, number: int, turn: int, *, gone: bool = False) -> Any:
+    """One document that is published, or went."""
+    digest = None if gone else b"x" * 16
+    return entries(PUBLISHED, {"h": [number], "turn": [turn], "gone": [gone], "key": [name], "digest": [digest]})
+
+
+def live(folder: Path, listed: list[BucketFile]) -> list[str]:
+    """The keys of a bucket that did not go."""
+    found = BucketFiles(folder).newest(PUBLISHED, listed)
+    return [key for key, gone in zip(values(found, "key"), values(found, "gone"), strict=True) if not gone]
+
+
+@pytest.mark.parametrize("turned", range(9))
+def test_h258_a_deletion_stays_where_files_are_of_one_size(turned: int, tmp_path: Path) -> None:
+    (tmp_path / PUBLISHED.table).mkdir()
+    names = [f"[{number}]" for number in range(9)]
+    first = BucketFiles(tmp_path)
+    there = [first.write(PUBLISHED, 0, published(name, n, 1)) for n, name in enumerate(names)]
+    assert len({file.size for file in there}) == 1, "they tie for the largest"
+    there = [*there[turned:], *there[:turned]]
+    for number, name in enumerate(names):
+        files = BucketFiles(tmp_path)
+        files.add(PUBLISHED, 0, there, published(name, number, 2, gone=True))
+        went = [one.path for one in files.changes if one.rows < 0]
+        assert sorted(went) == sorted(file.path for file in there), "each is joined, and goes once"
+        after = [BucketFile(one.path, one.size) for one in files.changes if one.rows >= 0]
+        assert sorted(live(tmp_path, after)) == sorted({*names} - {name})
+
+
+def test_h258_a_file_that_is_named_twice_is_not_committed(tmp_path: Path) -> None:
+    made, files = tables(tmp_path), BucketFiles(tmp_path)
+    written = files.write(PENDING, 0, keys("[1]"))
+    made.commit(files.changes)
+    before = made.versions()
+    files.changes.clear()
+    files.gone(PENDING, 0, [written, written])
+    files.write(PUBLISHED, 0, published("[1]", 1, 1))
+    with pytest.raises(CdcError, match=r"names the file .* of the table pending .* twice") as refused:
+        made.commit(files.changes)
+    assert refused.value.exit is Exit.BUG
+    again = tables(tmp_path)
+    assert again.versions() == before, "no table has a version more"
+    assert again.files(PENDING.table, before[PENDING.table])[0] == [written]
 
 
 def test_v4_versions_without_a_manifest_are_taken_back(tmp_path: Path) -> None:

@@ -9,15 +9,19 @@ import random
 import shutil
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
+from cdc.position import Position
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewTopic
+from cdc.views.state_faults import StateAway
+from cdc.views.view_records import ViewRecord
 from spark.views.bucket_files import PENDING, BucketFiles, values
-from spark.views.delta_tables import stored_manifest
+from spark.views.delta_tables import DeltaTables, stored_manifest
 from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
 from tests.unit.cdc.views.view_histories import History, shown
@@ -53,6 +57,27 @@ def test_v1_v9_h158_h185_claims_over_delta_are_true(seed: int, tmp_path_factory:
             claim = runner.until_level()
             assert claim == Fence(1, history.input.newest.lsn)
             assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+
+
+@pytest.mark.parametrize("buckets", [1, 2])
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_h258_small_batches_leave_files_of_one_size(
+    buckets: int, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = random.Random(seed)
+    history = History(chance)
+    runner = BucketRunner(DOCUMENTS, history, tmp_path_factory.mktemp("view"), buckets=buckets)
+    for number in (1, 2, 3):
+        history.write("orders", number, {"id": number, "customer_id": 1})
+    history.write("customers", 1, {"id": 1, "name": 7})
+    for _ in range(25):
+        line = chance.randint(1, 9)
+        order, qty = chance.randint(1, 3), chance.randint(1, 9)
+        history.write("lines", line, {"id": line, "order_id": order, "qty": qty})
+        history.progress_now()
+        claim = runner.until_level()
+        assert shown(runner.topic) == documents_of(history.at(claim.lsn))
 
 
 @pytest.mark.parametrize("kind", ["read again", "put aside", "set aside"])
@@ -137,6 +162,57 @@ def test_h241_a_view_that_is_made_again_is_published_anew(tmp_path: Path) -> Non
     assert shown(runner.topic) == documents_of(history.at(claim.lsn))
     assert runner.keeper is not None
     assert runner.keeper.reached.topic_id == "second"
+
+
+def test_h258_a_state_of_an_older_format_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner(DOCUMENTS, history, tmp_path)
+    for number in (1, 2):
+        _ordered(history, number)
+        runner.until_level()
+    runner.end()
+    tables, manifest = DeltaTables(runner.root, [], history.clock), stored_manifest(runner.root)[0]
+    # As the faulty join left it: a row that was deleted is live, and its document published.
+    tables.note(orjson.dumps(orjson.loads(manifest.to_json()) | {"format": 1}).decode())
+    runner.topic.records[0] = [*runner.topic.records.get(0, []), _document(3)]
+    assert not stored_manifest(runner.root)[0].sound
+    _ordered(history, 1, 1)
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+    assert stored_manifest(runner.root)[0].sound
+    assert "view_state_of_older_format" in caplog.messages
+    caplog.clear()
+    runner.end()
+    _ordered(history, 2, 1)
+    runner.until_level()
+    assert "view_state_of_older_format" not in caplog.messages, "once"
+
+
+def _document(number: int) -> ViewRecord:
+    """A document of no order, as the history's view publishes one."""
+    pos = Position(1, 8, 3).text().encode()
+    value = orjson.dumps({"after": {"id": number, "name": None, "lines": None}})
+    return ViewRecord("t.view.v.1", 0, orjson.dumps({"id": number}), value, [("pos", pos), ("op", b"c"), ("ver", b"1")])
+
+
+class _Losing(BucketRunner):
+    """Staged documents vanish before the driver reads them."""
+
+    def _maybe(self) -> None:
+        for file in (self.root / "documents").glob("*.parquet"):
+            file.unlink()
+
+
+def test_h259_staged_documents_that_vanish_are_a_state_away(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    losing = _Losing(DOCUMENTS, history, tmp_path)
+    _ordered(history, 1)
+    with pytest.raises(StateAway, match="cannot be read or written"):
+        losing.until_level()
+    assert losing.topic.records == {}
+    runner = BucketRunner(DOCUMENTS, history, tmp_path, losing.topic)
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
 
 
 def test_h244_what_a_newer_state_swept_is_written_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cdc.errors import Exit
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewTopic
-from cdc.views.view_state import StateAway
+from cdc.views.state_faults import StateAway
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import History, Runner, interfere, shown
 

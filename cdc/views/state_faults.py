@@ -1,0 +1,81 @@
+"""The errors of a view's state: one that cannot be used now, and one whose place is wrong by itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from cdc.errors import CdcError, ConfigError, Exit, Retry
+from cdc.foreign import quoted
+
+_WRONG = frozenset({errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+_OF_DELTA = re.compile(r"(?:os error |Os \{ code: )(\d+)")
+"""Delta has one class of errors for nearly all, and the system's number within its words."""
+_NO_DATABASE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_UNTOLD = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
+"""SQLite does not say which error of the system they were."""
+
+
+class StateAway(CdcError):
+    """The state of a view cannot be used now. Nothing of the turn was published, or it comes again."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
+class StateForbidden(ConfigError):
+    """We may not write where a view's state is to be. The empty folder of a mount that is away looks the same."""
+
+
+def opening_fault(path: Path | str, failure: Exception, hint: str) -> CdcError:
+    """The error for a state that cannot be opened. StateAway where it may be there again later: that is all but what
+    is wrong with the place itself (H259). ``hint``: for that.
+
+    >>> type(opening_fault("a", OSError(errno.EIO, "Input/output error"), "")).__name__
+    'StateAway'
+    >>> type(opening_fault("a", OSError(errno.ENOTDIR, "Not a directory"), "")).__name__
+    'ConfigError'
+    """
+    said = f"the state of the view cannot be kept in {path}: {quoted(failure)}"
+    told = _told_by_system(path, failure)
+    number = _number(told)
+    if getattr(told, "sqlite_errorcode", 0) & 0xFF in _NO_DATABASE:
+        return ConfigError(said, hint=f"{hint}. cdc view rebuild throws a damaged state away")
+    if number in _FORBIDDEN:
+        return StateForbidden(said, hint=hint)
+    if number in _WRONG and not _leads_nowhere(told):
+        return ConfigError(said, hint=hint)
+    tried = "it is tried again: see that its disk is there, can be written and has room"
+    return StateAway(said, hint=f"{tried}. cdc view rebuild throws a damaged state away")
+
+
+def _told_by_system(path: Path | str, failure: Exception) -> Exception:
+    """The system's own error, where SQLite keeps it to itself."""
+    if getattr(failure, "sqlite_errorcode", 0) & 0xFF in _UNTOLD:
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+        except OSError as told:
+            return told
+    return failure
+
+
+def _number(failure: Exception) -> int | None:
+    if isinstance(failure, OSError) and failure.errno is not None:
+        return failure.errno
+    found = _OF_DELTA.search(str(failure))
+    return int(found[1]) if found is not None else None
+
+
+def _leads_nowhere(failure: Exception) -> bool:
+    """Whether a link is in the way whose target is away: a folder cannot be made there, as it exists."""
+    name = failure.filename if isinstance(failure, OSError) else None
+    if not isinstance(name, str):
+        return False
+    with suppress(OSError):
+        return os.path.islink(name) and not os.path.exists(name)
+    return True

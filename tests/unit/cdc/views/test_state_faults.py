@@ -1,0 +1,69 @@
+"""A state that cannot be opened: away, forbidden, or in a place that is none."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from cdc.errors import ConfigError, Exit
+from cdc.views.state_faults import StateAway, StateForbidden, opening_fault
+from cdc.views.view_plan import planned
+from cdc.views.view_state import ViewState
+from tests.unit.cdc.views.oracles import DOCUMENTS
+from tests.unit.cdc.views.view_histories import SHAPES
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.EIO, StateAway),
+        (errno.ENOENT, StateAway),
+        (errno.ESTALE, StateAway),
+        (errno.ENOTCONN, StateAway),
+        (errno.ENOSPC, StateAway),
+        (errno.EDQUOT, StateAway),
+        (errno.EROFS, StateAway),
+        (errno.EACCES, StateForbidden),
+        (errno.EPERM, StateForbidden),
+        (errno.ENOTDIR, ConfigError),
+        (errno.EEXIST, ConfigError),
+    ],
+)
+def test_h259_what_may_pass_is_tried_again(number: int, kind: type[Exception], tmp_path: Path) -> None:
+    words = os.strerror(number)
+    for failure in (
+        OSError(number, words, str(tmp_path)),
+        DeltaError(f"Could not create local directory: Error: Os {{ code: {number}, message: {words} }}"),
+        OSError(f"Generic LocalFileSystem error: Unable to open file: {words} (os error {number})"),
+    ):
+        found = opening_fault(tmp_path, failure, "name another folder")
+        assert type(found) is kind, failure
+        assert found.exit is (Exit.UNAVAILABLE if kind is StateAway else Exit.CONFIG)
+        assert "cannot be kept in" in found.message
+
+
+def test_h259_an_error_without_a_number_may_pass(tmp_path: Path) -> None:
+    assert type(opening_fault(tmp_path, DeltaError("No files in log segment"), "")) is StateAway
+
+
+def test_h259_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"x" * 8_192)
+    with pytest.raises(ConfigError, match="is not a database") as refused:
+        ViewState(tmp_path / "state", planned(DOCUMENTS, SHAPES), 1)
+    assert "cdc view rebuild" in refused.value.hint
+
+
+def test_h259_a_database_that_somebody_holds_is_away(tmp_path: Path) -> None:
+    plan = planned(DOCUMENTS, SHAPES)
+    ViewState(tmp_path / "state", plan, 1).close()
+    with closing(sqlite3.connect(tmp_path / "state", isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = delete")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StateAway, match="database is locked"):
+            ViewState(tmp_path / "state", plan, 1)
