@@ -54,7 +54,7 @@ def makes_publication(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The facts about the pipeline's tables so far. ``topics``: those that were noted, None before any is. ``running``: the
+    """Facts about the pipeline's tables. ``topics``: those that were noted, None before any is. ``running``: the
     configuration in force, None where nothing runs. ``due``: tables whose rows are to be asked for once more."""
 
     topics: TopicsState | None = None
