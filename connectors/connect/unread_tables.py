@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import orjson
 from psycopg import sql
 
 from cdc.errors import CdcError
@@ -24,6 +23,7 @@ from cdc.sql import load
 from cdc.state import Document
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
+from cdc.wire.debezium.read_rows import is_read_row
 from connectors.connect.published import makes_publication
 from connectors.debezium.captured_tables import captures, topic_of
 from connectors.kafka.admin import TopicAdmin
@@ -98,28 +98,6 @@ def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[
     ends = {table: {str(p): end for p, end in found.get(topic, {}).items()} for table, topic in new.items()}
     state = UnreadState(asked_ms=asked_ms, ends={**kept, **ends})
     KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(state.key(), state.to_json())])
-
-
-def is_read_row(value: bytes | None) -> bool:
-    """Whether a record of Debezium's is a row that a snapshot read: by its operation, or by its text where it is not
-    JSON.
-
-    >>> is_read_row(b'{"payload": {"op": "r", "source": {}}}'), is_read_row(b'{"op": "c"}'), is_read_row(None)
-    (True, False, False)
-    >>> is_read_row(b'{"id": 1, "__op": "r"}'), is_read_row(bytes([0, 0, 0, 0, 7]) + b"incremental")
-    (True, True)
-    """
-    if value is None:
-        return False
-    try:
-        document: Any = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return b"incremental" in value
-    if isinstance(document, dict) and "payload" in document and document.keys() <= {"schema", "payload"}:
-        document = document["payload"]
-    if not isinstance(document, dict):
-        return False
-    return document.get("__op") == "r" or (document.get("op") == "r" and "source" in document)
 
 
 def _noted(settings: Settings) -> UnreadState:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import DamagedError
-from connectors.connect.unread_tables import UnreadState, is_read_row
+from cdc.wire.debezium.read_rows import is_read_row
+from connectors.connect.unread_tables import UnreadState
 
 
 @pytest.mark.parametrize(
