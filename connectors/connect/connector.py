@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,14 @@ from connectors.connect.signal_rules import require_captured, require_running, r
 from connectors.connect.signalling import make_signal_topic, send
 from connectors.connect.streaming import Streaming, watch_connector
 from connectors.connect.topics import prepare_topics
-from connectors.connect.unread_tables import AGAIN_MS, note_unread, unread_cautions, unread_tables
+from connectors.connect.unread_tables import (
+    AGAIN_MS,
+    empty_tables,
+    note_every,
+    note_unread,
+    unread_cautions,
+    unread_tables,
+)
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
 from connectors.debezium.assignments import require_assignable
@@ -124,15 +130,16 @@ class Connector:
         published = self._publish(known)
         joined = joined_tables(self._settings, published, known)
         added, asked = tuple(dict.fromkeys([*joined, *known.due])), Asked()
+        if running is not None or known.topics is not None:
+            # Noted first: whatever fails behind it, the next deploy asks again.
+            note_unread(self._settings, waiting, added)
         if running is None or changes or joined:
             make_signal_topic(self._settings)
             with self._standing_still(known, goes_on=running is not None and not halted) as there:
-                begun = there and bool(self.offsets())
-                if begun or running is not None:
-                    # Noted first: whatever fails behind it, the next deploy asks again.
-                    note_unread(self._settings, waiting, added, 0)
-                if begun:
+                if there and self.offsets():
                     asked = self._ask(waiting, added, published)
+                elif there and running is None:
+                    note_unread(self._settings, {})  # its first snapshot reads every table
                 prepare_topics(self._settings, published.tables)
                 if running is None or changes:
                     self.client.put_config(self.name, wanted)
@@ -222,7 +229,7 @@ class Connector:
         epoch = next_epoch(self._settings)
         self.client.reset_offsets(self.name)
         settle_epoch(self._settings, epoch)
-        note_unread(self._settings, {}, (), 0)
+        note_unread(self._settings, {})
         return epoch
 
     def delete(self) -> None:
@@ -255,7 +262,7 @@ class Connector:
             self.client.put_config(self.name, wanted)
             self._states.until_stopped()
         self.client.alter_offsets(self.name, {"server": self._settings.name}, offset_at(lsn, self._clock.now_ns()))
-        note_unread(self._settings, {}, (), 0)
+        note_unread(self._settings, {})
 
     def require_healthy(self) -> ConnectorStatus:
         """Its status. ConnectError when it or a task has failed."""
@@ -273,7 +280,7 @@ class Connector:
         kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
         require_captured(self._settings, names)
         require_snapshots(self._settings, self.client.running_config(self.name), kind)
-        return self._send(signals.execute_snapshot(_new_id(), names, kind=kind, where=where))
+        return self._send(signals.execute_snapshot(signals.new_identifier(), names, kind=kind, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
         """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id.
@@ -282,11 +289,11 @@ class Connector:
         """
         match word:
             case "stop":
-                return self._send(signals.stop_snapshot(_new_id(), tables))
+                return self._send(signals.stop_snapshot(signals.new_identifier(), tables))
             case "pause":
-                return self._send(signals.pause_snapshot(_new_id()))
+                return self._send(signals.pause_snapshot(signals.new_identifier()))
             case "resume":
-                return self._send(signals.resume_snapshot(_new_id()))
+                return self._send(signals.resume_snapshot(signals.new_identifier()))
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
 
     def _due(self, running: ConnectorConfig | None, waiting: Mapping[str, int]) -> list[str]:
@@ -298,7 +305,10 @@ class Connector:
     def _ask(self, waiting: Mapping[str, int], tables: tuple[str, ...], published: Published) -> Asked:
         asked = ask_for_rows(self._settings, self.wanted(), tables, waits=published.open)
         if asked.signal:
-            note_unread(self._settings, waiting, tables, self._clock.now_ns() // 1_000_000)
+            # Asked behind the last older transaction: rows that come to an empty table are streamed.
+            rest = [table for table in tables if table not in empty_tables(self._settings, tables)]
+            left = {table: at_ms for table, at_ms in waiting.items() if table not in tables}
+            note_unread(self._settings, left, rest, self._clock.now_ns() // 1_000_000)
         return asked
 
     @contextmanager
@@ -337,6 +347,8 @@ class Connector:
         require_assignable(self._settings, asked=makes_publication(self._settings))
         moved = ask_moved(self._settings, running or {})
         if moved and running is None:
+            # The configuration that it gets proves no reading.
+            note_every(self._settings, noted_topics(self._settings))
             self._make_stopped()
         if moved:
             require_filled(self._settings, moved, begins=begins_anew(self.condition(), self.offsets()))
@@ -383,7 +395,3 @@ class Connector:
             return self._states.now().fault
         except MissingConnector:
             return ""
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from cdc.clock import Clock
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
-from connectors.debezium.connector_status import STOPPED, ConnectorStatus, parse_status
+from connectors.debezium.connector_status import FAILED, STOPPED, ConnectorStatus, parse_status
 from connectors.debezium.faults import advice
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
 """A connector that runs at so many looks in a row has started: right after a restart the old tasks still show."""
 _OLD_FAULT_S = 10.0
+_DEAD_S = 5.0
 
 
 class ConnectorStates:
@@ -30,8 +31,15 @@ class ConnectorStates:
         return parse_status(self._client.status(self._name))
 
     def until_stopped(self) -> ConnectorStatus:
-        """Return when it is stopped and no task is left. ConnectError when that takes too long."""
-        return self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+        """Return when it is stopped and no task is left, or has failed for some seconds without any: one that cannot
+        even be started cannot be stopped, and runs nothing. ConnectError when that takes too long."""
+        began = self._clock.monotonic()
+
+        def stands(status: ConnectorStatus) -> bool:
+            failed = status.state == FAILED and self._clock.monotonic() - began > _DEAD_S
+            return not status.tasks and (status.state == STOPPED or failed)
+
+        return self._until(stands, "stop")
 
     def until_running(self, old_fault: str = "") -> ConnectorStatus:
         """Return when it runs. ``old_fault`` is what had failed before: it still shows for a moment, until the restart

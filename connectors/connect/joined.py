@@ -9,7 +9,6 @@ has stopped, so that one which waits for it is heard, nearly always: see :mod:`c
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from connectors.connect.signal_rules import require_captured, require_snapshots
 from connectors.connect.signalling import send
 from connectors.debezium.captured_tables import named_tables, newly_taken
 from connectors.debezium.regex import spelled
-from connectors.debezium.signals import execute_snapshot
+from connectors.debezium.signals import execute_snapshot, new_identifier
 
 
 class Asked(NamedTuple):
@@ -65,6 +64,6 @@ def ask_for_rows(settings: Settings, wanted: Mapping[str, str], tables: Iterable
         require_snapshots(settings, wanted, "incremental")
     except ConfigError as refusal:
         return Asked(unread=refusal.message)
-    signal = execute_snapshot(str(uuid.uuid4()), meant)
+    signal = execute_snapshot(new_identifier(), meant)
     send(signal, settings)
     return Asked(signal=signal.identifier)

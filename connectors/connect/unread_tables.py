@@ -15,17 +15,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import ClassVar
 
+import psycopg
 from psycopg import sql
 
 from cdc.errors import CdcError
 from cdc.settings import Settings
 from cdc.sql import load
-from cdc.state import Document
+from cdc.state import Document, TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from cdc.wire.debezium.read_rows import is_read_row
 from connectors.connect.published import makes_publication
-from connectors.debezium.captured_tables import captures, topic_of
+from connectors.debezium.captured_tables import captures, named_tables, topic_of
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.postgres.connections import connect
@@ -56,13 +57,17 @@ class UnreadState(Document):
 
 
 def unread_tables(settings: Settings) -> dict[str, int]:
-    """The captured tables that were asked for, and have no row that was read: each with when it was asked for, in ms
-    since 1970. Raises LogError where Kafka does not answer."""
+    """The captured tables that are to be asked for, or were and have no row that was read: each with when it was asked
+    for, in ms since 1970, 0 for one that is still to be. Raises LogError where Kafka does not answer.
+
+    One that was asked for behind every older transaction may be empty. Before that its rows may not show yet (H261).
+    """
     noted = _noted(settings)
     waiting = {table: at_ms for table, at_ms in noted.asked_ms.items() if captures(settings, table)}
-    unseen = [table for table in waiting if not _seen(settings, table, noted.ends.get(table, {}))]
-    empty = _empty(settings, unseen) if unseen and makes_publication(settings) else frozenset()
-    return {table: waiting[table] for table in unseen if table not in empty}
+    asked = [table for table, at_ms in waiting.items() if at_ms]
+    unseen = [table for table in asked if not _seen(settings, table, noted.ends.get(table, {}))]
+    read = {*asked} - {*unseen} | empty_tables(settings, unseen)
+    return {table: at_ms for table, at_ms in waiting.items() if table not in read}
 
 
 def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
@@ -74,12 +79,13 @@ def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
             found.append((f"the rows that {table} had when it joined are not asked for yet", "cdc connect deploy"))
             continue
         since_s = max(0, now_ms - at_ms) // 1000
+        maybe = "" if makes_publication(settings) else ", unless it had none"
         fix = "cdc connect status says what a snapshot waits for; cdc connect deploy asks again behind two minutes"
-        found.append((f"the rows of {table} were asked for {since_s} s ago, and none is in its topic", fix))
+        found.append((f"the rows of {table} were asked for {since_s} s ago, and none is in its topic{maybe}", fix))
     return found
 
 
-def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[str], at_ms: int) -> None:
+def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[str] = (), at_ms: int = 0) -> None:
     """Note the tables that were ``waiting`` (see :func:`unread_tables`), and those that are ``asked`` for at ``at_ms``;
     0 before the request is sent. No others, and no pattern.
 
@@ -100,6 +106,15 @@ def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[
     KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(state.key(), state.to_json())])
 
 
+def note_every(settings: Settings, known: TopicsState | None) -> None:
+    """Note every captured table that is ``known``, or named, as one that is still to be asked for.
+
+    Raises LogError where Kafka does not answer.
+    """
+    tables = [table for table in (known.tables if known is not None else ()) if captures(settings, table)]
+    note_unread(settings, {}, dict.fromkeys([*tables, *named_tables(settings)]))
+
+
 def _noted(settings: Settings) -> UnreadState:
     state = state_topic(settings.name)
     if not TopicAdmin(settings.log).describe([state]):
@@ -117,19 +132,24 @@ def _seen(settings: Settings, table: str, ends: Mapping[str, int]) -> bool:
     )
 
 
-def _empty(settings: Settings, tables: Iterable[str]) -> frozenset[str]:
-    """Those that have no row now, and so none that is missing. A table that cannot be asked may have some."""
+def empty_tables(settings: Settings, tables: Iterable[str]) -> frozenset[str]:
+    """Those that have no row now, or are not there any more, so that none is missing. Of a source that is not asked, or
+    does not answer, none: it may have rows."""
+    if not makes_publication(settings):
+        return frozenset()
     return frozenset(table for table in tables if _is_empty(settings, table))
 
 
 def _is_empty(settings: Settings, table: str) -> bool:
-    statement = sql.SQL(load(__package__)["has_rows"]).format(table=sql.Identifier(*table.split(".", 1)))
+    statement = sql.SQL(load(__package__)["has_rows"]).format(table=sql.Identifier(*table.rsplit(".", 1)))
     try:
         with closing(
             connect(settings.source, application_name="cdc connect", options=_QUICK, turn=_go_on, limit_s=_LIMIT_S)
         ) as session:
             return session.execute(statement).fetchone() == (False,)
-    except CdcError:
+    except psycopg.errors.UndefinedTable:
+        return True
+    except (CdcError, psycopg.Error):
         return False
 
 

@@ -5,6 +5,7 @@ Format: Debezium's "Sending signals to a Debezium connector" (3.x): ``id``, ``ty
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,6 +34,11 @@ class Signal:
     def row(self) -> tuple[str, str, str]:
         """The row of a signal table: id, type, data."""
         return self.identifier, self.type, orjson.dumps(self.data).decode()
+
+
+def new_identifier() -> str:
+    """An identifier that no other signal has."""
+    return str(uuid.uuid4())
 
 
 def execute_snapshot(

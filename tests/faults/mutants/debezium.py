@@ -143,14 +143,20 @@ MUTANTS = (
     ),
     Mutant(
         "ask for the rows of what joined when it counts as known", "connectors/connect/connector.py",
-        "                if begun:\n                    asked = self._ask(waiting, added, published)\n"
+        "                if there and self.offsets():\n"
+        "                    asked = self._ask(waiting, added, published)\n"
+        "                elif there and running is None:\n"
+        "                    note_unread(self._settings, {})  # its first snapshot reads every table\n"
         "                prepare_topics(self._settings, published.tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n",
         "                prepare_topics(self._settings, published.tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n"
-        "                if begun:\n                    asked = self._ask(waiting, added, published)\n",
+        "                if there and self.offsets():\n"
+        "                    asked = self._ask(waiting, added, published)\n"
+        "                elif there and running is None:\n"
+        "                    note_unread(self._settings, {})  # its first snapshot reads every table\n",
         "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
@@ -178,12 +184,17 @@ MUTANTS = (
     ),
     Mutant(
         "take a request for a reading", "connectors/connect/unread_tables.py",
-        "    return {table: waiting[table] for table in unseen if table not in empty}", "    return {}",
+        "    return {table: at_ms for table, at_ms in waiting.items() if table not in read}", "    return {}",
         "tests/integration/debezium/test_joining.py -k forgotten",
     ),
     Mutant(
         "wait for older transactions in the deploy that publishes alone", "connectors/connect/published.py",
         "waits = bool(done.added or known.due) and", "waits = bool(added) and",
         "tests/integration/debezium/test_joining.py -k older_transaction",
+    ),
+    Mutant(
+        "take a table for empty whose rows do not show yet", "connectors/connect/unread_tables.py",
+        "    asked = [table for table, at_ms in waiting.items() if at_ms]", "    asked = [*waiting]",
+        "tests/integration/debezium/test_joining.py -k do_not_show",
     ),
 )  # fmt: skip

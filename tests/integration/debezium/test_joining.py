@@ -177,10 +177,18 @@ def test_h260_a_forgotten_request_is_told_and_asked_again(
 
 
 def test_h260_an_empty_table_is_not_waited_for(following: Pipeline) -> None:
-    following.run("delete from b")
+    """Neither when it gets its first row, which is streamed, nor when it is gone."""
+    following.run("delete from b", "create table c (id int primary key)", "insert into c values (1)")
     connector = taking(following, "a", "b")
     assert connector.deploy().added == ("public.b",)
+    following.run("insert into b values (7)")
+    following.arrived("public.b", 1)
     assert connector.unread() == []
+
+    every = taking(following, "*")
+    assert every.deploy().added == ("public.c",)
+    following.run("drop table c")
+    assert every.unread() == []
 
 
 def test_h261_an_older_transaction_is_waited_for_again(following: Pipeline, database: str) -> None:
@@ -195,6 +203,24 @@ def test_h261_an_older_transaction_is_waited_for_again(following: Pipeline, data
         assert message == "the rows that public.b had when it joined are not asked for yet"
     assert taking(following, "a", "b").deploy().signal
     read(following, 5)
+
+
+def test_h261_rows_that_do_not_show_yet_are_not_forgotten(following: Pipeline, database: str) -> None:
+    """The table looks empty while they are not committed, and another table that joins has the notes written anew."""
+    following.run("delete from b", "create table c (id int primary key)")
+    with psycopg.connect(database) as open_one:
+        open_one.execute("insert into b values (5)")
+        for tables in (("a", "b"), ("a", "b", "c")):
+            assert taking(following, *tables, deploy_timeout="6s").deploy().signal == ""
+        asked = [message for message, _ in taking(following, "a", "b", "c").unread()]
+        assert any(message.startswith("the rows that public.b had") for message in asked)
+    assert "public.b" in taking(following, "a", "b", "c").deploy().added
+
+    def all_there() -> bool:
+        following.run("update b set v = 'w' where id = 5")
+        return rows(following, f"{following.document['name']}.public.b") == {("b", 5)}
+
+    wait_until(all_there, 90, "b was read")
 
 
 def test_h262_a_stop_that_takes_too_long_is_taken_back(following: Pipeline) -> None:

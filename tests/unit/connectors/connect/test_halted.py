@@ -37,5 +37,20 @@ def test_one_that_is_held_is_told_before_the_time_is_up(state: str) -> None:
     assert clock.monotonic() - began < 15
 
 
+def test_h262_one_that_cannot_even_start_counts_as_stopped() -> None:
+    """Kafka Connect has nothing that it could stop, and goes on saying FAILED."""
+    clock = ManualClock()
+    with rest_server(Script([(200, {}), (200, status("FAILED"))])) as url:
+        document = {
+            "name": "shop",
+            "source": {"kind": "debezium", "dsn": "host=h user=cdc dbname=app", "tables": ["public.a"]},
+            "log": {"bootstrap_servers": "127.0.0.1:1"},
+            "debezium": {"url": url, "database_password": "${env:PASSWORD}", "deploy_timeout": "60s"},
+        }
+        began = clock.monotonic()
+        Connector(parse(document), clock=clock).stop()
+    assert 5 < clock.monotonic() - began < 15
+
+
 def test_running_and_failed_ones_are_not_held() -> None:
     assert [parse_status(status(state)).halted for state in ("RUNNING", "FAILED", "UNASSIGNED")] == [False] * 3
