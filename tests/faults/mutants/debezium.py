@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         "leave a connector stopped behind a refused deploy", "connectors/connect/connector.py",
         "            if goes_on:\n", "            if False:\n",
-        "tests/integration/debezium/test_joining.py -k too_long",
+        "tests/integration/debezium/test_joining.py -k refused_deploy",
     ),
     Mutant(
         "take every table for read where the connector is gone", "connectors/connect/published.py",
