@@ -72,7 +72,7 @@ ROOMS: Mapping[str, Room] = {
             *_of(_CONTRACT, "boundaries", "floors", "watermarks", "order", "refusals", "filled"),
         ),
     ),
-    "sweeps": Room(("spark/sweeps.py", "spark/place.py"), _of(_SPARK, "sweeps", "place", "its_place")),
+    "sweeps": Room(("spark/sweeps.py", "spark/place.py"), _of(_SPARK, "sweeps", "agreed_epochs", "place", "its_place")),
     "sinks": Room(
         ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
         (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.epochs import EpochsState, epoch_of, require_begun, require_reset
+from cdc.epochs import EpochsState, KeyedAnewState, epoch_of, require_begun, require_reset
 from cdc.errors import ConfigError
 from cdc.position import MAX_EPOCH
 from cdc.state import SlotState
@@ -173,3 +173,53 @@ def test_h156_a_cut_short_reset_is_settled_before_it_goes_on() -> None:
     assert "offsets --reset again" in refused.value.hint
     require_reset(begun, stored=False)
     require_reset(SECOND, stored=True)
+
+
+def test_h235_a_key_that_changed_has_a_record_of_its_own() -> None:
+    """Programs of before wrote it so, and no two of them write the same record."""
+    note, older = KeyedAnewState(topic=A, epoch=2), KeyedAnewState(topic=B, epoch=1)
+    assert note.key() == b'{"what":"keyed_anew","topic":"shop.public.a","epoch":2}'
+    documents = {one.key(): one.to_json() for one in (note, older)}
+    alone = EpochsState.find(documents)
+    assert alone is not None
+    assert (alone.latest, alone.keys) == (1, {A: 2, B: 1})
+    both = EpochsState.find({SECOND.key(): SECOND.to_json(), **documents})
+    assert both is not None
+    assert (both.latest, both.keys, both.rekeyed()) == (2, {A: 2, B: 1}, frozenset({A}))
+    assert EpochsState.find({}) is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "identity", "known"),
+    [
+        (2, "second", True),
+        (2, "other", False),
+        (2, "", True),
+        (1, "first", True),
+        (3, "third", False),
+        (3, "", True),
+    ],
+)
+def test_h227_an_epoch_is_known_by_its_identity(epoch: int, identity: str, known: bool) -> None:
+    assert EpochsState().begin({}, "second").knows(epoch, identity) is known
+
+
+def test_h227_a_number_without_an_identity_counts_alone() -> None:
+    unnamed = EpochsState().begin({})
+    assert [unnamed.knows(epoch, "named") for epoch in (1, 2, 3)] == [True, True, False]
+
+
+def test_an_epoch_begins_where_a_partition_held_more_than_one() -> None:
+    """Partition 1 of ``a`` was there in the second epoch alone, and ``b`` came in the third."""
+    uneven = EpochsState(latest=3, starts={A: {"0": [7, 9], "1": [3]}, B: {"0": [4]}})
+    assert uneven.behind(1) == {A: {0: 7, 1: 3}, B: {0: 4}}
+    assert uneven.behind(2) == {A: {0: 9}}
+    assert uneven.behind(3) == {}
+    assert [uneven.began(A, partition) for partition in (0, 1, 2)] == [9, 0, 0]
+
+
+def test_h232_ids_are_kept_of_topics_that_begin() -> None:
+    named = EpochsState().begin({A: {0: 7}}, topic_ids={A: "id1", B: "id2"})
+    assert named.topic_ids == {A: "id1"}
+    assert named.begin({A: {0: 9}}).topic_ids == {A: "id1"}
+    assert not EpochsState().begin({A: {0: 7}}).topic_ids
