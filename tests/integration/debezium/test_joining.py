@@ -19,6 +19,7 @@ from connectors.debezium.connector_config import signal_topic
 from connectors.debezium.connector_status import STOPPED
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
+from tests.integration.debezium.asked_again import LaterClock, read_or_told
 from tests.integration.debezium.between import Between, between
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.test_topics import rows
@@ -30,13 +31,6 @@ from tests.waiting import wait_until
 def passed(connect: str) -> Iterator[Between]:
     with between(connect) as here:
         yield here
-
-
-class LaterClock(SystemClock):
-    """Some minutes ahead, so that a request counts as old."""
-
-    def now_ns(self) -> int:
-        return super().now_ns() + 300 * 10**9
 
 
 class HastyClock(SystemClock):
@@ -80,7 +74,7 @@ def read(pipeline: Pipeline, *ids: int) -> None:
         assert rows(pipeline, f"{pipeline.document['name']}.public.b") == {("b", one) for one in (1, 2, *ids)}
         return True
 
-    wait_until(all_there, 90, "b was read")
+    read_or_told(pipeline, "b", all_there)
 
 
 def test_h257_the_signal_waits_for_the_next_task(following: Pipeline, passed: Between) -> None:
@@ -102,7 +96,7 @@ def test_h257_a_deploy_killed_before_the_start_is_heard(following: Pipeline, pas
         taking(following, "a", "b", url=passed.url).deploy()
     assert left.value.hint.startswith("the connector is left stopped: cdc connect resume; ")
     connector = taking(following, "a", "b")
-    assert connector.condition().state == STOPPED
+    wait_until(lambda: connector.condition().state == STOPPED, 20, "it is left stopped")
     done = connector.deploy()
     assert (done.action, done.added, done.status.runs) == ("unchanged", (), True)
     read(following)
@@ -220,7 +214,7 @@ def test_h261_rows_that_do_not_show_yet_are_not_forgotten(following: Pipeline, d
         following.run("update b set v = 'w' where id = 5")
         return rows(following, f"{following.document['name']}.public.b") == {("b", 5)}
 
-    wait_until(all_there, 90, "b was read")
+    read_or_told(following, "b", all_there)
 
 
 def test_h262_a_stop_that_takes_too_long_is_taken_back(following: Pipeline) -> None:

@@ -14,6 +14,7 @@ from cdc.errors import ConfigError, Exit
 from connectors.connect.connector_epochs import read_epochs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
+from tests.integration.debezium.asked_again import read_or_told
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.test_resets import holds, spark_section
 from tests.programs import RunCdc, Spawn
@@ -193,7 +194,7 @@ def test_h197_a_published_table_that_joins_is_read(pipeline: Pipeline, database:
             assert rows(pipeline, f"{name}.public.{table}") == wanted
             return True
 
-        wait_until(read, 90, f"{table} was read")
+        read_or_told(pipeline, table, read)
 
     joins("b", {("b", 1), ("b", 2)})
     pipeline.run("insert into a values (2)")
