@@ -389,9 +389,3 @@ class Connector:
         require_running(self._states.now())
         send(signal, self._settings)
         return signal.identifier
-
-    def _fault(self) -> str:
-        try:
-            return self._states.now().fault
-        except MissingConnector:
-            return ""

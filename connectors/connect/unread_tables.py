@@ -71,8 +71,7 @@ def unread_tables(settings: Settings) -> dict[str, int]:
 
 
 def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
-    """A sentence for each of :func:`unread_tables`, with the way out. Raises LogError where Kafka
-    does not answer."""
+    """A sentence for each of :func:`unread_tables`, with the way out. Raises LogError where Kafka does not answer."""
     found = []
     for table, at_ms in sorted(unread_tables(settings).items()):
         if at_ms == 0:
