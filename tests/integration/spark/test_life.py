@@ -14,6 +14,7 @@ import redis
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ActiveError, Exit, Retry, SinkError, TopicError
+from cdc.progress import Watermark
 from cdc.settings import Settings
 from sinks.port import OpenSink
 from tests.integration.spark.conftest import Sinks
@@ -194,19 +195,24 @@ def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
             running.until(partial(_shows_all, pipeline, store))
 
 
-def test_h101_a_watermark_set_ahead_by_hand_stops_that_store(pipeline: HandMadeLog, sinks: Sinks) -> None:
+def test_h101_a_watermark_set_ahead_by_hand_stops_that_store(
+    pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="spark")
     settings, stores = two_stores(pipeline)
     with sinks.running(settings, connect=connecting(stores)) as running:
         pipeline.put(rows(0, 10))
         for store in stores.values():
             running.until(partial(_shows_all, pipeline, store))
         marks = stores["left"].memory.open().watermarks
-        mark = running.until(marks.read)
+        # Rows are shown before their watermark: one that comes later would take the place of the one set by hand.
+        mark = running.until(lambda: found if (found := marks.read()) is not None and _records(found) == 10 else None)
         assert mark is not None
         ahead = {topic: {p: offset + 1000 for p, offset in parts.items()} for topic, parts in mark.offsets.items()}
         marks.write(replace(mark, offsets=ahead))
         pipeline.put(rows(10, 20))
         running.until(partial(_shows_all, pipeline, stores["right"]))
+        running.until(lambda: "sink_stopped" in caplog.messages)
         pipeline.put(rows(20, 30))
         running.until(partial(_shows_all, pipeline, stores["right"]))
         assert not running.ended
@@ -247,3 +253,7 @@ def _shows(pipeline: HandMadeLog, store: FaultyStore, count: int) -> bool:
 
 def _shows_all(pipeline: HandMadeLog, store: FaultyStore) -> bool:
     return pipeline.shown(store.memory.open()) == pipeline.rows["orders"]
+
+
+def _records(mark: Watermark) -> int:
+    return sum(offset for parts in mark.offsets.values() for offset in parts.values())
