@@ -76,7 +76,7 @@ def _resume(session: CaptureSession, advance: Advance) -> None:
 def _write_progress(session: CaptureSession, advance: Advance, clock: Clock) -> None:
     start = session.start
     offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
-    value = Progress(epoch=start.epoch, lsn=advance.durable, offsets=offsets, ahead={}).to_json()
+    value = Progress(epoch=start.epoch, lsn=advance.durable, offsets=offsets, lineage=start.lineage).to_json()
     group = session.log.produce([(start.lane, PROGRESS_KEY, value, [])])
     advance.writing(group, len(value), clock.monotonic())
 

@@ -25,6 +25,7 @@ from cdc.measures import UnheldCommits
 from cdc.metrics import CaptureFigures
 from cdc.ports import ChangeStream, Record, StreamLog
 from cdc.progress import PROGRESS_KEY, Progress
+from cdc.source_lineage import SourceLineage
 from cdc.windows import Moment, Windows
 
 log = logging.getLogger(__name__)
@@ -108,12 +109,13 @@ class CaptureStop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
     """Where a session begins. ``position``: lsn of the newest progress record. The next ones go to ``lane``, which is
-    the only partition of ``topic``."""
+    the only partition of ``topic``, and name ``lineage``, the server's."""
 
     epoch: int
     position: int
     topic: str
     lane: int
+    lineage: SourceLineage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +267,7 @@ class Capture:
             ahead=session.log.ahead(lsn),
             aside=aside,
             heartbeat_ms=heard_ns // 1_000_000 if beats else 0,
+            lineage=start.lineage,
         )
         value = progress.to_json()
         crash_point("before_progress")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from cdc.errors import DamagedError
 from cdc.json_bytes import dumped
 from cdc.position import MAX_EPOCH, NUMBERING
+from cdc.source_lineage import SourceLineage
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 
 PROGRESS_KEY = b'{"what":"progress"}'
@@ -37,7 +38,8 @@ class Progress:
     below ``offsets`` reach to ``lsn`` or beyond. A start must not write them again, and would not find them in
     what stands behind ``offsets``. ``numbering``: how the records behind it count their positions in a transaction,
     see :data:`cdc.position.NUMBERING`. ``aside``: topics of tables that are set aside, each with what is to be said of
-    it: of these the log lacks changes.
+    it: of these the log lacks changes. ``lineage``: the server whose WAL ``lsn`` is a place of. None where the writer
+    did not note it.
     """
 
     epoch: int
@@ -51,6 +53,11 @@ class Progress:
     aside: Mapping[str, str] = field(default_factory=dict)
     heartbeat_ms: int = field(default=0, compare=False)
     """When the source was heard to have nothing new below ``lsn``, in ms since 1970. 0 behind a change."""
+    lineage: SourceLineage | None = None
+
+    def at(self, offsets: Offsets) -> Progress:
+        """The same with other offsets."""
+        return replace(self, offsets=offsets)
 
     def to_json(self) -> bytes:
         """The value of its record. :meth:`from_json` reads it back."""
@@ -68,6 +75,8 @@ class Progress:
             document["aside"] = dict(self.aside)
         if self.heartbeat_ms:
             document["heartbeat_ms"] = self.heartbeat_ms
+        if self.lineage is not None:
+            document["lineage"] = self.lineage.document()
         return dumped(document)
 
     @classmethod
@@ -141,7 +150,8 @@ class Watermark:
     topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63). ``level_ms``:
     when, in ms since 1970, the store was last seen to be level with the log's end, or began. 0 where nobody knows.
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
-    what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted.
+    what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
+    server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
     """
 
     epoch: int
@@ -152,6 +162,7 @@ class Watermark:
     level_ms: int = field(default=0, compare=False)
     aside: Mapping[str, str] = field(default_factory=dict)
     epoch_id: str = ""
+    lineage: SourceLineage | None = None
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
@@ -173,6 +184,8 @@ class Watermark:
             document["level_ms"] = self.level_ms
         if self.epoch_id:
             document["epoch_id"] = self.epoch_id
+        if self.lineage is not None:
+            document["lineage"] = self.lineage.document()
         return dumped(document)
 
     @classmethod

@@ -141,6 +141,14 @@ def check_reach(sink: str, watermark: Watermark, topics: SinkTopics, now_ms: int
         )
 
 
+def moves(shown: Watermark | None, wanted: Watermark) -> bool:
+    """Whether a store at rest has more to say than it has said."""
+    if shown is None:
+        return True
+    said, due = ((one.lsn, one.held, one.aside, one.lineage) for one in (shown, wanted))
+    return said != due
+
+
 def outdated(watermark: Watermark | None, wanted: Watermark, topics: SinkTopics) -> bool:
     """Whether a store at rest should say again that it is level."""
     if watermark is None or topics.retention_s == math.inf:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cdc.progress import Offsets, Progress
+from cdc.source_lineage import SourceLineage
 
 _MOST_MARKS, _MOST_MOVES = 4096, 200_000
 _PER_PARTITION = 4
@@ -20,12 +21,13 @@ _PER_PARTITION = 4
 
 class ProgressProof(NamedTuple):
     """The proof that a progress record gives: every change below lies below its offsets, but for the tables in
-    ``aside``."""
+    ``aside``. ``lineage``: as the record names it."""
 
     epoch: int
     lsn: int
     reread: bool = False
     aside: Mapping[str, str] = MappingProxyType({})
+    lineage: SourceLineage | None = None
 
 
 class _Moves:
@@ -106,7 +108,10 @@ class ProgressHistory:
             moves.offsets.append(offset)
             self.moves += 1
         aside = self._marks[-1].aside if self._marks and self._marks[-1].aside == record.aside else record.aside
-        self._marks.append(ProgressProof(record.epoch, record.lsn, record.reread, aside))
+        lineage = (
+            self._marks[-1].lineage if self._marks and self._marks[-1].lineage == record.lineage else record.lineage
+        )
+        self._marks.append(ProgressProof(record.epoch, record.lsn, record.reread, aside, lineage))
         self._newest = record.offsets
         if len(self._marks) > _MOST_MARKS or self.moves > max(_MOST_MOVES, _PER_PARTITION * self._partitions):
             self._thin()

@@ -33,7 +33,7 @@ from spark.apply import (
     unknown,
 )
 from spark.holds import Holds, claim, make_room, overdue
-from spark.place import EpochIds, StoreMoved, Surroundings, check_log, check_place, check_reach, outdated
+from spark.place import EpochIds, StoreMoved, Surroundings, check_log, check_place, check_reach, moves, outdated
 from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.sink_metrics import FillStand, Lacking
@@ -292,7 +292,7 @@ class Store(StoreCalls):
         with self._faults_kept():
             self._holds.try_again(self._open().sink.prepare, self._around.facts)
             wanted, shown = self._claim(self._place), self._shown
-            moved = shown is None or (wanted.lsn, wanted.held, wanted.aside) != (shown.lsn, shown.held, shown.aside)
+            moved = moves(shown, wanted)
             beat = self._beats.shown(self._around.view.beat, wanted) if not self.behind() else None
             if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
                 self._commit(self._place)

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from cdc.measures import Heads, oldest_lacking_ms
 from cdc.progress import Offsets, Progress, Watermark
+from cdc.source_lineage import SourceLineage
 from spark.foreign_records import LogReach
 from spark.ports import SinkTopics
-from spark.progress_history import ProgressHistory
+from spark.progress_history import ProgressHistory, ProgressProof
 from spark.view_claims import ViewClaims, ViewsLeft
 
 _MOST_ENDS = 120
@@ -240,8 +241,29 @@ class LogView:
             said = proven.aside
         aside = {topic: why for topic, why in said.items() if topic in topics.ids}
         level_ms = watermark.level_ms if watermark is not None and watermark.level_ms and not sound else now_ms
-        ids = dict(topics.ids)
-        return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=ids, level_ms=level_ms, aside=aside)
+        return Watermark(
+            epoch=epoch,
+            lsn=lsn,
+            offsets=at.offsets,
+            topic_ids=dict(topics.ids),
+            level_ms=level_ms,
+            aside=aside,
+            lineage=_lineage(watermark, proven, (epoch, lsn)),
+        )
+
+
+def _lineage(
+    watermark: Watermark | None, proven: ProgressProof | None, claimed: tuple[int, int]
+) -> SourceLineage | None:
+    """The server whose WAL the claimed epoch and LSN are a place of. None where no writer has named it.
+
+    A lineage holds for each lower LSN of its epoch. An older one says nothing of a higher LSN: a promotion may lie in
+    between.
+    """
+    if proven is not None and proven.lineage is not None and proven.epoch == claimed[0] and proven.lsn >= claimed[1]:
+        return proven.lineage
+    known = watermark is not None and (watermark.epoch, watermark.lsn) == claimed
+    return watermark.lineage if watermark is not None and known else None
 
 
 def _before(watermark: Watermark | None, topics: SinkTopics) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import typer
 
 from cdc.errors import UsageError
 from cdc.lsn import Lsn
+from cdc.tokens import Token
 from cdc.wiring.freshness import Freshness
 from connectors.view_consistency import refuse_to_wait
 
@@ -19,8 +20,8 @@ def wait(
         str,
         typer.Argument(
             metavar="LSN",
-            help="What pg_current_wal_insert_lsn() said after the commit. Of a MariaDB what @@last_gtid said, of a "
-            "MySQL @@global.gtid_executed.",
+            help="What pg_current_wal_insert_lsn() said after the commit, or a token of cdc.read. Of a MariaDB what "
+            "@@last_gtid said, of a MySQL @@global.gtid_executed.",
         ),
     ],
     table: Annotated[
@@ -33,14 +34,15 @@ def wait(
     Exit code 1 when that takes longer than --timeout.
     """
     if not {"-", ":"} & set(token):
-        _lsn(token)  # It is no GTID either, under any settings.
+        _lsn(token)  # It is no GTID and no token either, under any settings.
     settings = context.obj.settings()
     refuse_to_wait(settings, table)
     with Freshness(settings) as freshness:
         if freshness.by_gtids:
             shown = freshness.wait_passed(sink, token, timeout_s=timeout_s)
         else:
-            shown = str(Lsn(freshness.wait(sink, _lsn(token), timeout_s=timeout_s, table=table).lsn))
+            place = Token.parse(token) if "/" in token.partition(":")[0] and ":" in token else _lsn(token)
+            shown = str(Lsn(freshness.wait(sink, place, timeout_s=timeout_s, table=table).lsn))
         if freshness.unsure:
             context.obj.console.print(freshness.unsure, style="yellow", highlight=False, soft_wrap=True)
         for words in freshness.waiting(sink):

@@ -1,7 +1,8 @@
 """Read your own write: wait until a store shows an LSN.
 
 The token is ``pg_current_wal_insert_lsn()``, taken after the commit: ``pg_current_wal_lsn()`` lies behind one's
-own commit under synchronous_commit=off (hazard H88).
+own commit under synchronous_commit=off (hazard H88). A :class:`cdc.tokens.Token` names the server as well, and is
+judged by the store's watermark alone. A bare LSN is taken as one of the pipeline's present epoch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
+from cdc.tokens import Standing, Token, sentence, standing
 
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.2
@@ -24,6 +26,10 @@ class ReadsWatermarks(Protocol):
 
     def read(self) -> Watermark | None:
         """The store's watermark. None for an empty store. SinkError when it does not answer."""
+
+
+TokenEpoch = Callable[[int], int | None]
+"""Finds the epoch of a token, for a store whose watermark is in the epoch that it gets. None where any counts."""
 
 
 class InLog(NamedTuple):
@@ -39,16 +45,17 @@ def wait_until_shown(
     watermarks: ReadsWatermarks,
     lsn: int,
     *,
-    epoch: int | None = None,
+    epoch: TokenEpoch | int | None = None,
     timeout_s: float = 30.0,
     nudge: Callable[[], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Watermark:
     """Return the store's watermark once it shows every change committed below ``lsn``.
 
-    ``epoch``: of the token. A watermark of an older one does not count. ``nudge`` is called once when a second
-    has passed: a quiet server writes nothing that would carry the log past a token at its very end (H93).
-    Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    ``epoch``: of the token, or what finds it. A watermark of another one does not count: LSNs start over with an
+    epoch. ``nudge`` is called once when a second has passed: a quiet server writes nothing that would carry the log
+    past a token at its very end (H93). Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the
+    store cannot be asked.
     """
 
     def late(watermark: Watermark | None) -> DifferenceFound:
@@ -58,7 +65,55 @@ def wait_until_shown(
             hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
         )
 
-    return _wait(watermarks, lambda mark: shows(mark, lsn, epoch), late, timeout_s=timeout_s, nudge=nudge, clock=clock)
+    def shown(mark: Watermark) -> bool:
+        return shows(mark, lsn, epoch(mark.epoch) if callable(epoch) else epoch)
+
+    return _wait(watermarks, shown, late, timeout_s=timeout_s, nudge=nudge, clock=clock)
+
+
+def wait_until_token_shown(
+    sink: str,
+    watermarks: ReadsWatermarks,
+    token: Token,
+    *,
+    timeout_s: float = 30.0,
+    nudge: Callable[[], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Watermark:
+    """The same for a token that names its server. A watermark of another lineage does not count, whatever its LSN.
+
+    Raises as :func:`wait_until_shown`, and at once for a commit that a promotion left behind.
+    """
+
+    def late(watermark: Watermark | None) -> DifferenceFound:
+        return not_shown(sink, token, watermark, timeout_s)
+
+    def shown(mark: Watermark) -> bool:
+        found = standing(token, mark)
+        if found is Standing.LOST:
+            raise not_shown(sink, token, mark, 0.0)
+        return found is Standing.SHOWN
+
+    return _wait(watermarks, shown, late, timeout_s=timeout_s, nudge=nudge, clock=clock)
+
+
+def not_shown(sink: str, token: Token, watermark: Watermark | None, waited_s: float) -> DifferenceFound:
+    """The error for a store that does not show a token."""
+    waited = f"; waited {waited_s:g} s" if waited_s else ""
+    return DifferenceFound(f"{sentence(sink, token, watermark)}{waited}", hint=_HINTS[standing(token, watermark)])
+
+
+_RUNNING = "cdc status shows where it is held up; cdc run and cdc sink have to be running"
+_HINTS = {
+    Standing.SHOWN: "",
+    Standing.BEHIND: _RUNNING,
+    Standing.EMPTY: _RUNNING,
+    Standing.UNNAMED: "cdc run and cdc sink name it from their first record on; Debezium's topics have no server, so "
+    "use cdc wait with the LSN alone",
+    Standing.PROMOTION: "cdc run has to go on with the promoted server first",
+    Standing.LOST: "read from Postgres, and write again what the promoted server lacks",
+    Standing.STRANGE: "read from Postgres, and take a new token on the server that the pipeline follows",
+}
 
 
 def wait_until_spoken_for(
@@ -154,7 +209,5 @@ def speaks_for(watermark: Watermark, topic: str) -> bool:
 
 
 def shows(watermark: Watermark, lsn: int, epoch: int | None) -> bool:
-    """Whether a store at this watermark shows all below ``lsn``."""
-    if epoch is not None and watermark.epoch != epoch:
-        return watermark.epoch > epoch
-    return watermark.lsn >= lsn
+    """Whether a store at this watermark shows all below ``lsn`` of an epoch. None: of the store's own."""
+    return (epoch is None or watermark.epoch == epoch) and watermark.lsn >= lsn

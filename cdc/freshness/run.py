@@ -20,8 +20,10 @@ from cdc.freshness.rules import (
     wait_until_read,
     wait_until_shown,
     wait_until_spoken_for,
+    wait_until_token_shown,
 )
 from cdc.progress import Watermark
+from cdc.tokens import Token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +73,16 @@ class Waits:
     def __exit__(self, *_: object) -> None:
         self._stores.close()
 
-    def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0, table: str = "") -> Watermark:
+    def wait(self, sink: str, lsn: int | Token, *, timeout_s: float = 30.0, table: str = "") -> Watermark:
         """Return when ``sink`` shows every change committed below ``lsn``. See :mod:`cdc.freshness.rules`.
+
+        A :class:`cdc.tokens.Token` is judged by the store alone. An LSN is taken as one of the pipeline's epoch, which
+        is asked again once the store is in a newer one.
 
         ``table``: one for which that has to hold also where the sink holds it, or of a view (``view.NAME``), which may
         be behind the tables.
 
-        While the log does not answer, the epoch of the token is not known: the store's own word is taken then, see
+        While the log does not answer, the epoch of an LSN is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
         ``timeout_s`` or where the log lacks changes of a table that is set aside, LogError when the store does not
         show it and the log that could bring it does not answer. ConfigError where the source has no LSNs.
@@ -89,21 +94,20 @@ class Waits:
             )
         with self._ports.briefly():
             watermarks = self._stores.watermarks(sink)
-        epoch = self._epoch if self._epoch is not None else look(self._ports.epoch)
         topic = self._ports.place(sink, table) if table else ""
-        if isinstance(epoch, Unknown):
-            return self._take_its_word(sink, watermarks, lsn, epoch)
-        self._epoch, self.unsure = epoch, ""
-        began_s = self._clock.monotonic()
-        watermark = wait_until_shown(
-            sink,
-            watermarks,
-            lsn,
-            epoch=epoch,
-            timeout_s=timeout_s,
-            nudge=self._ports.nudge,
-            clock=self._clock,
-        )
+        if not isinstance(lsn, Token):
+            epoch = self._epoch if self._epoch is not None else look(self._ports.epoch)
+            if isinstance(epoch, Unknown):
+                return self._take_its_word(sink, watermarks, lsn, epoch)
+            self._epoch = epoch
+        self.unsure, began_s = "", self._clock.monotonic()
+        nudge, clock = self._ports.nudge, self._clock
+        if isinstance(lsn, Token):
+            watermark = wait_until_token_shown(sink, watermarks, lsn, timeout_s=timeout_s, nudge=nudge, clock=clock)
+        else:
+            watermark = wait_until_shown(
+                sink, watermarks, lsn, epoch=self._known_epoch, timeout_s=timeout_s, nudge=nudge, clock=clock
+            )
         if topic:
             left_s = max(0.0, timeout_s - (self._clock.monotonic() - began_s))
             watermark = wait_until_spoken_for(sink, watermarks, topic, timeout_s=left_s, clock=self._clock)
@@ -142,6 +146,13 @@ class Waits:
             return
         except LogError as error:
             yield f"not known whether {sink} holds back a key: {error.message}"
+
+    def _known_epoch(self, shown: int) -> int | None:
+        """The pipeline's epoch. A store in a newer one than was known says that another has begun since."""
+        if self._epoch is not None and shown > self._epoch:
+            found = look(self._ports.epoch)
+            self._epoch = self._epoch if isinstance(found, Unknown) else found
+        return self._epoch
 
     def _take_its_word(self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown) -> Watermark:
         with self._ports.briefly():

@@ -32,6 +32,7 @@ from cdc.handover.rules import (
 )
 from cdc.lsn import Lsn
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.source_lineage import SourceLineage
 from cdc.state import SlotState, TopicsState
 from cdc.topic import state_topic
 from cdc.turn import Writer, WriterState
@@ -107,7 +108,8 @@ class Handover:
         ends = self._still(topics)
         self._say(f"reading the log from {Lsn(start)} on, to see what Debezium wrote last")
         ahead = self._ports.native.ahead(noted, topics, start, ends)
-        progress = Progress(epoch=noted.epoch, lsn=start, offsets=ends, ahead=ahead)
+        lineage = SourceLineage.of_slot(noted)
+        progress = Progress(epoch=noted.epoch, lsn=start, offsets=ends, ahead=ahead, lineage=lineage)
         self._ports.progress.write([(PROGRESS_KEY, progress.to_json())])
         self._ports.state.write([(noted.key(), noted.to_json()), (snapshot.key(), snapshot.to_json())])
         return start

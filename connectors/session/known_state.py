@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cdc.epochs import EpochsState, require_begun
 from cdc.errors import ConfigError, DamagedError
+from cdc.source_lineage import SourceLineage
 from cdc.state import ChunkState, SlotState, SnapshotState, TopicsState, find_all
 from cdc.topic import progress_topic
 from cdc.turn import require_turn
@@ -27,6 +28,11 @@ class KnownState:
     promotion: Promotion | None = None
     noted: bool = True
     witness: WalWitness | None = None
+
+    @property
+    def lineage(self) -> SourceLineage:
+        """The server whose WAL the session's progress records speak of."""
+        return SourceLineage.of_slot(self.slot)
 
 
 def snapshot_stand(documents: Mapping[bytes, bytes]) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ from cdc.ports import CompactedTopic, Record
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
+from cdc.source_lineage import SourceLineage
 from cdc.stale import PartitionTail
 from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import progress_topic
@@ -116,6 +117,7 @@ class Ends:
             lsn=self._progress.lsn,
             offsets={topic: parts for topic, parts in records.offsets().items() if topic != own},
             ahead=records.ahead(self._progress.lsn),
+            lineage=self._progress.lineage,
         )
         records.produce([(bases[own], PROGRESS_KEY, noted.to_json(), [])])
         records.settle()
@@ -136,7 +138,7 @@ def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int
     yet, so there is nothing to read."""
     began = {topic: {p: epochs.began(topic, p) for p in parts} for topic, parts in ends.items()}
     offsets = began if epochs.latest > FIRST_EPOCH else ends
-    return Progress(epoch=slot.epoch, lsn=position, offsets=offsets)
+    return Progress(epoch=slot.epoch, lsn=position, offsets=offsets, lineage=SourceLineage.of_slot(slot))
 
 
 def without_future(progress: Progress, written_lsn: int | None) -> tuple[Progress, frozenset[str]]:

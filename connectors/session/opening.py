@@ -123,6 +123,7 @@ class Opening:
                 position=standing.position,
                 topic=progress_topic(self._settings.name),
                 lane=writer.bases[progress_topic(self._settings.name)],
+                lineage=place.known.lineage,
             ),
             look=partial(self._look, writer, following.looks),
             close=partial(self._close, place.side, writer.log, following, tables.note_retry),
@@ -349,8 +350,7 @@ class Opening:
     def _first_progress(self, records: KafkaStreamLog, lane: int, beginning: Progress) -> None:
         own = progress_topic(self._settings.name)
         offsets = {topic: parts for topic, parts in records.offsets().items() if topic != own}
-        first = Progress(epoch=beginning.epoch, lsn=beginning.lsn, offsets=offsets)
-        records.produce([(lane, PROGRESS_KEY, first.to_json(), [])])
+        records.produce([(lane, PROGRESS_KEY, beginning.at(offsets).to_json(), [])])
         records.settle()
         crash_point("first_progress_written")
 

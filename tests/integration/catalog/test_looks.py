@@ -57,6 +57,7 @@ LOOKS = {
     ("connectors.postgres", "barrier.sql"): {"take_xid", "see"},
     ("connectors.postgres", "import.sql"): {"columns", "foreign_keys", "reserved"},
     ("connectors.postgres", "statistics.sql"): {"tables", "columns"},
+    ("connectors.postgres", "token.sql"): {"token"},
     ("snapshot", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
     ("snapshot.first", "queries.sql"): {
         "slot_holder", "blockers", "prepared", "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders",

@@ -16,7 +16,8 @@ from cdc.clock import ManualClock
 from cdc.errors import ActiveError, ConfigError, LogError, SourceError
 from cdc.metrics import CaptureFigures
 from cdc.ports import Record, StreamBatch
-from cdc.progress import PROGRESS_KEY
+from cdc.progress import PROGRESS_KEY, Progress
+from cdc.source_lineage import SourceLineage
 from cdc.testing import MemoryStream
 
 
@@ -97,6 +98,9 @@ class FakeAssembler:
     lost = counts
 
 
+LINEAGE = SourceLineage("7301", 2, ((1, 40),))
+
+
 @dataclass
 class Setting:
     """A capture on doubles. ``opened`` counts the sessions; ``problems`` are raised at opening, first ones first."""
@@ -125,7 +129,7 @@ class Setting:
             stream=self.stream,
             assembler=self.assembler,
             log=self.log,
-            start=StartingPoint(epoch=1, position=0, topic="s.progress", lane=9),
+            start=StartingPoint(epoch=1, position=0, topic="s.progress", lane=9, lineage=LINEAGE),
             look=lambda: (None, None),
             close=self.closed.append,
         )
@@ -168,6 +172,13 @@ def test_h95_progress_resumes_at_once_on_an_idle_source() -> None:
     setting = Setting(deque([StreamBatch([transaction(80, 1)], None)]), assembler=Waits(oldest_waiting=40))
     setting.run()
     assert setting.log.progress()[-1] == 80
+
+
+def test_progress_names_the_server_of_its_lsn() -> None:
+    setting = Setting(deque([StreamBatch([transaction(80, 1)], None)]))
+    setting.run()
+    written = [record[2] for group in setting.log.groups for record in group if record[1] == PROGRESS_KEY]
+    assert {Progress.from_json(value or b"").lineage for value in written} == {LINEAGE}
 
 
 def test_progress_speaks_of_table_topics_alone() -> None:

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.progress import Progress, Watermark
+from cdc.source_lineage import SourceLineage
+from spark.place import moves
 from spark.ports import SinkTopics
 from spark.progress_history import ProgressHistory
 from spark.watermark import Claim, LogEnds, LogView, covers, distance, highest, lowest
@@ -146,6 +148,28 @@ def test_a_topic_made_anew_proves_nothing_by_what_it_was_before() -> None:
     assert history.newest_covered({T: {0: 0, 1: 0}, "shop.public.other": {0: 10**6}}, [T]) is None
     found = history.newest_covered({T: {0: 1, 1: 0}}, [T])
     assert found is not None and found.lsn == 300
+
+
+def test_a_claim_names_the_server_of_its_progress() -> None:
+    first, second = SourceLineage("7", 1), SourceLineage("7", 2, ((1, 150),))
+    at = Claim({T: {0: 20, 1: 5}}, 1.0)
+    named = [replace(progress(100, 10), lineage=first), replace(progress(200, 20, 5), lineage=second)]
+    mark = view(*named, ends=(0.5, 20, 5)).claim(None, at, TOPICS)
+    assert (mark.lsn, mark.lineage) == (200, second)
+    assert LogView().claim(mark, at, TOPICS).lineage == second, "as long as it says nothing new"
+    older = view(named[0], ends=(0.5, 20, 5)).claim(mark, at, TOPICS)
+    assert (older.lsn, older.lineage) == (200, second), "an older record says nothing of a higher LSN"
+    unnamed = view(progress(300, 20, 5), ends=(0.5, 20, 5)).claim(mark, at, TOPICS)
+    assert (unnamed.lsn, unnamed.lineage) == (300, None), "a promotion may lie in between"
+
+
+def test_a_store_without_lineage_gets_it_at_the_same_lsn() -> None:
+    before = Watermark(epoch=1, lsn=200, offsets={T: {0: 20, 1: 5}})
+    named = replace(progress(200, 20, 5), lineage=SourceLineage("7", 1))
+    mark = view(named, ends=(0.5, 20, 5)).claim(before, Claim(before.offsets, 1.0), TOPICS)
+    assert (mark.lsn, mark.lineage) == (200, SourceLineage("7", 1))
+    assert moves(before, mark)
+    assert not moves(mark, mark)
 
 
 def test_h119_a_claim_names_the_tables_that_its_progress_omits() -> None:

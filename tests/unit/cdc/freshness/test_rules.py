@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import DifferenceFound
-from cdc.freshness.rules import wait_until_read, wait_until_shown
+from cdc.freshness.rules import wait_until_read, wait_until_shown, wait_until_token_shown
+from cdc.lsn import Lsn
 from cdc.progress import Watermark
+from cdc.source_lineage import SourceLineage
+from cdc.tokens import Token
 
 
 class Store:
@@ -41,9 +46,9 @@ def test_past_the_time_it_says_where_the_store_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "shown"), [(at(999, epoch=1), False), (at(100, epoch=2), True), (at(1, epoch=3), True)]
+    ("held", "shown"), [(at(999, epoch=1), False), (at(100, epoch=2), True), (at(999, epoch=3), False)]
 )
-def test_an_older_epoch_shows_nothing_of_a_newer_token(held: Watermark, shown: bool) -> None:
+def test_another_epoch_shows_nothing_of_a_token(held: Watermark, shown: bool) -> None:
     def look() -> Watermark:
         return wait_until_shown("cache", Store(held), 100, epoch=2, timeout_s=0, clock=ManualClock())
 
@@ -71,3 +76,31 @@ def test_h131_a_store_without_lsns_shows_all_below_its_offsets() -> None:
         wait_until_read("cache", Store(upto(6)), ends, timeout_s=3, clock=ManualClock())
     with pytest.raises(DifferenceFound, match="cache has no watermark yet"):
         wait_until_read("cache", Store(None), ends, timeout_s=0, clock=ManualClock())
+
+
+LINEAGE = SourceLineage("7", 2, ((1, 90),))
+
+
+def named(lsn: int, lineage: SourceLineage | None = LINEAGE) -> Watermark:
+    return replace(at(lsn), lineage=lineage)
+
+
+def test_a_token_is_waited_for_by_its_server() -> None:
+    token = Token("7", 2, Lsn(100))
+    store = Store(None, at(999), named(999, SourceLineage("8", 2)), named(99), named(100))
+    assert wait_until_token_shown("cache", store, token, clock=ManualClock()) == named(100)
+    assert store.looks == 5
+
+
+def test_a_token_of_another_server_is_never_shown() -> None:
+    with pytest.raises(DifferenceFound, match="cache shows server 7/2, and the token is of 8/1; waited 3 s") as late:
+        wait_until_token_shown("cache", Store(named(999)), Token("8", 1, Lsn(1)), timeout_s=3, clock=ManualClock())
+    assert "take a new token" in late.value.hint
+
+
+def test_a_commit_that_a_promotion_left_behind_is_not_waited_for() -> None:
+    clock = ManualClock()
+    began_s = clock.monotonic()
+    with pytest.raises(DifferenceFound, match=r"a promotion left 7/1:0/5B behind, so cache will never show it$"):
+        wait_until_token_shown("cache", Store(named(999)), Token("7", 1, Lsn(91)), clock=clock)
+    assert clock.monotonic() == began_s

@@ -14,8 +14,11 @@ from cdc.epochs import EpochsState, epoch_of
 from cdc.errors import ConfigError, DifferenceFound, LogError, SinkError, TopicError
 from cdc.freshness.rules import InLog
 from cdc.freshness.run import WaitPorts, Waits
+from cdc.lsn import Lsn
 from cdc.progress import Hold, Watermark
+from cdc.source_lineage import SourceLineage
 from cdc.state import SlotState
+from cdc.tokens import Token
 
 
 @dataclass
@@ -129,6 +132,32 @@ def test_h109_without_the_log_the_stores_own_lsn_counts() -> None:
     world.log, world.stores[0].held = None, Watermark(epoch=2, lsn=60)
     assert waits.wait("cache", 60).lsn == 60
     assert waits.unsure == ""
+
+
+def test_h88_a_new_epoch_shows_no_lsn_by_its_number_alone() -> None:
+    world = World()
+    waits = world.waits()
+    assert waits.wait("cache", 50).epoch == 2
+    world.epoch, world.stores[0].held = 3, Watermark(epoch=3, lsn=10)
+    with pytest.raises(DifferenceFound, match="cache stands at 0/A"):
+        waits.wait("cache", 50, timeout_s=1)
+    world.stores[0].held = Watermark(epoch=3, lsn=60)
+    assert waits.wait("cache", 50).epoch == 3
+    assert world.asked == 2, "once more for the newer epoch"
+    world.log, world.stores[0].held = LogError("Kafka is away"), Watermark(epoch=4, lsn=60)
+    with pytest.raises(DifferenceFound):
+        waits.wait("cache", 50, timeout_s=1)
+
+
+def test_a_token_is_judged_without_the_log() -> None:
+    held = Watermark(epoch=9, lsn=50, lineage=SourceLineage("7", 1))
+    world = World(stores=[Store(held)], log=LogError("Kafka is away"))
+    waits = world.waits()
+    assert waits.wait("cache", Token("7", 1, Lsn(50))) == held
+    assert (waits.unsure, world.asked) == ("", 0)
+    with pytest.raises(DifferenceFound, match="the token is of 8/1"):
+        waits.wait("cache", Token("8", 1, Lsn(1)), timeout_s=2)
+    assert world.nudged == 1
 
 
 def test_another_generation_is_opened_once_readers_see_it() -> None:
