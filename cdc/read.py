@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
-from cdc.tokens import Token
-from connectors.postgres.taken_tokens import async_token, token
-from sinks.cache.cached_rows import Cache, CachedRow
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Cache", "CachedRow", "Token", "async_token", "token"]
+if TYPE_CHECKING:
+    from cdc.freshness.wanted import NotShown
+    from cdc.tokens import Token
+    from connectors.postgres.taken_tokens import async_token, token
+    from sinks.cache.cached_rows import Cache, CachedRow
+    from sinks.store_freshness import AsyncFreshness
+    from sinks.store_freshness import StoreFreshness as Freshness
+
+__all__ = ["AsyncFreshness", "Cache", "CachedRow", "Freshness", "NotShown", "Token", "async_token", "token"]
+
+_PLACES = {
+    "AsyncFreshness": "sinks.store_freshness:AsyncFreshness",
+    "Cache": "sinks.cache.cached_rows:Cache",
+    "CachedRow": "sinks.cache.cached_rows:CachedRow",
+    "Freshness": "sinks.store_freshness:StoreFreshness",
+    "NotShown": "cdc.freshness.wanted:NotShown",
+    "Token": "cdc.tokens:Token",
+    "async_token": "connectors.postgres.taken_tokens:async_token",
+    "token": "connectors.postgres.taken_tokens:token",
+}
+"""Loaded when first asked for: a program that reads a SQL store needs no client of Redis."""
+
+
+if not TYPE_CHECKING:  # a type checker sees the names above, and refuses others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module 'cdc.read' has no attribute {name!r}")
+        module, _, wanted = _PLACES[name].partition(":")
+        return getattr(import_module(module), wanted)

@@ -1,0 +1,95 @@
+"""The tokens that a store is waited for, and their answers: pure. One look at the store serves all who wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from cdc.errors import CdcError, DifferenceFound
+from cdc.freshness.rules import not_shown, require_whole
+from cdc.progress import Watermark
+from cdc.tokens import Standing, Token, standing
+
+
+class NotShown(DifferenceFound):
+    """The store does not show the token, or not of every table that is asked for. Read from Postgres."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A token that a store has to show. ``tables``: as ``schema.table`` or ``view.NAME``, the ones that count. Empty
+    for every table of the store."""
+
+    store: str
+    token: Token
+    tables: frozenset[str] = frozenset()
+
+    def met(self, watermark: Watermark | None) -> bool:
+        """Whether the store shows the token. NotShown where waiting is of no use: a promotion left the commit behind,
+        a table that counts is held by the store, or the log lacks changes of a table."""
+        found = standing(self.token, watermark)
+        if found is Standing.LOST:
+            raise self.refusal(watermark, 0.0)
+        if watermark is None or found is not Standing.SHOWN:
+            return False
+        for hold in watermark.held.values():
+            if not self.tables or hold.table in self.tables:
+                raise NotShown(hold.sentence(self.store), hint="read that table from Postgres; cdc status shows why")
+        try:
+            require_whole(self.store, watermark)
+        except DifferenceFound as aside:
+            raise NotShown(aside.message, hint=aside.hint) from None
+        return True
+
+    def refusal(self, watermark: Watermark | None, waited_s: float) -> NotShown:
+        """The error for a store that is at this watermark."""
+        error = not_shown(self.store, self.token, watermark, waited_s)
+        return NotShown(error.message, hint=error.hint)
+
+
+@dataclass(eq=False)
+class TokenWaits:
+    """All who wait for one store. Not for several threads at a time."""
+
+    _asked: list[tuple[Wanted, Future[Watermark]]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """How many wait. Those who gave up count until the next look."""
+        return len(self._asked)
+
+    def add(self, wanted: Wanted) -> Future[Watermark]:
+        """One more. The answer is the watermark that shows the token. Cancel it to wait no longer."""
+        answer: Future[Watermark] = Future()
+        self._asked.append((wanted, answer))
+        return answer
+
+    def settle(self, watermark: Watermark | None) -> None:
+        """The store is at this watermark: answer those for whom that decides it."""
+        left = []
+        for wanted, answer in self._asked:
+            if answer.done():
+                continue
+            try:
+                met = wanted.met(watermark)
+            except NotShown as refusal:
+                _fail(answer, refusal)
+                continue
+            if not met:
+                left.append((wanted, answer))
+            elif watermark is not None:
+                with suppress(InvalidStateError):
+                    answer.set_result(watermark)
+        self._asked = left
+
+    def fail(self, failure: CdcError) -> None:
+        """The store could not be asked. Everybody hears why."""
+        asked, self._asked = self._asked, []
+        for _, answer in asked:
+            _fail(answer, failure)
+
+
+def _fail(answer: Future[Watermark], failure: CdcError) -> None:
+    # It may have been cancelled in this moment.
+    with suppress(InvalidStateError):
+        answer.set_exception(failure)

@@ -1,0 +1,130 @@
+"""Read your own write with the store alone: no settings, no Kafka, no Postgres, no secrets but the store's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as Late
+from typing import Self
+
+from cdc.errors import SinkError
+from cdc.foreign import remember
+from cdc.freshness.poller import POLLERS, WatermarkPoller
+from cdc.freshness.wanted import NotShown, Wanted
+from cdc.progress import Watermark
+from cdc.tokens import Token
+from sinks.kinds import spec_for
+from sinks.registry import Option, SinkSpec, open_sink
+from sinks.tries import looking
+
+
+class _Followed:
+    """A store that a process waits for. Any number of threads and event loops share one poller."""
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        *,
+        password: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        **options: Option,
+    ) -> None:
+        """``kind``: of the store, as in the settings. ``name``: the pipeline's, or the sink's ``prefix``.
+
+        ``options``: as in the section of the sink, such as ``url`` or ``path``. ``secrets``: by option, those beside
+        the password. Nothing is connected yet. ConfigError when there is no such kind.
+        """
+        given = {**(secrets or {}), **({"password": password} if password is not None else {})}
+        self._follow(spec_for(kind, prefix=name, options=options, secrets=given), f"the {kind} store of {name}")
+
+    @classmethod
+    def of(cls, spec: SinkSpec, named: str) -> Self:
+        """The same for a store that is described already. ``named``: what errors call it."""
+        made = cls.__new__(cls)
+        made._follow(spec, named)
+        return made
+
+    def _follow(self, spec: SinkSpec, named: str) -> None:
+        remember(spec.secrets.values())
+        self._named = named
+        self._key = spec.kind, spec.prefix, *sorted(spec.options.items()), *sorted(spec.secrets.items())
+        self._poller = POLLERS.join(self._key, lambda: WatermarkPoller(lambda: open_sink(spec), looking))
+        self._open = True
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            POLLERS.leave(self._key)
+
+    def _ask(self, token: Token, tables: Iterable[str]) -> tuple[Wanted, Future[Watermark]]:
+        if not self._open:
+            raise SinkError(f"{self._named} is not followed any more: the Freshness was closed")
+        wanted = Wanted(self._named, token, frozenset(tables))
+        return wanted, self._poller.ask(wanted)
+
+    def _late(self, wanted: Wanted, timeout_s: float) -> NotShown:
+        if not self._poller.looked:
+            return NotShown(
+                f"{self._named} has not answered within {timeout_s:g} s",
+                hint="read from Postgres; check the store's address",
+            )
+        return wanted.refusal(self._poller.seen, timeout_s)
+
+
+class StoreFreshness(_Followed):
+    """Waits until a store shows a token. A context. Threads share it.
+
+    All of them in one process are served by one poller per store, which looks at the watermark only while somebody
+    waits. Behind a fork the child has a poller and connections of its own.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait no more. The last one of a store closes its connections. Again is nothing."""
+        self._close()
+
+    def wait(self, token: Token, *, timeout_s: float = 2.0, tables: Iterable[str] = ()) -> Watermark:
+        """Return the watermark once the store shows everything below ``token``, within ``timeout_s`` seconds.
+
+        ``tables``: as ``schema.table`` or ``view.NAME``, the ones that are read. Unless given, a table that the store
+        holds back counts whichever it is. NotShown after the time, and at once where waiting is of no use. SinkError,
+        within a second or so, where the store does not answer. It never returns for another server's token.
+        """
+        wanted, answer = self._ask(token, tables)
+        try:
+            return answer.result(timeout_s)
+        except (Late, CancelledError):
+            raise self._late(wanted, timeout_s) from None
+        finally:
+            answer.cancel()
+
+
+class AsyncFreshness(_Followed):
+    """The same for asyncio: ``await freshness.wait(token)``. An asynchronous context. Any event loop."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """As :meth:`StoreFreshness.close`. The event loop goes on meanwhile."""
+        await asyncio.to_thread(self._close)
+
+    async def wait(self, token: Token, *, timeout_s: float = 2.0, tables: Iterable[str] = ()) -> Watermark:
+        """As :meth:`StoreFreshness.wait`, and raises as that."""
+        wanted, answer = self._ask(token, tables)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
+        except TimeoutError:
+            raise self._late(wanted, timeout_s) from None
+        finally:
+            answer.cancel()

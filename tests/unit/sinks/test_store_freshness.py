@@ -1,0 +1,184 @@
+"""A program waits for a store by the store alone: SQLite and Delta here, real ones, and no other server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import cdc.read
+from cdc.errors import ConfigError, SinkError
+from cdc.freshness.poller import POLLERS
+from cdc.lsn import Lsn
+from cdc.progress import Watermark
+from cdc.read import AsyncFreshness, Freshness, NotShown, Token
+from cdc.source_lineage import SourceLineage
+from sinks.kinds import beside, open_generations, spec_for
+from sinks.port import OpenSink
+from sinks.registry import open_sink
+from tests.waiting import TIME_SCALE, wait_until
+
+LONG_S = 30 * TIME_SCALE
+KINDS = ("sql", "delta")
+
+
+def at(lsn: int, system: str = "7") -> Watermark:
+    return Watermark(epoch=1, lsn=lsn, lineage=SourceLineage(system, 1))
+
+
+def token(lsn: int, system: str = "7") -> Token:
+    return Token(system, 1, Lsn(lsn))
+
+
+def options(kind: str, folder: Path) -> dict[str, Any]:
+    return {"url": f"sqlite:///{folder}/store.db"} if kind == "sql" else {"path": str(folder / "warehouse")}
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    return request.param, options(request.param, tmp_path)
+
+
+@pytest.fixture
+def store(place: tuple[str, dict[str, Any]]) -> Iterator[OpenSink]:
+    kind, where = place
+    with contextlib.closing(open_sink(spec_for(kind, prefix="shop", options=where))) as opened:
+        yield opened
+
+
+def test_it_waits_by_the_store_alone(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    with Freshness(kind, "shop", **where) as freshness:
+        with pytest.raises(NotShown, match=f"the {kind} store of shop has no watermark yet; waited 0.2 s"):
+            freshness.wait(token(9), timeout_s=0.2)
+        store.commit(at(9))
+        assert freshness.wait(token(9), timeout_s=LONG_S).lsn == 9
+        with pytest.raises(NotShown, match=r"stands at 0/9, and the token at 0/A; waited 0\.2 s"):
+            freshness.wait(token(10), timeout_s=0.2)
+        later = Thread(target=store.commit, args=(at(10),))
+        later.start()
+        assert freshness.wait(token(10), timeout_s=LONG_S).lsn == 10
+        later.join()
+    assert len(POLLERS) == 0
+
+
+def test_another_servers_token_is_never_shown(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    """As of a process that lives on while the pipeline begins anew on another server, in a newer epoch."""
+    kind, where = place
+    store.commit(Watermark(epoch=2, lsn=10**9, lineage=SourceLineage("8", 1)))
+    with Freshness(kind, "shop", **where) as freshness:
+        with pytest.raises(NotShown, match="shop shows server 8/1, and the token is of 7/1") as refused:
+            freshness.wait(token(5), timeout_s=0.2)
+        assert "take a new token" in refused.value.hint
+        store.commit(Watermark(epoch=2, lsn=10**9))
+        with pytest.raises(NotShown, match="does not name the server"):
+            freshness.wait(token(5), timeout_s=0.2)
+
+
+def test_asyncio_waits_beside_threads_on_one_poller(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    store.commit(at(5))
+
+    async def waits() -> list[int]:
+        async with AsyncFreshness(kind, "shop", **where) as freshness, AsyncFreshness(kind, "shop", **where) as other:
+            assert len(POLLERS) == 1
+            asked = [freshness.wait(token(6), timeout_s=LONG_S), other.wait(token(6), timeout_s=LONG_S)]
+            both = asyncio.gather(*asked)
+            await asyncio.to_thread(store.commit, at(6))
+            found = await both
+            with pytest.raises(NotShown, match="stands at 0/6"):
+                await freshness.wait(token(7), timeout_s=0.1)
+            given_up = asyncio.create_task(freshness.wait(token(7), timeout_s=LONG_S))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            return [mark.lsn for mark in found]
+
+    assert asyncio.run(waits()) == [6, 6]
+    assert len(POLLERS) == 0
+
+
+def test_a_rebuild_is_followed(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    spec = spec_for(kind, prefix="shop", options=where)
+    store.commit(at(5))
+    with Freshness(kind, "shop", **where) as freshness:
+        assert freshness.wait(token(5), timeout_s=LONG_S).lsn == 5
+        with contextlib.closing(open_sink(beside(spec, 2))) as built:
+            built.commit(at(8))
+        with contextlib.closing(open_generations(spec)) as generations:
+            generations.switch(2, [])
+        wait_until(lambda: freshness.wait(token(8), timeout_s=1).lsn == 8, 30)
+
+
+def test_a_store_that_is_away_says_so_without_its_password() -> None:
+    url = "postgresql+psycopg://shop@127.0.0.1:1/shop"
+    with Freshness("sql", "shop", url=url, password="s3cret-word") as freshness:
+        with pytest.raises(NotShown, match="the sql store of shop has not answered within 0 s"):
+            freshness.wait(token(1), timeout_s=0)
+        with pytest.raises(SinkError, match="cannot be reached") as away:
+            freshness.wait(token(1), timeout_s=LONG_S)
+    assert "s3cret-word" not in away.value.message + repr(away.value)
+    with pytest.raises(ConfigError, match="no kind of sink called rediss"):
+        Freshness("rediss", "shop", url="rediss://127.0.0.1")
+
+
+def test_a_closed_one_waits_for_nothing(tmp_path: Path) -> None:
+    freshness = Freshness("delta", "shop", path=str(tmp_path))
+    freshness.close()
+    freshness.close()
+    with pytest.raises(SinkError, match="was closed"):
+        freshness.wait(token(1))
+
+
+FORKS = """
+import os, sys
+from cdc.lsn import Lsn
+from cdc.read import Freshness, Token
+freshness = Freshness("sql", "shop", url=sys.argv[1])
+wanted = Token("7", 1, Lsn(5))
+print(freshness.wait(wanted, timeout_s=30).lsn, flush=True)
+child = os.fork()
+print("child" if child == 0 else "parent", freshness.wait(wanted, timeout_s=30).lsn, flush=True)
+freshness.close()
+if child == 0:
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_worker_has_a_poller_of_its_own(tmp_path: Path) -> None:
+    """As web servers do that load the application first, and fork afterwards."""
+    where = options("sql", tmp_path)
+    with contextlib.closing(open_sink(spec_for("sql", prefix="shop", options=where))) as store:
+        store.commit(at(5))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, where["url"]],
+        capture_output=True,
+        text=True,
+        timeout=4 * LONG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", "5", "child 5", "parent 5"]
+
+
+def test_a_program_loads_the_client_of_its_store_alone() -> None:
+    code = "import sys; from cdc.read import Freshness, Token, token; print({'redis', 'deltalake'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("name", cdc.read.__all__)
+def test_each_name_for_readers_is_there(name: str) -> None:
+    assert getattr(cdc.read, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'Cachet'"):
+        _ = cdc.read.Cachet  # type: ignore[attr-defined]
