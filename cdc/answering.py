@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -20,24 +22,47 @@ Verdict = Callable[[], tuple[bool, str]]
 """Whether all is well, and a sentence."""
 
 
+class Reply(NamedTuple):
+    """The answer to a question: an HTTP status and a document, sent as JSON."""
+
+    status: HTTPStatus
+    document: Mapping[str, Any]
+
+
+Question = Callable[[Mapping[str, str]], Reply]
+"""Answers the parameters of a request, each of which came once. It may take its time: each request has a thread."""
+
+
 class Answering(BaseHTTPRequestHandler):
     """Requests are logged at DEBUG alone: a probe comes every few seconds."""
 
     pages: Mapping[str, Page]
     verdicts: Mapping[str, Verdict]
+    questions: Mapping[str, Question]
 
     def do_GET(self) -> None:
-        """Answer a page, a verdict, or 404 with the paths that exist."""
-        path = self.path.partition("?")[0]
-        if path in self.pages:
+        """Answer a page, a verdict, a question, or 404 with the paths that exist."""
+        path, _, query = self.path.partition("?")
+        if path in self.questions:
+            status, document = self._asked(self.questions[path], query)
+            self._answer(status, "application/json", json.dumps(document).encode() + b"\n")
+        elif path in self.pages:
             self._answer(HTTPStatus.OK, *self.pages[path]())
         elif path in self.verdicts:
             good, why = self.verdicts[path]()
             code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
             self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
         else:
-            *others, last = "/metrics", *self.verdicts, *(one for one in self.pages if one != "/metrics")
+            rest = (one for one in (*self.pages, *self.questions) if one != "/metrics")
+            *others, last = "/metrics", *self.verdicts, *rest
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"try {', '.join(others)} or {last}\n".encode())
+
+    def _asked(self, question: Question, query: str) -> Reply:
+        pairs = parse_qsl(query, keep_blank_values=True)
+        asked = dict(pairs)
+        if len(asked) < len(pairs):
+            return Reply(HTTPStatus.BAD_REQUEST, {"reason": "a parameter came twice"})
+        return question(asked)
 
     def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(code)
@@ -51,10 +76,12 @@ class Answering(BaseHTTPRequestHandler):
         log.debug("http_request", extra={"request": format % args})
 
 
-def answering(pages: Mapping[str, Page], alive: Verdict, ready: Verdict) -> type[Answering]:
-    """The request handler of a server with these pages by path, and ``/livez`` and ``/readyz``."""
-    verdicts = {"/livez": alive, "/readyz": ready}
-    return type("PagesAndHealth", (Answering,), {"pages": pages, "verdicts": verdicts})
+def answering(
+    pages: Mapping[str, Page], alive: Verdict, ready: Verdict, questions: Mapping[str, Question] | None = None
+) -> type[Answering]:
+    """The request handler of a server with these pages and questions by path, and ``/livez`` and ``/readyz``."""
+    served = {"pages": pages, "verdicts": {"/livez": alive, "/readyz": ready}, "questions": questions or {}}
+    return type("PagesAndHealth", (Answering,), served)
 
 
 class PagesServer:

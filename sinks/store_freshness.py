@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as Late
 from typing import Self
 
 from cdc.errors import SinkError
 from cdc.foreign import remember
+from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.poller import POLLERS, WatermarkPoller
 from cdc.freshness.wanted import NotShown, Wanted
+from cdc.lsn import Lsn
 from cdc.progress import Watermark
 from cdc.tokens import Token
 from sinks.kinds import spec_for
@@ -40,17 +42,17 @@ class _Followed:
         self._follow(spec_for(kind, prefix=name, options=options, secrets=given), f"the {kind} store of {name}")
 
     @classmethod
-    def of(cls, spec: SinkSpec, named: str) -> Self:
-        """The same for a store that is described already. ``named``: what errors call it."""
+    def of(cls, spec: SinkSpec, named: str, connect: Callable[[SinkSpec], OpenedStore] = open_sink) -> Self:
+        """The same for a store that is described already. ``named``: what errors call it. ``connect`` opens it."""
         made = cls.__new__(cls)
-        made._follow(spec, named)
+        made._follow(spec, named, connect)
         return made
 
-    def _follow(self, spec: SinkSpec, named: str) -> None:
+    def _follow(self, spec: SinkSpec, named: str, connect: Callable[[SinkSpec], OpenedStore] = open_sink) -> None:
         remember(spec.secrets.values())
         self._named = named
         self._key = spec.kind, spec.prefix, *sorted(spec.options.items()), *sorted(spec.secrets.items())
-        self._poller = POLLERS.join(self._key, lambda: WatermarkPoller(lambda: open_sink(spec), looking))
+        self._poller = POLLERS.join(self._key, lambda: WatermarkPoller(lambda: connect(spec), looking))
         self._open = True
 
     def _close(self) -> None:
@@ -58,7 +60,7 @@ class _Followed:
             self._open = False
             POLLERS.leave(self._key)
 
-    def _ask(self, token: Token, tables: Iterable[str]) -> tuple[Wanted, Future[Watermark]]:
+    def _ask(self, token: Token | Lsn, tables: Iterable[str]) -> tuple[Wanted, Future[Watermark]]:
         if not self._open:
             raise SinkError(f"{self._named} is not followed any more: the Freshness was closed")
         wanted = Wanted(self._named, token, frozenset(tables))
@@ -97,6 +99,10 @@ class StoreFreshness(_Followed):
         holds back counts whichever it is. NotShown after the time, and at once where waiting is of no use. SinkError,
         within a second or so, where the store does not answer. It never returns for another server's token.
         """
+        return self.wait_for(token, timeout_s, tables)
+
+    def wait_for(self, token: Token | Lsn, timeout_s: float, tables: Iterable[str]) -> Watermark:
+        """The same, also for a bare LSN, which is taken as one of the lineage that the watermark names."""
         wanted, answer = self._ask(token, tables)
         try:
             return answer.result(timeout_s)

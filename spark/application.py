@@ -41,6 +41,7 @@ from spark.stop import SinkStop, ended_in_time
 from spark.store_thread import Store, Surroundings
 from spark.tasks import SLICE_BYTES
 from spark.view_claims import LIMIT_S, ViewClaims
+from spark.wait_page import WaitPage
 from spark.watermark import LogView
 
 log = logging.getLogger(__name__)
@@ -155,9 +156,12 @@ class _Running:
             translation=application.translation,
             clock=application.clock,
         )
-        server = metrics.serve(application.http_address) if application.http_address else None
-        if server is not None:
-            at_end.callback(server.close)
+        if application.http_address:
+            waits = WaitPage(application.specs, application.connect)
+            at_end.callback(waits.close)
+            server = metrics.serve(application.http_address, {"/wait": waits.answer})
+            if server is not None:
+                at_end.callback(server.close)
         self._stores = {name: self._store(name, spec, around) for name, spec in application.specs.items()}
         for store in self._stores.values():
             at_end.callback(self._let_go, store)

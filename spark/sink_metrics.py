@@ -20,7 +20,7 @@ from prometheus_client.core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from cdc.answering import Page, PagesServer, answering, exposition
+from cdc.answering import Page, PagesServer, Question, answering, exposition
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.declared_figures import SINKS
 from cdc.errors import CdcError, ConfigError
@@ -238,8 +238,8 @@ class Metrics:
             wrong.append("log: Kafka has not said where it ends" + _ago(self.log.seen_s, now_s))
         return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))
 
-    def serve(self, address: str) -> PagesServer | None:
-        """Serve ``/metrics``, ``/livez``, ``/readyz`` and ``/status`` at ``host:port``.
+    def serve(self, address: str, questions: Mapping[str, Question] | None = None) -> PagesServer | None:
+        """Serve ``/metrics``, ``/livez``, ``/readyz``, ``/status`` and the questions by path at ``host:port``.
 
         Returns None, with a warning, when the address is in use. Raises ConfigError for an address that is not
         host:port.
@@ -254,7 +254,8 @@ class Metrics:
             "/status": lambda: ("application/json", json.dumps(self.document()).encode()),
         }
         try:
-            return PagesServer((host.strip("[]"), int(port)), answering(pages, self.alive, self.ready), "sink-http")
+            handler = answering(pages, self.alive, self.ready, questions)
+            return PagesServer((host.strip("[]"), int(port)), handler, "sink-http")
         except (OSError, OverflowError) as error:
             log.warning("metrics_not_served", extra={"address": address, "reason": str(error)})
             return None
