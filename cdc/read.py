@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from cdc.freshness.wanted import NotShown
     from cdc.tokens import Token
     from connectors.postgres.taken_tokens import async_token, token
-    from sinks.cache.cached_rows import Cache, CachedRow
+    from sinks.cache.cached_rows import Cache, CachedRow, ReadRow
     from sinks.store_freshness import AsyncFreshness
     from sinks.store_freshness import StoreFreshness as Freshness
 
-__all__ = ["AsyncFreshness", "Cache", "CachedRow", "Freshness", "NotShown", "Token", "async_token", "token"]
+__all__ = ["AsyncFreshness", "Cache", "CachedRow", "Freshness", "NotShown", "ReadRow", "Token", "async_token", "token"]
 
 _PLACES = {
     "AsyncFreshness": "sinks.store_freshness:AsyncFreshness",
@@ -21,6 +21,7 @@ _PLACES = {
     "CachedRow": "sinks.cache.cached_rows:CachedRow",
     "Freshness": "sinks.store_freshness:StoreFreshness",
     "NotShown": "cdc.freshness.wanted:NotShown",
+    "ReadRow": "sinks.cache.cached_rows:ReadRow",
     "Token": "cdc.tokens:Token",
     "async_token": "connectors.postgres.taken_tokens:async_token",
     "token": "connectors.postgres.taken_tokens:token",

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as Late
-from typing import Self
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from typing import Self, TypeVar
 
-from cdc.errors import SinkError
+from cdc.errors import CdcError, SinkError
 from cdc.foreign import remember
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.poller import POLLERS, WatermarkPoller
@@ -19,6 +26,8 @@ from cdc.tokens import Token
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec, open_sink
 from sinks.tries import looking
+
+T = TypeVar("T")
 
 
 class _Followed:
@@ -111,6 +120,33 @@ class StoreFreshness(_Followed):
         finally:
             answer.cancel()
 
+    @contextmanager
+    def reading(
+        self,
+        token: Token | None,
+        store: T,
+        otherwise: Callable[[], AbstractContextManager[T]],
+        *,
+        timeout_s: float = 0.2,
+        tables: Iterable[str] = (),
+        told: Callable[[CdcError], object] = lambda _: None,
+    ) -> Iterator[T]:
+        """A context of ``store`` if it shows ``token`` within ``timeout_s``, else of ``otherwise()``, which is closed
+        behind it. ``otherwise`` reads from Postgres, by a class of the program's with the methods of ``store``.
+
+        ``token``: None where the reader has written nothing: the store is taken then, and nothing is asked.
+        ``tables``: as in :meth:`wait`. ``told`` gets why the store is not read. Raises what ``otherwise`` raises.
+        """
+        shown = True
+        if token is not None:
+            try:
+                self.wait(token, timeout_s=timeout_s, tables=tables)
+            except (NotShown, SinkError) as why:
+                shown = False
+                told(why)
+        with nullcontext(store) if shown else otherwise() as reader:
+            yield reader
+
 
 class AsyncFreshness(_Followed):
     """The same for asyncio: ``await freshness.wait(token)``. An asynchronous context. Any event loop."""
@@ -134,3 +170,25 @@ class AsyncFreshness(_Followed):
             raise self._late(wanted, timeout_s) from None
         finally:
             answer.cancel()
+
+    @asynccontextmanager
+    async def reading(
+        self,
+        token: Token | None,
+        store: T,
+        otherwise: Callable[[], AbstractAsyncContextManager[T]],
+        *,
+        timeout_s: float = 0.2,
+        tables: Iterable[str] = (),
+        told: Callable[[CdcError], object] = lambda _: None,
+    ) -> AsyncIterator[T]:
+        """As :meth:`StoreFreshness.reading`. ``otherwise`` makes an asynchronous context."""
+        shown = True
+        if token is not None:
+            try:
+                await self.wait(token, timeout_s=timeout_s, tables=tables)
+            except (NotShown, SinkError) as why:
+                shown = False
+                told(why)
+        async with nullcontext(store) if shown else otherwise() as reader:
+            yield reader

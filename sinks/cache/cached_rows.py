@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import orjson
@@ -15,8 +16,10 @@ from redis.cluster import RedisCluster
 
 from cdc.errors import SinkError, UsageError
 from cdc.foreign import quoted
+from cdc.json_bytes import dumped
 from cdc.position import Position
 from cdc.progress import Watermark
+from cdc.tokens import Token
 from cdc.topic import TableName
 from cdc.wire.format import POS
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key
@@ -38,6 +41,14 @@ class CachedRow:
 
     row: Mapping[str, Any] | None
     position: Position
+
+
+class ReadRow(NamedTuple):
+    """A row as a program has read it from Postgres, as plain values. ``row``: None where there is none. ``token``:
+    taken on the same server before the row was read."""
+
+    row: Mapping[str, Any] | None
+    token: Token
 
 
 class Cache:
@@ -91,16 +102,65 @@ class Cache:
         Raises SinkError when the cache does not answer, UsageError for a table without its schema and for a value that
         is no key.
         """
-        texts = [key_text(key) for key in keys]
-        within = cache_table(TableName(*table.split(".", 1))) if "." in table else ""
-        if not within:
-            raise UsageError(f"the table {quoted(table)} has no schema", hint="write it as schema.table, or view.NAME")
+        texts, within = [key_text(key) for key in keys], self._within(table)
         while True:
             prefix = generation_prefix(self._name, self._generation)
             generation, found = self._trip([f"{prefix}:{within}:{text}" for text in texts])
             if generation == self._generation:
                 return [_cached(*fields) for fields in found]
             self._generation = generation
+
+    def read_through(
+        self,
+        table: str,
+        key: Sequence[KeyPart],
+        read: Callable[[], ReadRow],
+        *,
+        keep_s: float = 30.0,
+        since: Token | None = None,
+    ) -> Mapping[str, Any] | None:
+        """The row with this key, or what ``read`` finds in Postgres where the cache has nothing under the key.
+
+        For a cache that is being filled, or that evicts. A row from Postgres is kept for ``keep_s`` seconds under a
+        key of its own, ``<name>:_fill:…``, which the sink neither reads nor writes: a change that the sink writes, a
+        delete among them, is always read instead. ``since``: a token of the reader's own write. A row that was
+        read from Postgres before it is not used.
+
+        Raises SinkError when the cache does not answer, UsageError as :meth:`rows` and for a row whose values are not
+        plain, and what ``read`` raises.
+        """
+        found = self.row(table, *key)
+        if found is not None:
+            return found.row
+        place = f"{self._name}:_fill:{self._within(table)}:{key_text(key)}"
+        filled = self._filled(place, since)
+        if filled is not None:
+            return filled
+        row, taken = read()
+        if row is None:
+            return None
+        text = _plain_text(row, taken)
+        # The row is right also where the cache went away meanwhile.
+        with suppress(redis.RedisError):
+            self._client.set(place, text, px=max(1, int(keep_s * 1000)))
+        document: Mapping[str, Any] = orjson.loads(text)["row"]
+        return document
+
+    def _filled(self, place: str, since: Token | None) -> Mapping[str, Any] | None:
+        try:
+            text = self._client.get(place)
+        except redis.RedisError as error:
+            raise self._away(error) from None
+        try:
+            document = orjson.loads(text or b"{}")
+            row, taken = document["row"], Token.parse(document["token"])
+        except (ValueError, KeyError, TypeError, UsageError):
+            return None
+        # At the same LSN it may have been read before the commit was visible.
+        seen = since is None or (
+            (taken.system, taken.timeline) == (since.system, since.timeline) and taken.lsn > since.lsn
+        )
+        return row if seen and isinstance(row, dict) else None
 
     def watermark(self) -> Watermark | None:
         """The LSN up to which the cache shows every change, and tables of which it does not. None before any."""
@@ -116,6 +176,12 @@ class Cache:
             if _number(number) == self._generation:
                 return NotedWatermarks(_Fields(found)).read()
             self._generation = _number(number)
+
+    def _within(self, table: str) -> str:
+        within = cache_table(TableName(*table.split(".", 1))) if "." in table else ""
+        if not within:
+            raise UsageError(f"the table {quoted(table)} has no schema", hint="write it as schema.table, or view.NAME")
+        return within
 
     def _trip(self, keys: Sequence[str]) -> tuple[int, list[tuple[bytes | None, bytes | None]]]:
         """The generation in use, and position and row of each key."""
@@ -176,6 +242,17 @@ def _part(value: KeyPart) -> str:
                 hint="pass the text that the stores have: see Plain values in sinks/README.md",
             )
     return text
+
+
+def _plain_text(row: Mapping[str, Any], taken: Token) -> bytes:
+    try:
+        # Moments have other texts in the stores than in Python.
+        return dumped({"token": str(taken), "row": dict(row)}, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError as error:
+        raise UsageError(
+            f"a row that fills the cache has plain values: {quoted(error)}",
+            hint="convert them as the stores have them: see Plain values in sinks/README.md",
+        ) from None
 
 
 def _number(noted: bytes | None) -> int:

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import Exit, SinkError, UsageError
+from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.read import Cache, CachedRow
+from cdc.read import Cache, CachedRow, ReadRow, Token
 from cdc.wire.plain import PlainTable
 from sinks.cache.cached_rows import key_text
 from sinks.kinds import beside, open_generations, spec_for
@@ -99,3 +100,92 @@ def test_what_is_not_ours_is_no_row(redis_url: str) -> None:
 @given(st.lists(st.text(), min_size=1), st.lists(st.text(), min_size=1))
 def test_different_keys_have_different_texts(one: list[str], other: list[str]) -> None:
     assert (key_text(one) == key_text(other)) == (one == other)
+
+
+class Source:
+    """A table of one row in the place of Postgres, and the insert LSN there."""
+
+    def __init__(self) -> None:
+        self.row: dict[str, Any] | None = dict(ROW)
+        self.lsn = 100
+        self.asked = 0
+
+    def read(self) -> ReadRow:
+        self.asked += 1
+        return ReadRow(self.row, self.token())
+
+    def token(self) -> Token:
+        return Token("7", 1, Lsn(self.lsn))
+
+    def write(self, status: str) -> Token:
+        self.row = {**ROW, "status": status}
+        self.lsn += 10
+        return self.token()
+
+
+def test_a_fill_is_read_until_a_change_comes(redis_url: str) -> None:
+    store, topic, source = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic(), Source()
+    with Cache(redis_url, "shop") as cache, contextlib.closing(store):
+
+        def get(since: Token | None = None) -> Any:
+            return cache.read_through(TABLE, [1], source.read, since=since)
+
+        assert (get(), get(), source.asked) == (ROW, ROW, 1)
+        assert cache.get(TABLE, 1) is None, "what the sink keeps has no fills in it"
+        assert [row.num_rows for row in store.reader.scan(ORDERS)] == []
+        store.sink.apply(batch(topic.upsert({**ROW, "status": "paid"}, at(2))), SHAPES)
+        assert get() == {**ROW, "status": "paid"}
+        store.sink.apply(batch(topic.delete(ROW, at(3))), SHAPES)
+        assert (get(), source.asked) == (None, 1)
+
+
+def test_a_late_fill_never_hides_a_newer_change(redis_url: str) -> None:
+    """Between the reading and the fill the row changes, and the sink writes the change first."""
+    store, topic, source = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic(), Source()
+    with Cache(redis_url, "shop") as cache, contextlib.closing(store):
+
+        def late() -> ReadRow:
+            read = source.read()
+            store.sink.apply(batch(topic.upsert({**ROW, "status": "paid"}, at(2))), SHAPES)
+            return read
+
+        assert cache.read_through(TABLE, [1], late) == ROW
+        assert cache.read_through(TABLE, [1], source.read) == {**ROW, "status": "paid"}
+
+
+def test_a_fill_from_before_the_readers_write_is_not_used(redis_url: str) -> None:
+    source = Source()
+    with Cache(redis_url, "shop") as cache:
+        assert cache.read_through(TABLE, [1], source.read) == ROW
+        written = source.write("paid")
+        assert cache.read_through(TABLE, [1], source.read) == ROW, "who has not written may read it"
+        assert cache.read_through(TABLE, [1], source.read, since=written) == {**ROW, "status": "paid"}
+        assert source.asked == 2
+        assert cache.read_through(TABLE, [1], source.read, since=written) == {**ROW, "status": "paid"}
+        assert source.asked == 3, "it was read at the LSN of the token, perhaps before the commit showed"
+        source.lsn += 1
+        for since in (written, written):
+            cache.read_through(TABLE, [1], source.read, since=since)
+        assert source.asked == 4
+        cache.read_through(TABLE, [1], source.read, since=Token("8", 1, Lsn(1)))
+        assert source.asked == 5
+
+
+def test_a_fill_expires_and_no_row_is_no_fill(redis_url: str) -> None:
+    source = Source()
+    with Cache(redis_url, "shop") as cache, redis.Redis.from_url(redis_url) as client:
+        cache.read_through(TABLE, [1], source.read, keep_s=20)
+        (key,) = client.keys("shop:_fill:*")
+        assert key == b"shop:_fill:public.orders:1"
+        assert 0 < client.pttl(key) <= 20_000
+        client.set(key, b"[somebody else's]")
+        assert cache.read_through(TABLE, [1], source.read) == ROW
+        source.row = None
+        assert cache.read_through(TABLE, [2], source.read) is None
+        assert client.keys("shop:_fill:public.orders:2") == []
+
+
+@pytest.mark.parametrize("value", [datetime(2026, 1, 1, tzinfo=UTC), Decimal("1.5"), {1}])
+def test_a_row_that_fills_has_plain_values(redis_url: str, value: object) -> None:
+    with Cache(redis_url, "shop") as cache, pytest.raises(UsageError, match="has plain values"):
+        cache.read_through(TABLE, [1], lambda: ReadRow({"id": 1, "total": value}, Token("7", 1, Lsn(1))))

@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import cdc.read
-from cdc.errors import ConfigError, SinkError
+from cdc.errors import CdcError, ConfigError, SinkError
 from cdc.freshness.poller import POLLERS
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
@@ -119,6 +120,63 @@ def test_a_rebuild_is_followed(place: tuple[str, dict[str, Any]], store: OpenSin
         wait_until(lambda: freshness.wait(token(8), timeout_s=1).lsn == 8, 30)
 
 
+class Place:
+    """What a program reads from: the store, or Postgres."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closed = False
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+    async def __aenter__(self) -> Place:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.closed = True
+
+
+def test_it_reads_from_the_store_if_fresh_else_from_postgres(
+    place: tuple[str, dict[str, Any]], store: OpenSink
+) -> None:
+    kind, where = place
+    store.commit(at(5))
+    cache, postgres, why = Place("cache"), Place("postgres"), list[CdcError]()
+    with Freshness(kind, "shop", **where) as freshness:
+        reading = partial(freshness.reading, store=cache, otherwise=lambda: postgres, told=why.append)
+        with reading(None) as found:
+            assert found.name == "cache"
+        with reading(token(5), timeout_s=LONG_S) as found:
+            assert (found.name, cache.closed, postgres.closed) == ("cache", False, False)
+        with reading(token(6), timeout_s=0.1) as found:
+            assert found.name == "postgres"
+        assert (postgres.closed, [type(one) for one in why]) == (True, [NotShown])
+        with pytest.raises(ValueError, match="the program's own") as own, reading(token(6), timeout_s=0.1):
+            raise ValueError("the program's own")
+        assert own.value.__context__ is None
+
+
+def test_asyncio_reads_from_the_store_or_postgres(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    store.commit(at(5))
+    cache, postgres = Place("cache"), Place("postgres")
+
+    async def names() -> list[str]:
+        found = []
+        async with AsyncFreshness(kind, "shop", **where) as freshness:
+            for asked, within_s in ((None, 0.0), (token(5), LONG_S), (token(6), 0.1)):
+                async with freshness.reading(asked, cache, lambda: postgres, timeout_s=within_s) as reader:
+                    found.append(reader.name)
+        return found
+
+    assert asyncio.run(names()) == ["cache", "cache", "postgres"]
+    assert (cache.closed, postgres.closed) == (False, True)
+
+
 def test_a_store_that_is_away_says_so_without_its_password() -> None:
     url = "postgresql+psycopg://shop@127.0.0.1:1/shop"
     with Freshness("sql", "shop", url=url, password="s3cret-word") as freshness:
@@ -126,6 +184,8 @@ def test_a_store_that_is_away_says_so_without_its_password() -> None:
             freshness.wait(token(1), timeout_s=0)
         with pytest.raises(SinkError, match="cannot be reached") as away:
             freshness.wait(token(1), timeout_s=LONG_S)
+        with freshness.reading(token(1), Place("cache"), lambda: Place("postgres"), timeout_s=LONG_S) as found:
+            assert found.name == "postgres"
     assert "s3cret-word" not in away.value.message + repr(away.value)
     with pytest.raises(ConfigError, match="no kind of sink called rediss"):
         Freshness("rediss", "shop", url="rediss://127.0.0.1")
