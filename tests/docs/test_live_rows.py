@@ -1,0 +1,52 @@
+"""The examples of live rows run as they stand on their page, on a warehouse that the sink has written."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.progress import Watermark
+from sinks.kinds import spec_for
+from sinks.registry import open_sink
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
+
+MANUAL = (Path(__file__).parents[2] / "sinks" / "LIVE_ROWS.md").read_text(encoding="utf-8")
+LIVE = [(1, "open"), (3, "paid")]
+
+
+def example(name: str) -> str:
+    found = re.search(rf"<!-- example {name} -->\n```python\n(.*?)```\n<!-- /example", MANUAL, re.DOTALL)
+    assert found is not None, name
+    return found[1]
+
+
+def written(root: Path) -> Path:
+    """A warehouse of two live rows and a deleted one."""
+    with contextlib.closing(open_sink(spec_for("delta", prefix="shop", options={"path": str(root)}))) as store:
+        topic = Topic()
+        rows = [{"id": key, "status": "open", "note": None} for key in (1, 2, 3)]
+        store.sink.apply(batch(*(topic.upsert(row, at(1)) for row in rows)), Shapes(ORDERS))
+        changes = topic.delete(rows[1], at(4)), topic.upsert({**rows[2], "status": "paid"}, at(5))
+        store.sink.apply(batch(*changes), Shapes(ORDERS))
+        store.commit(Watermark(epoch=1, lsn=9))
+    return root
+
+
+@pytest.mark.parametrize("name", ["duckdb", "polars", "deltalake"])
+def test_an_example_shows_the_live_rows_alone(name: str, tmp_path: Path) -> None:
+    names: dict[str, Any] = {"root": str(written(tmp_path))}
+    exec(compile(example(name), name, "exec"), names)
+    assert names["live"] == LIVE
+
+
+def test_the_examples_were_run_with_these_versions() -> None:
+    said = re.search(r"<!-- versions -->\n(.*?)\n<!-- /versions -->", MANUAL, re.DOTALL)
+    assert said is not None
+    packages = {"DuckDB": "duckdb", "polars": "polars", "deltalake": "deltalake", "Spark": "pyspark"}
+    for name, package in packages.items():
+        assert f"{name} {version(package)}" in said[1]
