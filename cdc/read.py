@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cdc.errors import CdcError
     from cdc.freshness.wanted import NotShown
     from cdc.tokens import Token
     from connectors.postgres.taken_tokens import async_token, token
@@ -13,12 +14,24 @@ if TYPE_CHECKING:
     from sinks.store_freshness import AsyncFreshness
     from sinks.store_freshness import StoreFreshness as Freshness
 
-__all__ = ["AsyncFreshness", "Cache", "CachedRow", "Freshness", "NotShown", "ReadRow", "Token", "async_token", "token"]
+__all__ = [
+    "AsyncFreshness",
+    "Cache",
+    "CachedRow",
+    "CdcError",
+    "Freshness",
+    "NotShown",
+    "ReadRow",
+    "Token",
+    "async_token",
+    "token",
+]
 
 _PLACES = {
     "AsyncFreshness": "sinks.store_freshness:AsyncFreshness",
     "Cache": "sinks.cache.cached_rows:Cache",
     "CachedRow": "sinks.cache.cached_rows:CachedRow",
+    "CdcError": "cdc.errors:CdcError",
     "Freshness": "sinks.store_freshness:StoreFreshness",
     "NotShown": "cdc.freshness.wanted:NotShown",
     "ReadRow": "sinks.cache.cached_rows:ReadRow",
