@@ -109,7 +109,7 @@ class Handover:
         self._say(f"reading the log from {Lsn(start)} on, to see what Debezium wrote last")
         ahead = self._ports.native.ahead(noted, topics, start, ends)
         lineage = SourceLineage.of_slot(noted)
-        progress = Progress(epoch=noted.epoch, lsn=start, offsets=ends, ahead=ahead, lineage=lineage)
+        progress = Progress(epoch=noted.epoch, lsn=start, lineage=lineage, offsets=ends, ahead=ahead)
         self._ports.progress.write([(PROGRESS_KEY, progress.to_json())])
         self._ports.state.write([(noted.key(), noted.to_json()), (snapshot.key(), snapshot.to_json())])
         return start

@@ -16,16 +16,19 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import Exit, IdentityError
+from cdc.progress import Watermark
 from cdc.settings import SourceSettings
 from cdc.stack.account import ordinary_account
 from cdc.stack.free_ports import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
+from cdc.tokens import Standing, Token, standing
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.postgres.catalog_facts import read_server
 from connectors.postgres.connections import connect
 from connectors.postgres.lineage import Lineage, read_history, read_wal
+from connectors.postgres.taken_tokens import token
 from snapshot.edges import NoReport
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused
@@ -130,6 +133,11 @@ def standbys_away(pipeline: Pipeline) -> tuple[str, ...]:
         return read_server(session).standbys_away
 
 
+def token_of(pipeline: Pipeline) -> Token:
+    with pipeline.session() as session:
+        return token(session)
+
+
 @pytest.mark.slow
 def test_h55_a_promoted_standby_with_the_slot_is_followed(kept: Pipeline, tmp_path: Path, spawn: Spawn) -> None:
     assert failover(kept)
@@ -139,12 +147,14 @@ def test_h55_a_promoted_standby_with_the_slot_is_followed(kept: Pipeline, tmp_pa
         kept.settle()
         other.keep_slot()
         assert standbys_away(kept) == ()
+        shared = token_of(kept)
         # What the slot's copy on the standby has not heard of: it is sent again, and known.
         kept.execute("update t set v = 'not yet kept' where id = 11", "delete from t where id = 12")
         kept.settle()
         other.promote()
         # Committed on the former server alone. Its capture is not sent it: the standby never had it.
         kept.execute("insert into t values (200, 'vanishes')", "update t set v = 'vanishes' where id <= 3")
+        lost = token_of(kept)
         wait_until(lambda: kept.said(run, "waiting_for_standby"), 30, lambda: run.stderr)
         assert standbys_away(kept) == (other.slot,)
         assert run.terminate() == 0
@@ -161,6 +171,14 @@ def test_h55_a_promoted_standby_with_the_slot_is_followed(kept: Pipeline, tmp_pa
         kept.assert_equal("t")
         assert kept.slot_state().timeline == 2
         assert again.terminate() == 0
+        # A store that has read all of this says so of each token.
+        progress, own = kept.progress(), token_of(kept)
+        assert progress is not None
+        mark = Watermark(epoch=progress.epoch, lsn=2**60, lineage=progress.lineage)
+        assert [standing(one, mark) for one in (shared, own, lost)] == [
+            Standing.SHOWN, Standing.SHOWN, Standing.LOST,
+        ]  # fmt: skip
+        assert (shared.timeline, lost.timeline, own.timeline) == (1, 1, 2)
         with kept.capturing():
             kept.execute("insert into t values (400, 'a plain start')")
             kept.settle()

@@ -66,6 +66,11 @@ def documents(version: str) -> Iterator[Stored]:
     for record in _of(folder, "progress"):
         yield Stored("progress", record["value"].encode(), Progress.from_json)
     yield from _views(folder)
+    added = _of(folder, "lineage_added")
+    for text in added["progress"]:
+        yield Stored("progress with its server", text.encode(), Progress.from_json)
+    for text in added["watermarks"]:
+        yield Stored("watermark with its server", text.encode(), Watermark.from_json)
     for store in ("redis", "opensearch", "delta", "sql"):
         for name, text in _notes(_of(folder, store)):
             if name == WATERMARK:
