@@ -7,12 +7,17 @@ from collections.abc import Mapping
 import pytest
 
 from cdc.errors import DamagedError, Exit, NewerError, Retry
+from cdc.freshness.wanted import NotShown, WaitUseless
 from cdc.progress import Watermark
+from cdc.source_lineage import SourceLineage
+from cdc.tokens import Token
 from sinks.memory import MemoryStore
 from sinks.notes import WATERMARK, KeptColumns
+from sinks.store_freshness import StoreFreshness
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
+from tests.waiting import TIME_SCALE
 
 
 def test_a_watermark_is_read_back_as_written(store: Store) -> None:
@@ -26,6 +31,23 @@ def test_a_watermark_is_read_back_as_written(store: Store) -> None:
     later = Watermark(epoch=2, lsn=0x16B3D50, offsets=mark.offsets)
     sink.watermarks.write(later)
     assert store.open().watermarks.read() == later
+
+
+def test_a_token_is_waited_for_by_the_store_alone(store: Store) -> None:
+    mark = Watermark(epoch=2, lsn=0x50, lineage=SourceLineage("7301444403801980345", 2, ((1, 0x40),)))
+    store.open().commit(mark)
+    assert store.open().watermarks.read() == mark
+    if store.spec is None:
+        return  # nobody else can open the one in memory
+    with StoreFreshness.of(store.spec, "the store") as freshness:
+        for shown in ("2:0/50", "1:0/40"):
+            token = Token.parse(f"7301444403801980345/{shown}")
+            assert freshness.wait(token, timeout_s=20 * TIME_SCALE) == mark
+        for unknown in ("7301444403801980345/2:0/51", "7301444403801980346/2:0/1", "7301444403801980345/3:0/1"):
+            with pytest.raises(NotShown):
+                freshness.wait(Token.parse(unknown), timeout_s=0.1)
+        with pytest.raises(WaitUseless, match="a promotion left"):
+            freshness.wait(Token.parse("7301444403801980345/1:0/41"), timeout_s=20 * TIME_SCALE)
 
 
 def test_a_commit_shows_the_rows_to_others(store: Store) -> None:

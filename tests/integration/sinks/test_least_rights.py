@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,8 +15,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.errors import Retry, SinkError
+from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.read import Cache
+from cdc.read import Cache, Freshness, Token
+from cdc.source_lineage import SourceLineage
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.registry import open_sink
 from tests.contract.stores import live
@@ -41,6 +44,18 @@ def test_a_reader_of_the_cache_reads_on_and_writes_nothing(redis_url: str) -> No
             generations.switch(2, [ORDERS])
             assert cache.get("public.orders", 1) == {**ROW, "status": "rebuilt"}
             assert cache.watermark() is not None
+
+
+SHOWN = Watermark(epoch=1, lsn=9, lineage=SourceLineage("7", 1))
+
+
+def test_a_reader_of_the_cache_may_wait_for_a_token(redis_url: str) -> None:
+    with least_user(redis_url, "shop_sink") as writes:
+        spec = spec_for("redis", prefix="shop", options={"url": writes})
+        with contextlib.closing(open_sink(spec)) as store:
+            store.commit(SHOWN)
+    with least_user(redis_url, "shop_reader") as reads, Freshness("redis", "shop", url=reads) as freshness:
+        assert freshness.wait(Token("7", 1, Lsn(9)), timeout_s=20).lsn == 9
 
 
 FORBIDDEN = [
@@ -99,7 +114,7 @@ def test_the_users_of_a_sql_store_are_enough(warehouse_users: str) -> None:
         for place, status in ((spec, "old"), (beside(spec, 2), "rebuilt")):
             store = opened.enter_context(contextlib.closing(open_sink(place)))
             store.sink.apply(batch(Topic().upsert({**ROW, "status": status}, at(1))), SHAPES)
-            store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 1}}))
+            store.commit(replace(SHOWN, offsets={ORDERS.topic: {0: 1}}))
         opened.enter_context(contextlib.closing(open_generations(spec))).switch(2, [ORDERS])
         shown = opened.enter_context(contextlib.closing(open_sink(spec)))
         assert [b"rebuilt" in row for row in live(shown, ORDERS).values()] == [True]
@@ -107,6 +122,9 @@ def test_the_users_of_a_sql_store_are_enough(warehouse_users: str) -> None:
         assert reader.execute("select id, status from public_orders").fetchall() == [(1, "rebuilt")]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute("delete from public_orders")
+    where = url.replace(f"shop_sink:{PASSWORD}", "shop_reader")
+    with Freshness("sql", "shop", url=where, password=PASSWORD) as freshness:
+        assert freshness.wait(Token("7", 1, Lsn(9)), timeout_s=20).lsn == 9
     with psycopg.connect(warehouse_users, user="shop_sink", password=PASSWORD, autocommit=True) as writer:
         for words in ("create table public.strange (id int)", "create schema another", "create role another"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
