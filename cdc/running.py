@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import http.client
 import json
-import math
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdc.measures import Quantiles
 
 _TIMEOUT_S = 1.0
 _LONGEST_BYTES = 1_000_000
+_MOST = 1e18
+
+
+class FillShare(NamedTuple):
+    """How far the fill of a store is, from 0 to 1. ``left_s``: seconds until its end, None where that is not known."""
+
+    share: float
+    left_s: float | None
 
 
 def ask_status(address: str, pipeline: str) -> Mapping[str, Any] | None:
@@ -38,7 +45,27 @@ def fresh_of(document: object) -> Quantiles | None:
     if not isinstance(said, dict):
         return None
     p50_s, p99_s, changes = (said.get(name) for name in Quantiles._fields)
-    numbers = [one for one in (p50_s, p99_s) if isinstance(one, int | float) and not isinstance(one, bool)]
-    if len(numbers) < 2 or not isinstance(changes, int) or not all(math.isfinite(one) and one >= 0 for one in numbers):
+    numbers = [number for one in (p50_s, p99_s) if (number := _number(one)) is not None]
+    if len(numbers) < 2 or not isinstance(changes, int):
         return None
-    return Quantiles(float(numbers[0]), float(numbers[1]), changes)
+    return Quantiles(numbers[0], numbers[1], changes)
+
+
+def fill_of(document: object) -> FillShare | None:
+    """How far a fill is, in a document's member ``fill``. None where none runs, or it is no such document.
+
+    >>> fill_of({"fill": {"share": 0.5, "remaining_seconds": None}}), fill_of({"fill": {"share": 7}})
+    (FillShare(share=0.5, left_s=None), None)
+    """
+    said = document.get("fill") if isinstance(document, dict) else None
+    share = _number(said.get("share")) if isinstance(said, dict) else None
+    if share is None or share > 1 or not isinstance(said, dict):
+        return None
+    return FillShare(share, _number(said.get("remaining_seconds")))
+
+
+def _number(said: object) -> float | None:
+    """A number from 0 up that a figure can have. None for anything else."""
+    if not isinstance(said, int | float) or isinstance(said, bool) or not 0 <= said < _MOST:
+        return None
+    return float(said)

@@ -9,7 +9,7 @@ from cdc.checks.facts import PublicationFacts
 from cdc.dead import DeadLetter
 from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
-from cdc.running import ask_status, fresh_of
+from cdc.running import ask_status, fill_of, fresh_of
 from cdc.settings import Settings
 from cdc.status.facts import FreshFacts, SourceState
 from cdc.topic import TableName, dead_topic, state_topic
@@ -88,7 +88,8 @@ def read_fresh(settings: Settings) -> FreshFacts:
     each = said.get("sinks") if said is not None else None
     stores = {name: each[name] for name in settings.sinks if name in each} if isinstance(each, dict) else {}
     fresh = {name: found for name, one in stores.items() if (found := fresh_of(one)) is not None}
+    fills = {name: fill for name, one in stores.items() if (fill := fill_of(one)) is not None}
     # The sinks' page has no phase: it may stand at the address of capture.
     captures = capture is not None and "phase" in capture
     asked = frozenset([*(["log"] if captures else []), *stores])
-    return FreshFacts(asked=asked, log=fresh_of(capture) if captures else None, sinks=fresh)
+    return FreshFacts(asked=asked, log=fresh_of(capture) if captures else None, sinks=fresh, fills=fills)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -29,6 +29,7 @@ from cdc.measures import BucketCounts, FreshnessTimes, Trend, left_s
 from cdc.version import __version__
 from cdc.wire.debezium.falls import PositionsFell
 from sinks.port import StoreAway
+from spark.fill_lines import FillLines, FillStand, Lacking, finite
 
 log = logging.getLogger(__name__)
 _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
@@ -40,24 +41,6 @@ TICK_S = 60.0
 """A loop that has not come round for so long is stuck."""
 FILL_S = 300.0
 """A fill's pace is that of so many seconds."""
-
-
-class Lacking(NamedTuple):
-    """The records that a store lacks of the log as it was last seen. ``known``: whether the oldest record's time is.
-
-    ``oldest_ms``: its commit time in ms since 1970, None where it lacks none.
-    """
-
-    known: bool
-    records: int
-    oldest_ms: int | None
-
-
-class FillStand(NamedTuple):
-    """How far a fill is: records read, of how many."""
-
-    read: int
-    all: int
 
 
 @dataclass
@@ -129,6 +112,10 @@ class SinkFigures:
         # A call that goes on for a while is work: a large batch takes its time.
         return self.asked_s is not None or now_s - self.answered_s <= SILENCE_S
 
+    def fill_left_s(self, stand: FillStand) -> float | None:
+        """Seconds until a fill ends at its pace. Infinite where it does not go on, None where the pace is not known."""
+        return left_s(stand.all - stand.read, self.pace.per_s())
+
     def mean_bytes(self) -> float | None:
         """Of the records that were read. None before the first."""
         return self.record_bytes / self.records if self.records else None
@@ -158,6 +145,7 @@ class Metrics:
     started_s: float = 0.0
     lacking: str = ""
     """What Spark lacks to work at all. Empty while it lacks nothing."""
+    _fills: FillLines = field(default_factory=FillLines, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.ticked_s = self.started_s = self.clock.monotonic()
@@ -181,12 +169,13 @@ class Metrics:
     def looked(self, at_s: float) -> None:
         """The ends of the log are known. How far fills are is noted, for their pace."""
         self.log.seen_s = at_s
-        for figures in self.sinks.values():
+        for sink, figures in self.sinks.items():
             stand = figures.fill()
             if stand is None:
                 figures.pace.forget()
             else:
                 figures.pace.note(at_s, stand.read)
+                self._fills.note(at_s, sink, stand, figures.fill_left_s(stand))
 
     def describe(self) -> list[Metric]:
         """Nothing is worked out for a registration."""
@@ -281,17 +270,22 @@ class Metrics:
         page.set("cdc_sink_backlog_bytes", empty if mean_bytes is None else backlog * mean_bytes, sink=sink)
         stand = figures.fill()
         if stand is not None:
-            left = stand.all - stand.read
-            page.set("cdc_sink_fill_progress_ratio", stand.read / stand.all if stand.all else 1.0, sink=sink)
-            page.set("cdc_sink_fill_remaining_seconds", left_s(left, figures.pace.per_s()), sink=sink)
+            page.set("cdc_sink_fill_progress_ratio", stand.share, sink=sink)
+            page.set("cdc_sink_fill_remaining_seconds", figures.fill_left_s(stand), sink=sink)
 
     def _sink_document(self, figures: SinkFigures) -> dict[str, Any]:
         recent = figures.freshness.recent(self.clock.monotonic())
+        stand = figures.fill()
         return {
             "up": figures.up(self.clock.monotonic()),
             "lag_seconds": self.lag_s(figures),
             "freshness": recent._asdict() if recent is not None else None,
+            "fill": _fill_document(stand, figures) if stand is not None else None,
         }
+
+
+def _fill_document(stand: FillStand, figures: SinkFigures) -> dict[str, Any]:
+    return {"share": stand.share, "remaining_seconds": finite(figures.fill_left_s(stand))}
 
 
 def _show_work(page: FigurePage, sink: str, figures: SinkFigures) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cdc.progress import Offsets, Watermark
 from spark.apply import Outcome
-from spark.sink_metrics import FillStand, SinkFigures
+from spark.fill_lines import FillStand
+from spark.sink_metrics import SinkFigures
 from spark.watermark import Beat
 
 

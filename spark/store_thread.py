@@ -32,11 +32,11 @@ from spark.apply import (
     unheld,
     unknown,
 )
+from spark.fill_lines import FillStand, Lacking
 from spark.holds import Holds, claim, make_room, overdue
 from spark.place import EpochIds, StoreMoved, Surroundings, check_log, check_place, check_reach, moves, outdated
 from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
-from spark.sink_metrics import FillStand, Lacking
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
 from spark.store_figures import BeatCount, fill_stand, note_outcome

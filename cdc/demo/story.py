@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cdc.cli.status import sink_table
+from cdc.cli.status_text import sink_table
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.demo.looking import look_around, same_order
 from cdc.demo.shop import ShopSize, make_shop

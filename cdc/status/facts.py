@@ -10,6 +10,7 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.found import Found, Unknown
 from cdc.measures import Quantiles
 from cdc.progress import Mark, Offsets, Watermark
+from cdc.running import FillShare
 from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 from cdc.status.view_lines import ViewFacts
 
@@ -81,11 +82,13 @@ class Reread:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshFacts:
     """How fresh changes were in the last minutes, as the running processes say: from commit to the log, and to each
-    store. None where nothing came. ``asked``: which of ``log`` and the sinks' names a process answered for."""
+    store. None where nothing came. ``asked``: which of ``log`` and the sinks' names a process answered for.
+    ``fills``: by sink, how far a fill is."""
 
     asked: frozenset[str] = frozenset()
     log: Quantiles | None = None
     sinks: Mapping[str, Quantiles] = field(default_factory=dict)
+    fills: Mapping[str, FillShare] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

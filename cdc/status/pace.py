@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from cdc.found import known
 from cdc.status.rules import Status
 
 WINDOW_S = 30.0
@@ -25,15 +27,18 @@ class StorePace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """WAL bytes per second: written by the source, taken into the log, and taken up by each store.
+    """WAL bytes per second: written by the source, taken into the log, and taken up by each store and each view.
 
-    None where two looks do not say, as of a part that did not answer. ``seconds``: between the looks.
+    None where two looks do not say, as of a part that did not answer. ``seconds``: between the looks. ``slot_loss_s``:
+    when the slot is lost if the WAL that it keeps grows on at this rate. None where it does not grow, or has no limit.
     """
 
     seconds: float
     source_bytes_s: float | None = None
     log_bytes_s: float | None = None
     stores: Mapping[str, StorePace] = field(default_factory=dict)
+    views: Mapping[str, StorePace] = field(default_factory=dict)
+    slot_loss_s: float | None = None
 
 
 class Paces:
@@ -56,21 +61,54 @@ class Paces:
         return _pace(first, shown, at_s - first_s) if at_s > first_s else None
 
 
+class _Reached(NamedTuple):
+    """How far a store or a view is."""
+
+    name: str
+    lsn: int | None
+    lag_bytes: int | None
+
+
 def _pace(before: Status, now: Status, seconds: float) -> Pace:
     source = _rate(before.wal_lsn, now.wal_lsn, seconds)
-    earlier = {sink.name: sink.lsn for sink in before.sinks}
-    stores = {}
-    for sink in now.sinks:
-        # The LSN 0 of a store that is being filled is no place in the WAL.
-        rate = _rate(earlier.get(sink.name) or None, sink.lsn or None, seconds)
-        if rate is not None:
-            gain = rate - (source or 0.0)
-            behind = sink.lag_bytes
-            level = None if behind is None else 0.0 if behind == 0 else behind / gain if gain > 0 else None
-            stores[sink.name] = StorePace(bytes_s=rate, level_s=level)
     return Pace(
-        seconds=seconds, source_bytes_s=source, log_bytes_s=_rate(before.log_lsn, now.log_lsn, seconds), stores=stores
+        seconds=seconds,
+        source_bytes_s=source,
+        log_bytes_s=_rate(before.log_lsn, now.log_lsn, seconds),
+        stores=_each(_stores(before), _stores(now), seconds, source),
+        views=_each(_views(before), _views(now), seconds, source),
+        slot_loss_s=_loss_s(before, now, seconds),
     )
+
+
+def _stores(shown: Status) -> list[_Reached]:
+    return [_Reached(sink.name, sink.lsn, sink.lag_bytes) for sink in shown.sinks]
+
+
+def _views(shown: Status) -> list[_Reached]:
+    return [_Reached(view.facts.name, view.facts.lsn, view.lag_bytes) for view in shown.views]
+
+
+def _each(
+    before: Iterable[_Reached], now: Iterable[_Reached], seconds: float, source: float | None
+) -> dict[str, StorePace]:
+    earlier, paces = {one.name: one.lsn for one in before}, dict[str, StorePace]()
+    for one in now:
+        # The LSN 0 of a store that is being filled is no place in the WAL.
+        rate = _rate(earlier.get(one.name) or None, one.lsn or None, seconds)
+        if rate is not None:
+            gain, behind = rate - (source or 0.0), one.lag_bytes
+            level = None if behind is None else 0.0 if behind == 0 else behind / gain if gain > 0 else None
+            paces[one.name] = StorePace(bytes_s=rate, level_s=level)
+    return paces
+
+
+def _loss_s(before: Status, now: Status, seconds: float) -> float | None:
+    earlier, slot = known(before.slot), known(now.slot)
+    if earlier is None or slot is None or slot.safe_wal_bytes is None:
+        return None
+    grows = _rate(earlier.retained_bytes, slot.retained_bytes, seconds)
+    return max(0, slot.safe_wal_bytes) / grows if grows else None
 
 
 def _rate(before: int | None, now: int | None, seconds: float) -> float | None:

@@ -18,34 +18,13 @@ from cdc.settings import LimitSettings
 from cdc.state import SlotState
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document
+from cdc.status.sink_lines import SinkStatus
 from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_status
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkStatus:
-    """One line of the table. ``state``: ``consistent``, ``bootstrapping`` (the first snapshot does not all show
-    yet), ``filling`` (reading the log from its beginning), ``holding`` (all but the tables in ``held`` is as ``lsn``
-    says), ``level`` or ``behind`` (of a source without LSNs: whether it shows every record of the topics), ``empty``,
-    ``unreachable``, ``unjudged`` (it has an LSN, and the log that it is compared with does not
-    answer). ``held``: table -> why, empty where it is being brought up to date. ``lag_records``: of the topics, where
-    there are no LSNs. ``fresh``: from commit to store in the last minutes, None where nothing came; ``fresh_known``:
-    whether a running ``cdc sink`` reported it."""
-
-    name: str
-    kind: str
-    state: str
-    lsn: int | None
-    lag_bytes: int | None
-    lag_s: float | None
-    parked: int | None
-    held: Mapping[str, str] = field(default_factory=dict)
-    error: str | None = None
-    lag_records: int | None = None
-    fresh: Quantiles | None = None
-    fresh_known: bool = False
+_FILLS = ("filling", "behind", "unjudged")
+"""The states of a store in which its sink may still read the log from the beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +64,11 @@ class Status:
         first = next(iter(self.silent.values()), None)
         return first.exit if first is not None else Exit.DIFFERENCE if self.passed else Exit.OK
 
+    @property
+    def following(self) -> int:
+        """How many tables are captured and not set aside. Before the slot is made nobody follows any."""
+        return 0 if self.snapshot == "none" else max(0, self.tables - len(self.asides))
+
     def document(self) -> dict[str, Any]:
         """As ``cdc status --json`` prints it."""
         slot = known(self.slot)
@@ -108,25 +92,10 @@ class Status:
             "snapshot": {"state": self.snapshot, "rows": self.snapshot_rows},
             "rereads": [asdict(one) for one in self.rereads],
             "tables": {
-                # Before the slot is made nobody follows any.
-                "following": 0 if self.snapshot == "none" else max(0, self.tables - len(self.asides)),
+                "following": self.following,
                 "others": {table: _aside_document(one) for table, one in self.asides.items()},
             },
-            "sinks": {
-                sink.name: {
-                    "kind": sink.kind,
-                    "state": sink.state,
-                    "lsn": _lsn(sink.lsn),
-                    "lag_bytes": sink.lag_bytes,
-                    "lag_seconds": sink.lag_s,
-                    "lag_records": sink.lag_records,
-                    "parked": sink.parked,
-                    "held": dict(sink.held),
-                    "error": sink.error,
-                    **fresh_document(sink.fresh_known, sink.fresh),
-                }
-                for sink in self.sinks
-            },
+            "sinks": {sink.name: sink.document() for sink in self.sinks},
             "views": {view.facts.name: view.document() for view in self.views},
             "passed": list(self.passed),
             "unknown": {part: error.message for part, error in self.silent.items()},
@@ -170,7 +139,13 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
 
 
 def _with_fresh(sink: SinkStatus, facts: StatusFacts) -> SinkStatus:
-    return replace(sink, fresh=facts.fresh.sinks.get(sink.name), fresh_known=sink.name in facts.fresh.asked)
+    fresh = facts.fresh
+    return replace(
+        sink,
+        fresh=fresh.sinks.get(sink.name),
+        fresh_known=sink.name in fresh.asked,
+        fill=fresh.fills.get(sink.name) if sink.state in _FILLS else None,
+    )
 
 
 def _snapshot(facts: StatusFacts) -> str:

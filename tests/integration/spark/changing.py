@@ -14,7 +14,8 @@ from psycopg.conninfo import conninfo_to_dict
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import Cut
 from cdc.freshness.rules import wait_until_shown
-from cdc.status.rules import SinkStatus, status_of
+from cdc.status.rules import status_of
+from cdc.status.sink_lines import SinkStatus
 from cdc.topic import TableName
 from cdc.verification.passes import verify
 from cdc.verification.result import StoreVerdict

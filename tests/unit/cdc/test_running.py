@@ -13,16 +13,18 @@ from cdc.capture_server import MetricsServer
 from cdc.clock import ManualClock
 from cdc.measures import Quantiles
 from cdc.metrics import CaptureFigures
-from cdc.running import ask_status, fresh_of
+from cdc.running import FillShare, ask_status, fill_of, fresh_of
 from cdc.settings import Settings
 from cdc.status.facts import FreshFacts
 from connectors.asked_status import read_fresh
+from spark.fill_lines import FillStand
 from spark.sink_metrics import Metrics
 from tests.strangers import Answer, closed, stranger, web
 
+_MEMBERS = ("freshness", "fill", "share", "remaining_seconds")
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["freshness", *Quantiles._fields]), inner),
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*_MEMBERS, *Quantiles._fields]), inner),
 )
 
 
@@ -30,6 +32,8 @@ anything = st.recursive(
 def test_whatever_is_said_is_taken_for_numbers_or_nothing(document: object) -> None:
     found = fresh_of(document)
     assert found is None or all(math.isfinite(one) and one >= 0 for one in found[:2])
+    fill = fill_of(document)
+    assert fill is None or (0 <= fill.share <= 1 and (fill.left_s is None or math.isfinite(fill.left_s)))
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 2**40))
@@ -71,6 +75,8 @@ def test_status_asks_both_processes_of_its_own_pipeline() -> None:
     try:
         both = frozenset(("log", "cache"))
         assert read_fresh(settings(run_at, sink_at)) == FreshFacts(asked=both, sinks={"cache": Quantiles(0.5, 0.5, 1)})
+        metrics.sink("cache").fill = lambda: FillStand(1, 4)
+        assert read_fresh(settings("", sink_at)).fills == {"cache": FillShare(0.25, None)}
         figures.freshness.add(2.0, clock.monotonic())
         assert read_fresh(settings(run_at, "")) == FreshFacts(asked=frozenset(["log"]), log=Quantiles(2.0, 2.0, 1))
         assert read_fresh(settings(sink_at, run_at)) == FreshFacts(), "each at the other's address"

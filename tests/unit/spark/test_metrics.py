@@ -18,7 +18,8 @@ from cdc.errors import SinkError
 from cdc.wire.debezium.falls import PositionsFell
 from sinks.port import StoreAway
 from spark.failures import SparkLost
-from spark.sink_metrics import ANSWER_S, SILENCE_S, FillStand, Lacking, Metrics, SinkFigures
+from spark.fill_lines import EVERY_S, FillStand, Lacking
+from spark.sink_metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
 
 OLDEST_S = 20
 
@@ -174,6 +175,22 @@ def test_a_loop_that_stands_still_is_not_alive(feeding: Feeding) -> None:
     assert not feeding.metrics.alive()[0]
 
 
+def test_a_fill_is_told_now_and_then(feeding: Feeding, caplog: pytest.LogCaptureFixture) -> None:
+    """Fifteen seconds apart, of 1,000 records 10 a second."""
+    read = 0
+    feeding.cache.fill = lambda: FillStand(read, 1_000)
+    with caplog.at_level("INFO", logger="spark"):
+        for _ in range(5):
+            feeding.pass_s(EVERY_S / 2)
+            read += 150
+    told = [record for record in caplog.records if record.message == "store_filling"]
+    assert [vars(one)["read"] for one in told] == [0, 300, 600]
+    assert [vars(one)["left_s"] for one in told] == [None, 70, 40]
+    assert vars(told[1])["share"] == 0.3
+    document = feeding.metrics.document()["sinks"]["cache"]
+    assert document["fill"] == {"share": 0.75, "remaining_seconds": pytest.approx(25)}
+
+
 def test_the_server_says_if_it_is_ready_and_how_fresh(feeding: Feeding) -> None:
     server = feeding.metrics.serve("127.0.0.1:0")
     assert server is not None
@@ -182,7 +199,7 @@ def test_the_server_says_if_it_is_ready_and_how_fresh(feeding: Feeding) -> None:
     assert b'cdc_sink_up{pipeline="shop",sink="cache"} 1.0' in urlopen(f"{base}/metrics").read()
     feeding.cache.freshness.add(0.5, feeding.clock.monotonic())
     fresh = {"p50_s": 0.5, "p99_s": 0.5, "changes": 1}
-    cache = {"up": True, "lag_seconds": 0.0, "freshness": fresh}
+    cache = {"up": True, "lag_seconds": 0.0, "freshness": fresh, "fill": None}
     assert orjson.loads(urlopen(f"{base}/status").read()) == {"pipeline": "shop", "sinks": {"cache": cache}}
     feeding.cache.away = "gone"
     with pytest.raises(HTTPError) as refused:

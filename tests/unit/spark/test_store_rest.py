@@ -16,9 +16,9 @@ from sinks.port import CannotCarry, StoreAway
 from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules, sort_out, with_keys
 from spark.failures import QueryFailed
+from spark.fill_lines import FillStand, Lacking
 from spark.outage import Halted
 from spark.place import StoreMoved
-from spark.sink_metrics import FillStand, Lacking
 from spark.store_calls import StoreCalls
 from spark.watermark import LogEnds
 from tests.unit.spark.doubles import orders

@@ -16,9 +16,10 @@ from cdc.found import Unknown
 from cdc.progress import Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.status.facts import SinkFacts, StatusFacts
-from cdc.status.pace import WINDOW_S, Paces
+from cdc.status.pace import WINDOW_S, Paces, StorePace
 from cdc.status.rules import Status, status_of
-from tests.unit.cdc.checks.test_postgres import SERVER
+from cdc.status.view_lines import ViewFacts, view_status
+from tests.unit.cdc.checks.test_postgres import SERVER, SLOT
 from tests.unit.cdc.status.test_rules import FACTS, NOW_MS, SOURCE
 
 MB = 1024**2
@@ -77,6 +78,33 @@ def test_rates_are_of_the_last_half_minute(steps: list[tuple[float, int]]) -> No
             assert pace is None
         else:
             assert pace is not None and pace.source_bytes_s == pytest.approx((wal - first[1]) / (at_s - first[0]))
+
+
+def test_a_view_has_a_rate_as_a_store_has() -> None:
+    def shown(lsn: int) -> Status:
+        view = ViewFacts(name="slim", generation=1, epoch=1, lsn=lsn)
+        return replace(look(100 * MB, 100 * MB, 0), views=[view_status(view, 100 * MB - lsn, 0.0)])
+
+    paces = Paces()
+    paces.of(shown(80 * MB), 0.0)
+    pace = paces.of(shown(90 * MB), 5.0)
+    assert pace is not None
+    assert pace.views == {"slim": StorePace(bytes_s=2 * MB, level_s=5.0)}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "safe", "loss_s"),
+    [(5 * MB, 7 * MB, 30 * MB, 30.0), (7 * MB, 5 * MB, MB, None), (5 * MB, 7 * MB, None, None), (5, 6, -4, 0.0)],
+)
+def test_a_slot_is_lost_when_its_wal_has_grown(before: int, now: int, safe: int | None, loss_s: float | None) -> None:
+    def shown(retained: int) -> Status:
+        slot = replace(SLOT, retained_bytes=retained, safe_wal_bytes=safe)
+        return replace(look(MB, MB, MB), slot=slot)
+
+    paces = Paces()
+    paces.of(shown(before), 0.0)
+    pace = paces.of(shown(now), 2.0)
+    assert pace is not None and pace.slot_loss_s == loss_s
 
 
 def test_looks_follow_each_other_at_their_interval(capsys: pytest.CaptureFixture[str]) -> None:

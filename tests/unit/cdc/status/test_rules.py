@@ -10,7 +10,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cdc.cli.status import view
+from cdc.cli.status_text import view
 from cdc.errors import Exit, LogError, SinkError, SourceError
 from cdc.found import Unknown
 from cdc.measures import Quantiles
@@ -138,6 +138,7 @@ def test_json_has_it_all() -> None:
         "parked": 0,
         "held": {},
         "error": None,
+        "fill": None,
         "freshness": None,
         "freshness_known": False,
     }

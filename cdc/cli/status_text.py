@@ -1,0 +1,196 @@
+"""The page of ``cdc status``, as text within 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TypeVar
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cdc.found import Unknown
+from cdc.lsn import Lsn
+from cdc.status.facts import Reread
+from cdc.status.fresh import fresh_text
+from cdc.status.live_looks import LiveLook
+from cdc.status.pace import Pace, StorePace
+from cdc.status.rules import Status, age, size
+from cdc.status.sink_lines import SinkStatus
+
+T = TypeVar("T")
+_STYLES = {"consistent": "green", "level": "green", "unreachable": "bold red", "empty": "bold red"}
+
+
+def time_text(at_ms: int) -> str:
+    """The time of day, where this process is."""
+    return f"{datetime.fromtimestamp(at_ms / 1000):%H:%M:%S}"
+
+
+def view(shown: Status, look: LiveLook | None = None) -> Group:
+    """The page. ``look``: the look that it is of, where one follows the other. Faults then stand above the figures,
+    because a terminal that is too low for the page cuts it off below."""
+    passed = [Text(f"! {words}", style="yellow") for words in shown.passed]
+    views: list[Text | Table] = [Text(""), view_table(shown)] if shown.views else []
+    rest = (sink_table(shown), *views, *_fresh(shown))
+    if look is None:
+        return Group(*_head(shown, None), Text(""), *rest, *passed)
+    moves = [*_moves(look.pace, shown), Text("")] if look.pace is not None else []
+    title, *head = _head(shown, look)
+    return Group(title, *passed, *head, Text(""), *moves, *rest)
+
+
+def _moves(pace: Pace, shown: Status) -> list[Text]:
+    """A line for the whole, and one for each store and view that moves or has to."""
+    written, logged = _measured(pace.source_bytes_s, _per_second), _measured(pace.log_bytes_s, _per_second)
+    lines = [f"per second, of the last {pace.seconds:.0f} s: the source writes {written}, the log takes {logged}"]
+    lines += [f"  {name} takes {_per_second(one.bytes_s)}{_level(one)}" for name, one in pace.stores.items()]
+    lines += [f"  the view {name} takes {_per_second(one.bytes_s)}{_level(one)}" for name, one in pace.views.items()]
+    for sink in shown.sinks:
+        if sink.fill is not None:
+            left = f", {age(sink.fill.left_s)} left" if sink.fill.left_s is not None else ""
+            lines.append(f"  {sink.name} is filled to {sink.fill.share:.0%}{left}")
+    if pace.slot_loss_s is not None:
+        lines.append(f"  the slot is lost in {age(pace.slot_loss_s)} if this goes on")
+    return [Text(line) for line in lines]
+
+
+def _level(store: StorePace) -> str:
+    if store.level_s is None:
+        return ", and comes no nearer"
+    return f", level in {age(store.level_s)}" if store.level_s else ""
+
+
+def _per_second(count_bytes: float) -> str:
+    return size(round(count_bytes))
+
+
+def view_table(shown: Status) -> Table:
+    """One line per view."""
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    for title in ("view", "shows"):
+        table.add_column(title, no_wrap=True)
+    for title in ("behind", "age"):
+        table.add_column(title, no_wrap=True, justify="right")
+    table.add_column("state", no_wrap=True)
+    closing = any(view.facts.state is not None and view.facts.state.closed_before for view in shown.views)
+    for title in ("waiting", "on disk", *(["late"] if closing else [])):
+        table.add_column(title, no_wrap=True, justify="right")
+    for view in shown.views:
+        facts, kept = view.facts, view.facts.state
+        table.add_row(
+            facts.name,
+            str(Lsn(facts.lsn)) if facts.lsn is not None else "-",
+            _measured(view.lag_bytes, size),
+            _measured(view.lag_s, age),
+            Text(view.shown, style=_STYLES.get(view.shown, "yellow")),
+            f"{kept.waiting:,}" if kept is not None else "?",
+            size(kept.size_bytes) if kept is not None else "?",
+            *([f"{kept.late:,}" if kept is not None else "?"] if closing else []),
+        )
+    return table
+
+
+def _fresh(shown: Status) -> list[Text]:
+    """How long changes took, as the running processes say."""
+    if not shown.fresh_known and not any(sink.fresh_known for sink in shown.sinks):
+        return [Text(""), Text("freshness not known: no process answers at [capture] and [spark] http_address")]
+    lines = [] if shown.connector is not None else [f"  to the log  {fresh_text(shown.fresh_known, shown.fresh)}"]
+    lines += [f"  to {sink.name}  {fresh_text(sink.fresh_known, sink.fresh)}" for sink in shown.sinks]
+    return [Text(""), Text("freshness, from commit, of the last 5 minutes"), *(Text(line) for line in lines)]
+
+
+def sink_table(shown: Status) -> Table:
+    """One line per store."""
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    for title in ("store", "shows"):
+        table.add_column(title, no_wrap=True)
+    for title in ("behind", "age"):
+        table.add_column(title, no_wrap=True, justify="right")
+    table.add_column("state", no_wrap=True)
+    table.add_column("parked", no_wrap=True, justify="right")
+    for sink in shown.sinks:
+        table.add_row(*_cells(sink))
+    return table
+
+
+def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
+    lsn = str(Lsn(sink.lsn)) if sink.lsn else "-"
+    filled = f" {sink.fill.share:.0%}" if sink.fill is not None else ""
+    state = Text(f"{sink.state}{filled}", style=_STYLES.get(sink.state, "yellow"))
+    parked = "?" if sink.parked is None else str(sink.parked)
+    behind = f"{sink.lag_records:,} records" if sink.lag_records is not None else _measured(sink.lag_bytes, size)
+    return sink.name, lsn, behind, _measured(sink.lag_s, age), state, parked
+
+
+def _measured(figure: T | None, text: Callable[[T], str]) -> str:
+    return "-" if figure is None else text(figure)
+
+
+def _head(shown: Status, look: LiveLook | None) -> list[Text]:
+    epoch = f", epoch {shown.epoch}" if shown.epoch is not None else ""
+    at = f", at {time_text(look.at_ms)}" if look is not None else ""
+    lines = [Text.assemble((f"pipeline {shown.name}", "bold"), epoch, at)]
+    lines += map(Text, _connector_lines(shown, look))
+    if shown.asked:
+        lines += [Text(_source_line(shown, look)), Text(_slot_line(shown, look))]
+        lines += map(Text, _log_lines(shown, look))
+    else:
+        lines.append(Text(f"snapshot  {shown.snapshot}"))
+    return lines
+
+
+def _connector_lines(shown: Status, look: LiveLook | None) -> Iterator[str]:
+    connector = shown.connector
+    if connector is not None:
+        yield f"connector {connector.name}, {connector.state}, at {connector.position or '-'}"
+        if connector.moved:
+            yield f"server    {connector.moved}"
+    if "connector" in shown.silent:
+        yield f"connector not known{_since(look, 'connector')}, Kafka Connect does not answer"
+    if not shown.asked:
+        database = f"{connector.database} at {connector.address}" if connector is not None else "not known"
+        yield f"source    {database}, which is not asked: the connector says how far it is"
+
+
+def _source_line(shown: Status, look: LiveLook | None) -> str:
+    if "source" in shown.silent:
+        return f"source    not known{_since(look, 'source')}, it does not answer"
+    return f"source    {shown.address or '?'}, at {Lsn(shown.wal_lsn) if shown.wal_lsn is not None else '?'}"
+
+
+def _slot_line(shown: Status, look: LiveLook | None) -> str:
+    slot = shown.slot
+    if isinstance(slot, Unknown):
+        return f"slot      {shown.slot_name}: not known{_since(look, 'source')}, Postgres does not answer"
+    if slot is None:
+        return f"slot      {shown.slot_name}: none"
+    used = f"read by process {slot.active_pid}" if slot.active_pid is not None else "read by nobody"
+    return f"slot      {slot.slot}, {used}, wal {slot.wal_status}, {size(slot.retained_bytes)} kept"
+
+
+def _log_lines(shown: Status, look: LiveLook | None) -> Iterator[str]:
+    if "log" in shown.silent:
+        yield f"log       not known{_since(look, 'log')}, it was not read"
+        yield f"snapshot  not known{_since(look, 'log')}"
+        return
+    log = str(Lsn(shown.log_lsn)) if shown.log_lsn is not None else "-"
+    behind = f"{size(shown.lag_bytes)} and {age(shown.lag_s)} behind the source"
+    yield f"log       holds {log}{', ' + behind if shown.lag_bytes is not None else ''}"
+    yield f"snapshot  {shown.snapshot}{f', {shown.snapshot_rows:,} rows' if shown.snapshot_rows else ''}"
+    if shown.tables:
+        yield f"tables    {shown.following:,} followed{f', {len(shown.asides):,} not' if shown.asides else ''}"
+    for table, one in shown.asides.items():
+        yield f"  {one.state.value:<8}{table}, since {Lsn(one.since_lsn)}"
+    yield from map(_again, shown.rereads)
+
+
+def _since(look: LiveLook | None, part: str) -> str:
+    at_ms = look.since_ms.get(part) if look is not None else None
+    return f" since {time_text(at_ms)}" if at_ms is not None else ""
+
+
+def _again(one: Reread) -> str:
+    why = f": {one.detail}" if one.detail else ""
+    return f"  again   {one.table}, {one.state}, {one.share:.0%}, {one.rows:,} rows{why}"

@@ -1,0 +1,104 @@
+"""Looks that follow each other: what is silent, since when, and what a person reads of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import orjson
+from rich.console import Console
+
+from cdc.cli.status_text import time_text, view
+from cdc.errors import LogError, SinkError, SourceError
+from cdc.found import Unknown
+from cdc.progress import Watermark
+from cdc.running import FillShare
+from cdc.settings import LimitSettings
+from cdc.status.facts import FreshFacts, SinkFacts, StatusFacts
+from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.status.pace import Pace
+from cdc.status.rules import status_of
+from tests.unit.cdc.checks.test_postgres import SLOT
+from tests.unit.cdc.status.test_rules import FACTS, SOURCE
+from tests.unit.cdc.status.test_status_faults import aside
+
+AT_MS = 1_700_000_000_000
+AWAY = replace(
+    FACTS,
+    source=Unknown(SourceError("cannot connect")),
+    slot=Unknown(LogError("no broker")),
+    log=Unknown(LogError("no broker")),
+    sinks=[SinkFacts(name="cache", kind="redis", watermark=Unknown(SinkError("refused")))],
+)
+FILLING = replace(
+    FACTS,
+    source=replace(SOURCE, slot=replace(SLOT, active_pid=7, retained_bytes=2**30, safe_wal_bytes=2**30)),
+    tables=12,
+    asides={"public.a": aside("public.a")},
+    sinks=[SinkFacts(name="warehouse-of-reports", kind="delta", watermark=Watermark(epoch=1, lsn=0))],
+    fresh=FreshFacts(asked=frozenset(["warehouse-of-reports"]), fills={"warehouse-of-reports": FillShare(0.414, 75.0)}),
+)
+
+
+def seen(facts: StatusFacts, looks: LiveLooks, after_s: float) -> LiveLook:
+    shown = status_of(facts, LimitSettings())
+    return looks.add(shown, after_s, AT_MS + round(after_s * 1000))
+
+
+def lines(look: LiveLook) -> list[str]:
+    out = StringIO()
+    Console(file=out, width=80).print(view(look.shown, look))
+    return out.getvalue().splitlines()
+
+
+def test_silence_is_counted_from_its_first_look() -> None:
+    looks = LiveLooks()
+    assert seen(FACTS, looks, 0).since_ms == {}
+    assert seen(AWAY, looks, 2).since_ms == dict.fromkeys(("log", "source", "cache"), AT_MS + 2000)
+    back = replace(AWAY, source=FACTS.source)
+    assert seen(back, looks, 4).since_ms == dict.fromkeys(("log", "cache"), AT_MS + 2000)
+    assert seen(AWAY, looks, 6).since_ms["source"] == AT_MS + 6000
+
+
+def test_a_silent_part_is_shown_as_not_known_since_then() -> None:
+    looks = LiveLooks()
+    seen(AWAY, looks, 0)
+    page = lines(seen(AWAY, looks, 61))
+    since = f"not known since {time_text(AT_MS)}"
+    assert page[0] == f"pipeline shop, at {time_text(AT_MS + 61_000)}"
+    assert page[1:4] == ["! no broker", "! cannot connect", "! cache: refused"]
+    assert f"source    {since}, it does not answer" in page
+    assert f"slot      cdc_shop: {since}, Postgres does not answer" in page
+    assert f"log       {since}, it was not read" in page
+    assert f"snapshot  {since}" in page
+
+
+def test_a_fill_a_slot_in_danger_and_tables_set_aside() -> None:
+    looks = LiveLooks()
+    grown = replace(FILLING, source=replace(SOURCE, slot=replace(SLOT, retained_bytes=2**20, safe_wal_bytes=2**30)))
+    seen(grown, looks, 0)
+    page = lines(seen(FILLING, looks, 10))
+    assert "tables    11 followed, 1 not" in page
+    assert any(line.startswith("warehouse-of-reports  -") and "filling 41%" in line for line in page)
+    assert "  warehouse-of-reports is filled to 41%, 75.0 s left" in page
+    assert "  the slot is lost in 10.0 s if this goes on" in page
+    assert max(map(len, page)) <= 80
+
+
+def test_faults_stand_above_what_a_low_terminal_cuts_off() -> None:
+    look = seen(AWAY, LiveLooks(), 0)
+    assert [number for number, line in enumerate(lines(look)) if line.startswith("! ")] == [1, 2, 3]
+    still = StringIO()
+    Console(file=still, width=80).print(view(look.shown))
+    assert still.getvalue().splitlines()[-3:] == lines(look)[1:4]
+
+
+def test_a_look_is_one_document() -> None:
+    looks = LiveLooks()
+    seen(FACTS, looks, 0)
+    document = orjson.loads(orjson.dumps(seen(FILLING, looks, 2).document()))
+    assert document["at_ms"] == AT_MS + 2000
+    assert document["pace"]["seconds"] == 2.0
+    assert document["sinks"]["warehouse-of-reports"]["fill"] == {"share": 0.414, "remaining_seconds": 75.0}
+    assert seen(AWAY, looks, 4).document()["unknown_since_ms"]["log"] == AT_MS + 4000
+    assert isinstance(looks.add(seen(FACTS, looks, 6).shown, 7, AT_MS + 7000).pace, Pace)
