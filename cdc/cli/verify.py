@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound, UsageError
 from cdc.topic import TableName
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
@@ -22,6 +24,8 @@ from cdc.wiring.verification import open_verification
 if TYPE_CHECKING:
     from cdc.verification.repair import Repaired
 
+_TELL_S = 10.0
+"""How often a table tells how far it is, where nobody looks at a bar."""
 _REPAIR = "cdc events --from-beginning TABLE shows what the log holds of them, cdc verify --repair writes them anew"
 _BY_DEBEZIUM = (
     "cdc connect status says whether the connector reads; cdc connect signal snapshot TABLE brings rows anew, and "
@@ -33,7 +37,10 @@ def verify(
     context: typer.Context,
     sinks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SINK|TABLE]...", help="Stores, and tables or views (view.NAME), all unless named."),
+        typer.Argument(
+            metavar="[SINK|TABLE]...",
+            help="Stores, and tables or views (view.NAME), all unless named.",
+        ),
     ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds a store may take to reach the fence.", min=0)
@@ -55,7 +62,8 @@ def verify(
     if not chosen:
         raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has four")
     repaired: list[Repaired] = []
-    looking = Looking(context.obj.console)
+    console: Console = context.obj.console
+    looking = Looking(console) if console.is_terminal else ReadLines(console)
     with looking, open_verification(settings, chosen, timeout_s=timeout_s, watch=looking) as verification:
         if repairing:
             report, repaired = verification.repair_all(lambda found: None if as_json else show(found, Console()))
@@ -69,11 +77,11 @@ def verify(
             typer.echo(_mended(one))
         show(report, Console())
     for words in open_letters(settings).left_out():
-        context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     with Freshness(settings) as freshness:
         for name in (one for one in chosen if "." not in one):
             for words in freshness.waiting(name):
-                context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
+                console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     conclude(report, repairable=settings.source.kind == "postgres")
 
 
@@ -146,6 +154,49 @@ def _cells(verdict: StoreVerdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
     return str(verdict.table), verdict.sink, f"{verdict.source_rows:,}", f"{verdict.store_rows:,}", *counts, undecided
 
 
+class ReadLines:
+    """Tells how far the comparison is in plain lines, for logs and pipes: for each side and table now and then.
+    Implements :class:`cdc.verification.passes.Watch`."""
+
+    def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._console = console
+        self._clock = clock
+        self._rows: dict[str, int] = {}
+        self._told_s: dict[str, float] = {}
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def reading(self, side: str, table: TableName, rows: int) -> None:
+        label, now_s = f"{side}: {table}", self._clock.monotonic()
+        with self._lock:  # the source and the stores are read at once
+            self._rows[label] = self._rows.get(label, 0) + rows
+            if now_s - self._told_s.setdefault(label, now_s) < _TELL_S:
+                return
+            self._told_s[label], read = now_s, self._rows[label]
+        self._say(f"{label}: {read:,} rows read")
+
+    def looking(self, look: int, keys: int) -> None:
+        if look > 1:
+            self._say(again(look, keys))
+
+    def _say(self, words: str) -> None:
+        self._console.print(words, highlight=False, soft_wrap=True, markup=False)
+
+
+def again(look: int, keys: int) -> str:
+    """The sentence on another pass over the keys that differed.
+
+    >>> again(2, 1200)
+    'look 2: 1,200 keys again, behind a new fence'
+    """
+    return f"look {look}: {keys:,} keys again, behind a new fence"
+
+
 class Looking:
     """Shows how far the comparison is, on a terminal. Implements :class:`cdc.verification.passes.Watch`."""
 
@@ -157,7 +208,6 @@ class Looking:
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -178,4 +228,4 @@ class Looking:
 
     def looking(self, look: int, keys: int) -> None:
         if look > 1:
-            self._progress.console.print(f"look {look}: {keys:,} keys again, behind a new fence", highlight=False)
+            self._progress.console.print(again(look, keys), highlight=False)
