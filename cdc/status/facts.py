@@ -97,10 +97,10 @@ class StatusFacts:
     ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
 
     ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
-    ``ends``: where the table topics end, read for a source without LSNs. ``views``: those of the settings, none where
-    the log was not read. ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``:
-    by table, what capture notes of those that are set aside or wait (H119). ``tables``: how many are captured.
-    ``fresh``: what the running processes say."""
+    ``ends``: where the table topics end, read for a source without LSNs. ``views``: those of the settings.
+    ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``: by table, what capture
+    notes of those that are set aside or wait (H119). ``tables``: how many are captured. ``fresh``: what the running
+    processes say."""
 
     name: str
     slot_name: str

@@ -24,12 +24,14 @@ from cdc.status.view_lines import ViewFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPlan:
-    """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them."""
+    """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them.
+    ``views``: their names."""
 
     name: str
     slot: str
     sinks: Mapping[str, str]
     takes: Callable[[str], bool]
+    views: Sequence[str] = ()
 
 
 class _Log(NamedTuple):
@@ -92,7 +94,7 @@ class StatusReader:
             connector=connector,
             ends={} if isinstance(ends, Unknown) else ends,
             fresh=ports.fresh(),
-            views=known_log.views,
+            views=known_log.views if silent is None else [ViewFacts(name=name, known=False) for name in plan.views],
         )
 
     def _read_log(self) -> _Log:

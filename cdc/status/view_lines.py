@@ -28,7 +28,7 @@ class RunnerState:
 class ViewFacts:
     """One view of the settings. ``generation``: None where it has no topic yet. ``epoch``, ``lsn``: up to where its
     topic is true, None before its first build is whole. ``state``: None where it is not on this machine. ``held``: why
-    nothing of it is published, empty where it goes on."""
+    nothing of it is published, empty where it goes on. ``known``: whether the log was read, which says all of this."""
 
     name: str
     generation: int | None = None
@@ -36,12 +36,13 @@ class ViewFacts:
     lsn: int | None = None
     state: RunnerState | None = None
     held: str = ""
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewStatus:
     """One line. ``shown``: ``absent`` (it has no topic), ``building`` (nothing is claimed yet), ``held`` (the log lacks
-    rows of its tables) or ``consistent``."""
+    rows of its tables), ``consistent``, or ``unknown`` (the log does not answer)."""
 
     facts: ViewFacts
     shown: str
@@ -69,6 +70,8 @@ class ViewStatus:
 
 def view_status(view: ViewFacts, lag_bytes: int | None, lag_s: float | None) -> ViewStatus:
     """A view's line. ``lag_bytes`` and ``lag_s``: how far behind the source what it shows is, where that is known."""
+    if not view.known:
+        return ViewStatus(facts=view, shown="unknown")
     if view.held:
         return ViewStatus(facts=view, shown="held", lag_bytes=lag_bytes, lag_s=lag_s)
     if view.lsn is None:

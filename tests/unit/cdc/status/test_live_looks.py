@@ -18,6 +18,7 @@ from cdc.status.facts import FreshFacts, SinkFacts, StatusFacts
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.pace import Pace
 from cdc.status.rules import status_of
+from cdc.status.view_lines import ViewFacts
 from tests.unit.cdc.checks.test_postgres import SLOT
 from tests.unit.cdc.status.test_rules import FACTS, SOURCE
 from tests.unit.cdc.status.test_status_faults import aside
@@ -29,6 +30,7 @@ AWAY = replace(
     slot=Unknown(LogError("no broker")),
     log=Unknown(LogError("no broker")),
     sinks=[SinkFacts(name="cache", kind="redis", watermark=Unknown(SinkError("refused")))],
+    views=[ViewFacts(name="slim", known=False)],
 )
 FILLING = replace(
     FACTS,
@@ -71,6 +73,8 @@ def test_a_silent_part_is_shown_as_not_known_since_then() -> None:
     assert f"slot      cdc_shop: {since}, Postgres does not answer" in page
     assert f"log       {since}, it was not read" in page
     assert f"snapshot  {since}" in page
+    assert any(line.startswith("slim  -") and "unknown" in line for line in page)
+    assert not any("never published" in line for line in page)
 
 
 def test_a_fill_a_slot_in_danger_and_tables_set_aside() -> None:

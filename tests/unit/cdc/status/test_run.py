@@ -104,6 +104,7 @@ class World:
             slot="cdc_shop",
             sinks={"cache": "redis", "search": "opensearch"},
             takes=lambda table: table != "public.left_out",
+            views=("slim",),
         )
         ports = StatusPorts(
             log=self,
@@ -156,6 +157,7 @@ def test_h109_a_log_that_is_away_hides_no_other_part() -> None:
     away = LogError("Kafka is away")
     facts = World(away={"log": away}).read()
     assert facts.log == facts.slot == facts.snapshot == Unknown(away)
+    assert [(view.name, view.known) for view in facts.views] == [("slim", False)]
     assert (facts.marks, facts.not_followed) == ((), {})
     assert [(s.watermark, s.parked) for s in facts.sinks] == [(Watermark(epoch=1, lsn=300), None)] * 2
     assert isinstance(facts.source, SourceState)
