@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from cdc.cli import completion
 from cdc.cli.comparison import conclude_comparison, show_comparison
 from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, DifferenceFound, UsageError
@@ -28,7 +29,10 @@ connect = typer.Typer(name="connect", help="Debezium through Kafka Connect's RES
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Tables = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables, as schema.table.")]
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TABLE]...", help="Tables, as schema.table.", autocompletion=completion.tables),
+]
 
 
 @connect.command("config")

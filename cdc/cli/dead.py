@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cdc.cli import completion
 from cdc.dead import CAPTURE, DeadLetter, Why, waiting
 from cdc.errors import DifferenceFound, SinkError, UsageError
 from cdc.settings import Settings
@@ -24,7 +25,7 @@ dead = typer.Typer(name="dead", help="What a store refused: look at it, try it a
 @dead.command("list")
 def list_letters(
     context: typer.Context,
-    sink: Annotated[str | None, typer.Argument(help="Only this store's.")] = None,
+    sink: Annotated[str | None, typer.Argument(help="Only this store's.", autocompletion=completion.sinks)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """List the letters that wait: the record that was refused and, behind it, the later ones of its key."""
@@ -44,7 +45,7 @@ def list_letters(
 @dead.command("show")
 def show_letter(
     context: typer.Context,
-    sink: Annotated[str, typer.Argument(help="The store.")],
+    sink: Annotated[str, typer.Argument(help="The store.", autocompletion=completion.sinks)],
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET, as cdc dead list prints it.")],
 ) -> None:
     """Print one letter whole, its value too, as JSON."""

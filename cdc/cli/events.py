@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cdc.cli import completion
 from cdc.errors import UsageError
 from cdc.settings import Settings
 from cdc.topic import TableName
@@ -15,7 +16,10 @@ from cdc.wiring import open_changes
 
 def events(
     context: typer.Context,
-    table: Annotated[str | None, typer.Argument(help="Only this table, with or without its schema.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="Only this table, with or without its schema.", autocompletion=completion.tables),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start with what the log holds.")] = False,
     until_caught_up: Annotated[

@@ -8,12 +8,13 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from cdc import logs
+from cdc.cli import completion
 from cdc.wiring.rebuild import open_rebuild
 
 
 def rebuild(
     context: typer.Context,
-    sink: Annotated[str, typer.Argument(help="The store.")],
+    sink: Annotated[str, typer.Argument(help="The store.", autocompletion=completion.sinks)],
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Go back to the generation before the last rebuild.")
     ] = False,

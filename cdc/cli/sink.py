@@ -7,13 +7,17 @@ from typing import Annotated
 import typer
 
 from cdc import logs
+from cdc.cli import completion
 from cdc.wiring.sinks import run_sinks
 
 
 def sink(
     context: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Sinks of the settings, all by default.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="Sinks of the settings, all by default.", autocompletion=completion.sinks
+        ),
     ] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when each store shows what the topics hold now.")

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
+from cdc.cli import completion
 from cdc.cli.again import Again
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.wiring.snapshot import build_snapshot, open_rereads
@@ -27,7 +28,10 @@ _MOST_BARS = 20
 
 def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
-    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables to read again.")] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Tables to read again.", autocompletion=completion.tables),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=64, help="Processes that read at once.")
     ] = None,

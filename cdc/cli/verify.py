@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from cdc.cli import completion
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound, UsageError
 from cdc.topic import TableName
@@ -40,6 +41,7 @@ def verify(
         typer.Argument(
             metavar="[SINK|TABLE]...",
             help="Stores, and tables or views (view.NAME), all unless named.",
+            autocompletion=completion.compared,
         ),
     ] = None,
     timeout_s: Annotated[

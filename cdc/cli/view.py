@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from cdc.cli import completion
 from cdc.errors import CdcError, UsageError
 from cdc.lsn import Lsn
 from cdc.status.rules import size
@@ -33,7 +34,9 @@ view = typer.Typer(name="view", help="Keep documents over several tables true.",
 @view.command()
 def check(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings, all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Views of the settings, all by default.", autocompletion=completion.views)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
 ) -> None:
     """Read each view's text and say how it would be kept: root, key, ties, indexes. Refuse what cannot be.
@@ -132,7 +135,9 @@ def _tie_line(tie: dict[str, Any]) -> str:
 @view.command()
 def run(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings, all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Views of the settings, all by default.", autocompletion=completion.views)
+    ] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when all that the log holds is published.")
     ] = False,
@@ -175,7 +180,7 @@ def list_views(
 @view.command()
 def rebuild(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A view of the settings.")],
+    name: Annotated[str, typer.Argument(help="A view of the settings.", autocompletion=completion.views)],
 ) -> None:
     """Throw a view's state away: the next cdc view run builds it anew from the topics, and sweeps what has left.
 
@@ -187,7 +192,7 @@ def rebuild(
 @view.command()
 def drop(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A view that was published.")],
+    name: Annotated[str, typer.Argument(help="A view that was published.", autocompletion=completion.views)],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the view's name.")] = False,
 ) -> None:
     """Delete a view's topic, what is known of it, and its state. The view's name has to be typed back.
@@ -231,7 +236,7 @@ def import_views(
 @view.command()
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A view of the settings.")],
+    name: Annotated[str, typer.Argument(help="A view of the settings.", autocompletion=completion.views)],
     key: Annotated[str, typer.Argument(help='The document\'s key: a value, or JSON such as {"id":42}.')],
     explain: Annotated[bool, typer.Option("--explain", help="Show the rows that it is made of instead.")] = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cdc.cli import completion
 from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.tokens import Token
@@ -15,7 +16,9 @@ from connectors.view_consistency import refuse_to_wait
 
 def wait(
     context: typer.Context,
-    sink: Annotated[str, typer.Argument(help="The store, by its name in the settings.")],
+    sink: Annotated[
+        str, typer.Argument(help="The store, by its name in the settings.", autocompletion=completion.sinks)
+    ],
     token: Annotated[
         str,
         typer.Argument(
