@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,8 +54,9 @@ class Answering(BaseHTTPRequestHandler):
             code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
             self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
         else:
-            rest = (one for one in (*self.pages, *self.questions) if one != "/metrics")
-            *others, last = "/metrics", *self.verdicts, *rest
+            paths = (*self.pages, *self.questions)
+            first = [path for path in paths if path == "/metrics"]
+            *others, last = *first, *self.verdicts, *(path for path in paths if path not in first)
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"try {', '.join(others)} or {last}\n".encode())
 
     def _asked(self, question: Question, query: str) -> Reply:
@@ -84,12 +86,22 @@ def answering(
     return type("PagesAndHealth", (Answering,), served)
 
 
+class _ThreadEach(ThreadingHTTPServer):
+    """A thread a request. A reader who leaves before the end of his answer is no fault."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print a bug's traceback, as the standard library does. A broken connection has none."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class PagesServer:
     """The thread that answers. ``name``: the thread's. OSError and OverflowError where the address cannot be had."""
 
     def __init__(self, address: tuple[str, int], handler: type[Answering], name: str) -> None:
-        self._server = ThreadingHTTPServer(address, handler)
-        self._server.daemon_threads = True
+        self._server = _ThreadEach(address, handler)
         self._thread = Thread(target=self._server.serve_forever, name=name, daemon=True)
         self._thread.start()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Annotated, NamedTuple
 
 import orjson
@@ -14,8 +14,9 @@ from rich.text import Text
 
 from cdc.cli.status_text import view
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError
+from cdc.errors import CdcError, UsageError
 from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.status.page_server import StatusPages
 from cdc.status.rules import Status, status_of
 from cdc.wiring.status import open_status
 
@@ -26,6 +27,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, with rates, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.2)] = 2.0,
     looks: Annotated[int, typer.Option("--looks", help="End after so many looks, 0 for never.", min=0)] = 0,
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="With --watch, serve it as a page for browsers too.")
+    ] = "",
 ) -> None:
     """Show the slot, how far the log is behind the source, and what each store shows.
 
@@ -36,10 +40,14 @@ def status(
     which does not answer, when one does not. Figures that it did not give are shown as not known.
     """
     settings = context.obj.settings()
+    if http and not watch:
+        raise UsageError("--http shows one look after the other", hint="give --watch with it")
     with open_status(settings) as reader:
         if watch:
             try:
-                shown = watched(lambda: status_of(reader.read(), settings.limits), Watching(every, looks, as_json))
+                with served(http, settings.name, every, context.obj.console) as tell:
+                    how = Watching(every, looks, as_json, tell)
+                    shown = watched(lambda: status_of(reader.read(), settings.limits), how)
             except KeyboardInterrupt:
                 return
             _refuse(shown)
@@ -52,6 +60,20 @@ def status(
     _refuse(shown)
 
 
+@contextmanager
+def served(
+    address: str, pipeline: str, every_s: float, console: Console
+) -> Iterator[Callable[[LiveLook], None] | None]:
+    """Serve the looks that the yielded function hears of as a page. Its address is told to ``console``. None, and
+    nothing is served, where ``address`` is empty. ConfigError where it is none or is taken."""
+    if not address:
+        yield None
+        return
+    with StatusPages(address, pipeline, every_s) as pages:
+        console.print(f"the page is at {pages.url}", highlight=False, soft_wrap=True, markup=False)
+        yield pages.tell
+
+
 class Watching(NamedTuple):
     """How ``--watch`` looks: seconds between two looks, how many (0: until it is stopped), and whether as JSON.
     ``tell``: hears of each look before it is drawn."""
@@ -59,7 +81,7 @@ class Watching(NamedTuple):
     every_s: float
     looks: int
     as_json: bool
-    tell: Callable[[LiveLook], None] = lambda _: None
+    tell: Callable[[LiveLook], None] | None = None
 
 
 def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLOCK) -> Status:
@@ -71,7 +93,8 @@ def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLO
         while True:
             at_s, at_ms = clock.monotonic(), clock.now_ns() // 1_000_000
             seen, number = looks.add(look(), at_s, at_ms), number + 1
-            how.tell(seen)
+            if how.tell is not None:
+                how.tell(seen)
             if how.as_json:
                 typer.echo(orjson.dumps(seen.document()).decode())
             elif live is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 
-from cdc.cli.status import Watching, watched
+from cdc.cli.status import Watching, served, watched
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, Exit, UsageError
 from cdc.lsn import Lsn
 from cdc.settings import Settings
+from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.rules import Status, age, size, status_of
 from cdc.up.children import Children
 from cdc.up.parts import parts_of, slot_to_make
@@ -33,6 +36,9 @@ def up(
     logs: Annotated[
         Path | None, typer.Option("--logs", help="Folder for what the parts print, <name>-logs by default.")
     ] = None,
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Serve the page of cdc status --watch --http.")
+    ] = "",
 ) -> None:
     """Run the whole pipeline in the foreground: check, init, snapshot, then capture, views and stores.
 
@@ -49,8 +55,9 @@ def up(
         together = Together(children, parts_of(settings), lambda words: _say(console, words))
         ending = opened.enter_context(interruptible(children.kill))
         try:
+            tell = opened.enter_context(served(http, settings.name, _WATCH_S, console))
             _prepare(settings, together, yes=yes)
-            _run(settings, together, console)
+            _run(settings, together, console, tell)
         except KeyboardInterrupt:
             ending()
             _say(console, "stopping")
@@ -95,7 +102,7 @@ def agree(settings: Settings, question: str) -> None:
         raise UsageError("that is not the slot's name: nothing was made", hint=f"the slot is {settings.slot}")
 
 
-def _run(settings: Settings, together: Together, console: Console) -> None:
+def _run(settings: Settings, together: Together, console: Console, tell: Callable[[LiveLook], None] | None) -> None:
     # Stores fill while rows are read.
     together.start("sink")
     together.must("snapshot")
@@ -107,19 +114,34 @@ def _run(settings: Settings, together: Together, console: Console) -> None:
             return status_of(reader.read(), settings.limits)
 
         if console.is_terminal and Console().is_terminal:
-            watched(look, Watching(_WATCH_S, 0, as_json=False))
+            watched(look, Watching(_WATCH_S, 0, as_json=False, tell=tell))
         else:
-            _tell(look, together, console)
+            lines(look, together.look, Telling(partial(_say, console), tell))
 
 
-def _tell(look: Callable[[], Status], together: Together, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
-    """A line now and then, for pipes and files."""
+class Telling(NamedTuple):
+    """The listeners where nobody sees a terminal. ``say`` gets a line now and then, ``tell`` every look."""
+
+    say: Callable[[str], None]
+    tell: Callable[[LiveLook], None] | None
+
+
+def lines(look: Callable[[], Status], alive: Callable[[], None], telling: Telling, clock: Clock = SYSTEM_CLOCK) -> None:
+    """A line now and then, for pipes and files, until ``look`` or ``alive`` raises. Both look after the parts, so that
+    one that ends is noticed between two lines. Each look asks every part: without a listener there is one a line."""
+    looks, said_s = LiveLooks(), -math.inf
     while True:
-        _say(console, _line(look()))
-        until_s = clock.monotonic() + _LINE_S
-        while clock.monotonic() < until_s:
-            clock.sleep(min(_WATCH_S, _LINE_S))
-            together.look()
+        at_s, at_ms = clock.monotonic(), clock.now_ns() // 1_000_000
+        due = at_s - said_s >= _LINE_S
+        if due or telling.tell is not None:
+            seen = looks.add(look(), at_s, at_ms)
+            if telling.tell is not None:
+                telling.tell(seen)
+            if due:
+                telling.say(_line(seen.shown))
+                said_s = at_s
+        clock.sleep(_WATCH_S)
+        alive()
 
 
 def _line(shown: Status) -> str:

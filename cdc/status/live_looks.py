@@ -32,7 +32,7 @@ class LiveLook:
 
 
 class LiveLooks:
-    """What has to be remembered from one look to the next."""
+    """Remembers from one look to the next when each silent part fell silent, and how fast all moves."""
 
     def __init__(self) -> None:
         self._paces = Paces()

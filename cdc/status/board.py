@@ -1,0 +1,309 @@
+"""The parts of the status page, from the document that ``--watch --json`` prints. Pure.
+
+Each figure names its place in the document by a JSON pointer, and is read there: the page shows nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from cdc.foreign import without_urls
+from cdc.status.live_looks import LiveLook, utc_text
+from cdc.status.rules import age, size
+
+Document: TypeAlias = Mapping[str, Any]
+
+_TONES = {
+    **dict.fromkeys(("consistent", "level", "complete", "RUNNING", "reserved"), "good"),
+    **dict.fromkeys(("unreachable", "empty", "lost", "unreserved", "FAILED", "held", "failed"), "bad"),
+}
+"""Colours of states, which stand in words as well. Every other state is one to look at."""
+
+
+class Shown(NamedTuple):
+    """A figure: its text, its place in the document, its value there. ``tone``: ``good``, ``bad``, ``warn``,
+    ``unknown`` or empty. ``share``: how full a bar beside it is, from 0 to 1."""
+
+    text: str
+    at: str = ""
+    value: Any = None
+    tone: str = ""
+    share: float | None = None
+
+
+class Tile(NamedTuple):
+    """A titled list of figures."""
+
+    title: str
+    lines: Sequence[tuple[str, Shown]]
+
+
+class Grid(NamedTuple):
+    """A titled table of figures."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Shown]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The page of one look. ``verdict``: in a few words. ``faults``: a sentence each."""
+
+    title: str
+    at: Shown
+    verdict: Shown
+    faults: Sequence[str] = ()
+    tiles: Sequence[Tile] = ()
+    grids: Sequence[Grid] = ()
+
+
+def document_of(look: LiveLook) -> dict[str, Any]:
+    """The document of a look, to be shown to others: no text in it holds the user and password of a URL."""
+    found: dict[str, Any] = _clean(look.document())
+    return found
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_urls(value)
+    if isinstance(value, Mapping):
+        return {key: _clean(member) for key, member in value.items()}
+    return [_clean(member) for member in value] if isinstance(value, list | tuple) else value
+
+
+def board_of(document: Document) -> Board:
+    """The page of a look."""
+    found = _Pointed(document)
+    epoch = f", epoch {document['epoch']}" if document["epoch"] is not None else ""
+    grids = (_stores(found), _views(found), _others(found), _rereads(found))
+    return Board(
+        title=f"{document['name']}{epoch}",
+        at=found.figure("/at_ms", utc_text),
+        verdict=_verdict(document),
+        faults=tuple(document["passed"]),
+        tiles=tuple(_tiles(found)),
+        grids=tuple(grid for grid in grids if grid.rows),
+    )
+
+
+def first_board(pipeline: str) -> Board:
+    """The page before the first look has ended."""
+    return Board(title=pipeline, at=Shown("never yet"), verdict=Shown("looking for the first time", tone="unknown"))
+
+
+def old_board(document: Document, now_ms: int) -> Board:
+    """The page where no look has ended for long: it shows none of the old figures."""
+    at_ms = document["at_ms"]
+    words = f"not known since {utc_text(at_ms)}"
+    why = (
+        f"The last look began {age((now_ms - at_ms) / 1000)} ago, and none has ended since: a part answers very slowly."
+    )
+    return Board(
+        title=document["name"],
+        at=Shown(utc_text(at_ms), "/at_ms", at_ms),
+        verdict=Shown(words, tone="unknown"),
+        faults=(why,),
+    )
+
+
+def _verdict(document: Document) -> Shown:
+    if document["unknown"]:
+        parts = ", ".join(document["unknown"])
+        return Shown(f"not known: {parts}", tone="bad")
+    count = len(document["passed"])
+    if count:
+        return Shown("1 fault" if count == 1 else f"{count} faults", tone="warn")
+    return Shown("all is well", tone="good")
+
+
+class _Pointed:
+    """Reads figures of a document by their pointers."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def at(self, pointer: str) -> Any:
+        """The value there. None where something on the way is missing or null."""
+        found: Any = self.document
+        for step in pointer.split("/")[1:]:
+            if not isinstance(found, Mapping | list):
+                return None
+            word = step.replace("~1", "/").replace("~0", "~")
+            found = found[int(word)] if isinstance(found, list) else found.get(word)
+        return found
+
+    def figure(self, pointer: str, text: Callable[[Any], str] = str, *parts: str) -> Shown:
+        """A figure. ``parts``: those that it is worked out from. While one does not answer it is not known."""
+        silent = [since for part, since in self.document["unknown_since_ms"].items() if part in parts]
+        if silent:
+            return Shown(f"not known since {utc_text(min(silent))}", tone="unknown")
+        value = self.at(pointer)
+        return Shown(text(value), pointer, value) if value is not None else Shown("-")
+
+    def state(self, pointer: str, *parts: str) -> Shown:
+        """A word with its colour."""
+        shown = self.figure(pointer, str, *parts)
+        return shown if shown.tone else shown._replace(tone=_TONES.get(shown.text, "warn"))
+
+
+def step(name: object) -> str:
+    """A name as a step of a JSON pointer.
+
+    >>> step("a/b~c")
+    'a~1b~0c'
+    """
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def _rate(count_bytes: float) -> str:
+    return f"{size(round(count_bytes))}/s"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s"
+
+
+def _share(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _tiles(found: _Pointed) -> Iterator[Tile]:
+    document = found.document
+    connects = document["connector"] is not None or "connector" in document["unknown"]
+    if connects:
+        lines = [(name, found.figure(f"/connector/{name}", str, "connector")) for name in ("name", "position")]
+        yield Tile("Connector", [("state", found.state("/connector/state", "connector")), *lines])
+    if not connects or document["source"]["wal_lsn"] is not None or "source" in document["unknown"]:
+        yield _source(found)
+        yield _slot(found)
+        yield _log(found)
+    aside = found.figure("/tables/others", lambda others: _count(len(others)), "log")
+    yield Tile(
+        "Tables",
+        [
+            ("first snapshot", found.state("/snapshot/state", "connector" if connects else "log")),
+            ("rows of it", found.figure("/snapshot/rows", _count, "log")),
+            ("followed", found.figure("/tables/following", _count, "log")),
+            ("not followed now", Shown(aside.text, tone=aside.tone or ("" if aside.text == "0" else "warn"))),
+        ],
+    )
+
+
+def _source(found: _Pointed) -> Tile:
+    lines = [
+        ("at", found.figure("/source/wal_lsn", str, "source")),
+        ("writes", found.figure("/pace/source_bytes_s", _rate, "source")),
+        ("server", found.figure("/source/address", str, "source")),
+    ]
+    return Tile("Source", lines)
+
+
+def _slot(found: _Pointed) -> Tile:
+    if found.at("/slot") is None and "source" not in found.document["unknown"]:
+        return Tile("Slot", [("slot", Shown("none", tone="bad"))])
+    reader = found.figure("/slot/active_pid", "process {}".format, "source")
+    lines = [
+        ("keeps", found.figure("/slot/retained_bytes", size, "source")),
+        ("WAL", found.state("/slot/wal_status", "source")),
+        ("read by", Shown("nobody", tone="bad") if reader.text == "-" else reader),
+        ("lost in", found.figure("/pace/slot_loss_s", age, "source")),
+    ]
+    return Tile("Slot", lines)
+
+
+def _log(found: _Pointed) -> Tile:
+    lines = [
+        ("holds", found.figure("/log/lsn", str, "log")),
+        ("behind", found.figure("/log/lag_bytes", size, "log", "source")),
+        ("age", found.figure("/log/lag_seconds", age, "log", "source")),
+        ("takes", found.figure("/pace/log_bytes_s", _rate, "log")),
+        ("freshness p50", found.figure("/log/freshness/p50_seconds", _seconds)),
+        ("p99", found.figure("/log/freshness/p99_seconds", _seconds)),
+    ]
+    return Tile("Log", lines)
+
+
+def _stores(found: _Pointed) -> Grid:
+    columns = ("store", "state", "shows", "behind", "age", "takes", "level in", "p50", "p99", "parked keys")
+    return Grid("Stores", columns, [_store(found, name) for name in found.document["sinks"]])
+
+
+def _store(found: _Pointed, name: str) -> list[Shown]:
+    here, pace = f"/sinks/{step(name)}", f"/pace/stores/{step(name)}"
+    state, fill, shows = found.state(f"{here}/state"), found.at(f"{here}/fill/share"), found.figure(f"{here}/lsn")
+    if found.at(f"{here}/lag_records") is not None:
+        behind = found.figure(f"{here}/lag_records", "{:,} records".format, name, "log")
+    else:
+        behind = found.figure(f"{here}/lag_bytes", size, name, "source")
+    return [
+        Shown(name),
+        state if fill is None else state._replace(share=fill, text=f"{state.text} {_share(fill)}"),
+        # A store that is being filled is at no place in the WAL yet.
+        Shown("-") if shows.value == "0/0" else found.figure(f"{here}/lsn", str, name),
+        behind,
+        found.figure(f"{here}/lag_seconds", age, name, "log", "source"),
+        found.figure(f"{pace}/bytes_s", _rate, name),
+        _level(found, here, pace),
+        found.figure(f"{here}/freshness/p50_seconds", _seconds),
+        found.figure(f"{here}/freshness/p99_seconds", _seconds),
+        found.figure(f"{here}/parked", _count, "log"),
+    ]
+
+
+def _level(found: _Pointed, here: str, pace: str) -> Shown:
+    left = found.figure(f"{here}/fill/remaining_seconds", age)
+    return left if left.value is not None else found.figure(f"{pace}/level_s", age)
+
+
+def _views(found: _Pointed) -> Grid:
+    columns = ("view", "state", "shows", "behind", "age", "takes", "waiting", "on disk")
+    rows = []
+    for name in found.document["views"]:
+        here = f"/views/{step(name)}"
+        rows.append(
+            [
+                Shown(name),
+                found.state(f"{here}/state", "log"),
+                found.figure(f"{here}/lsn", str, "log"),
+                found.figure(f"{here}/lag_bytes", size, "log", "source"),
+                found.figure(f"{here}/lag_seconds", age, "log", "source"),
+                found.figure(f"/pace/views/{step(name)}/bytes_s", _rate, "log"),
+                found.figure(f"{here}/waiting", _count, "log"),
+                found.figure(f"{here}/state_bytes", size, "log"),
+            ]
+        )
+    return Grid("Views", columns, rows)
+
+
+def _others(found: _Pointed) -> Grid:
+    rows = []
+    for table in found.document["tables"]["others"]:
+        here = f"/tables/others/{step(table)}"
+        figures = [found.figure(f"{here}/{name}") for name in ("cause", "detail", "since_lsn")]
+        rows.append([Shown(table), found.state(f"{here}/state"), *figures])
+    return Grid("Tables set aside", ("table", "state", "cause", "detail", "since"), rows)
+
+
+def _rereads(found: _Pointed) -> Grid:
+    rows = []
+    for number, one in enumerate(found.document["rereads"]):
+        here = f"/rereads/{number}"
+        share = found.figure(f"{here}/share", _share)._replace(share=one["share"])
+        rows.append(
+            [
+                Shown(one["table"]),
+                found.state(f"{here}/state"),
+                share,
+                found.figure(f"{here}/rows", _count),
+                found.figure(f"{here}/reason"),
+                found.figure(f"{here}/detail"),
+            ]
+        )
+    return Grid("Tables read again", ("table", "state", "done", "rows", "why", "detail"), rows)

@@ -1,0 +1,76 @@
+"""Plots as inline SVG. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from cdc.status.hour import POINT_S, POINTS, Curve
+from cdc.status.html import Html, element, together
+from cdc.status.rules import age, size
+
+_WIDTH, _HEIGHT = float(POINTS - 1), 60.0
+_UNITS: dict[str, Callable[[float], str]] = {
+    "seconds": age,
+    "bytes": lambda value: size(round(value)),
+    "bytes/s": lambda value: f"{size(round(value))}/s",
+    "records": lambda value: f"{value:,.0f}",
+}
+
+
+def plotted(curve: Curve) -> Html:
+    """A curve with its newest and its highest value. Where nothing is known the line is broken off."""
+    text, known = _UNITS[curve.unit], [value for value in curve.values if value is not None]
+    last, top = curve.values[-1], max(known, default=0.0)
+    now = text(last) if last is not None else "not known"
+    most = f"at most {text(top)} in {_span(len(curve.values))}" if known else ""
+    drawing = element(
+        "svg",
+        element("path", d=" ".join(_areas(curve.values, top)), class_="area"),
+        element("path", d=" ".join(_lines(curve.values, top)), class_="line"),
+        viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"{curve.title}: now {now}, {most}",
+    )
+    title = element("figcaption", element("b", curve.title), element("span", now), element("small", most))
+    return element("figure", title, drawing)
+
+
+def plots(curves: Sequence[Curve]) -> Html:
+    """All of them. Nothing where there is none."""
+    if not curves:
+        return Html("")
+    return together(element("h2", "The last hour"), element("div", *map(plotted, curves), class_="plots"))
+
+
+def _span(points: int) -> str:
+    return f"{max(1, round((points - 1) * POINT_S / 60))} min"
+
+
+def _lines(values: Sequence[float | None], top: float) -> Iterator[str]:
+    """Strokes of the known stretches. One known point alone is a stroke as well."""
+    for stretch in _stretches(values, top):
+        (first_x, first_y), *rest = stretch
+        yield f"M{first_x:g} {first_y:g}" + "".join(f"L{x:g} {y:g}" for x, y in rest or [(first_x, first_y)])
+
+
+def _areas(values: Sequence[float | None], top: float) -> Iterator[str]:
+    for stretch in _stretches(values, top):
+        outline = "".join(f"L{x:g} {y:g}" for x, y in stretch)
+        yield f"M{stretch[0][0]:g} {_HEIGHT:g}{outline}L{stretch[-1][0]:g} {_HEIGHT:g}Z"
+
+
+def _stretches(values: Sequence[float | None], top: float) -> Iterator[list[tuple[float, float]]]:
+    """The known points between two unknown ones, in the drawing's units. The newest stands at the right edge."""
+    stretch: list[tuple[float, float]] = []
+    left = _WIDTH - (len(values) - 1)
+    for place, value in enumerate(values):
+        if value is None:
+            if stretch:
+                yield stretch
+            stretch = []
+            continue
+        height = value / top * (_HEIGHT - 4) if top > 0 else 0.0
+        stretch.append((left + place, round(_HEIGHT - 1 - height, 1)))
+    if stretch:
+        yield stretch

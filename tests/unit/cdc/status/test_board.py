@@ -1,0 +1,165 @@
+"""The parts of the page: each figure is the document's, and none is older than its look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from cdc.errors import SinkError, SourceError
+from cdc.found import Unknown
+from cdc.measures import Quantiles
+from cdc.progress import Watermark
+from cdc.status.board import Board, Shown, board_of, document_of, first_board, old_board
+from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
+from cdc.status.live_looks import LiveLook, LiveLooks, utc_text
+from cdc.status.view_lines import RunnerState, ViewFacts
+from tests.unit.cdc.checks.test_postgres import SLOT
+from tests.unit.cdc.status.test_live_looks import AT_MS, AWAY, FILLING, seen
+from tests.unit.cdc.status.test_rules import FACTS, HEAD, SOURCE
+
+ODD = "a/b~c<script>"
+BUSY = replace(
+    FILLING,
+    sinks=[*FILLING.sinks, SinkFacts(name=ODD, kind="redis", watermark=Watermark(epoch=1, lsn=HEAD - 50), parked=3)],
+    fresh=replace(FILLING.fresh, log=Quantiles(0.02, 0.5, 12), sinks={ODD: Quantiles(0.3, 1.25, 9)}),
+    views=[
+        ViewFacts(name="slim", generation=1, epoch=1, lsn=HEAD, state=RunnerState(waiting=7, parked=0, size_bytes=2048))
+    ],
+    rereads=[Reread(table=ODD, reason="rewritten", state="running", detail="", rows=1_200, share=0.4, first=False)],
+)
+"""Everything at once."""
+
+
+def looked(facts: StatusFacts, before: StatusFacts) -> LiveLook:
+    looks = LiveLooks()
+    seen(before, looks, 0)
+    return seen(facts, looks, 10)
+
+
+def board(facts: StatusFacts, before: StatusFacts = FACTS) -> tuple[Board, dict[str, Any]]:
+    document = orjson.loads(orjson.dumps(document_of(looked(facts, before))))
+    return board_of(document), document
+
+
+def figures(found: Board) -> Iterator[Shown]:
+    yield from (found.at, found.verdict)
+    for one in found.tiles:
+        yield from (shown for _, shown in one.lines)
+    for grid in found.grids:
+        for cells in grid.rows:
+            assert len(cells) == len(grid.columns)
+            yield from cells
+
+
+def tile(found: Board, title: str) -> dict[str, Shown]:
+    return dict(next(one for one in found.tiles if one.title == title).lines)
+
+
+def row(found: Board, title: str, name: str) -> dict[str, Shown]:
+    grid = next(one for one in found.grids if one.title == title)
+    return next(dict(zip(grid.columns, cells, strict=True)) for cells in grid.rows if cells[0].text == name)
+
+
+def pointed(document: Any, pointer: str) -> Any:
+    for word in pointer.split("/")[1:]:
+        step = word.replace("~1", "/").replace("~0", "~")
+        document = document[int(step)] if isinstance(document, list) else document[step]
+    return document
+
+
+def test_every_figure_is_the_document_s() -> None:
+    found, document = board(BUSY, FILLING)
+    placed = [shown for shown in figures(found) if shown.at]
+    assert len(placed) > 30
+    assert [shown.value for shown in placed] == [pointed(document, shown.at) for shown in placed]
+
+
+def test_a_busy_pipeline() -> None:
+    found, _ = board(BUSY)
+    assert found.title == "shop, epoch 1"
+    assert found.at.text == utc_text(AT_MS + 10_000)
+    assert found.verdict == Shown("2 faults", tone="warn")
+    slot = tile(found, "Slot")
+    assert [slot[name].text for name in ("keeps", "WAL", "read by")] == ["1.0 GB", "reserved", "process 7"]
+    log = tile(found, "Log")
+    assert [log[name].text for name in ("behind", "age", "p99")] == ["50 B", "0.0 s", "0.50 s"]
+    assert tile(found, "Tables")["not followed now"] == Shown("1", tone="warn")
+    filled = row(found, "Stores", "warehouse-of-reports")
+    assert (filled["state"].text, filled["state"].share, filled["shows"].text) == ("filling 41%", 0.414, "-")
+    assert filled["level in"].text == "75.0 s"
+    good = row(found, "Stores", ODD)
+    assert [good[name].text for name in ("behind", "p50", "p99", "parked keys")] == ["50 B", "0.30 s", "1.25 s", "3"]
+    assert row(found, "Views", "slim")["waiting"].text == "7"
+    assert row(found, "Tables set aside", "public.a")["state"].tone == "warn"
+    assert row(found, "Tables read again", ODD)["done"].share == 0.4
+
+
+def test_h110_a_silent_part_shows_no_figure() -> None:
+    """All that is worked out from it is not known, since its first look without an answer."""
+    found, _ = board(AWAY, BUSY)
+    since = Shown(f"not known since {utc_text(AT_MS + 10_000)}", tone="unknown")
+    assert found.verdict == Shown("not known: log, source, cache", tone="bad")
+    for title in ("Source", "Slot", "Tables"):
+        assert set(tile(found, title).values()) == {since}
+    log = tile(found, "Log")
+    assert [log[name] for name in ("holds", "behind", "age", "takes")] == [since] * 4
+    assert set(row(found, "Views", "slim").values()) == {Shown("slim"), since}
+    cache = row(found, "Stores", "cache")
+    assert cache["state"] == Shown("unreachable", "/sinks/cache/state", "unreachable", "bad")
+    assert [cache[name] for name in ("shows", "behind", "age", "takes", "parked keys")] == [since] * 5
+
+
+@pytest.mark.parametrize(("away", "unknown"), [("source", "behind"), ("cache", "age"), ("log", "age")])
+def test_h110_one_silent_part_hides_no_other(away: str, unknown: str) -> None:
+    facts = {
+        "source": replace(FACTS, source=AWAY.source),
+        "cache": replace(FACTS, sinks=AWAY.sinks),
+        "log": replace(FACTS, slot=AWAY.slot, log=AWAY.log, marks=[]),
+    }[away]
+    found, _ = board(facts)
+    cache = row(found, "Stores", "cache")
+    assert cache[unknown].tone == "unknown"
+    assert (cache["shows"].tone == "unknown") == (away == "cache")
+    assert (tile(found, "Source")["at"].tone == "unknown") == (away == "source")
+    assert (tile(found, "Log")["holds"].tone == "unknown") == (away == "log")
+
+
+def test_h110_an_old_look_shows_no_figure_at_all() -> None:
+    found = old_board(document_of(looked(BUSY, FACTS)), AT_MS + 100_000)
+    assert found.verdict.text == f"not known since {utc_text(AT_MS + 10_000)}"
+    assert found.faults[0].startswith("The last look began 90.0 s ago")
+    assert (found.tiles, found.grids) == ((), ())
+    assert first_board("shop").verdict.text == "looking for the first time"
+
+
+def test_no_slot_and_no_reader_are_told_from_not_known() -> None:
+    none, _ = board(replace(FACTS, source=replace(SOURCE, slot=None)))
+    assert tile(none, "Slot") == {"slot": Shown("none", tone="bad")}
+    unread, _ = board(replace(FACTS, source=replace(SOURCE, slot=replace(SLOT, active_pid=None))))
+    assert tile(unread, "Slot")["read by"] == Shown("nobody", tone="bad")
+
+
+def test_a_source_that_is_not_asked_has_its_connector() -> None:
+    connector = ConnectorFacts(name="shop-cdc", database="mysql", address="db:3306", state="RUNNING", position="b.1:4")
+    facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=connector, ends={"t": {0: 9}})
+    found, _ = board(facts)
+    assert [one.title for one in found.tiles] == ["Connector", "Tables"]
+    assert tile(found, "Connector")["state"] == Shown("RUNNING", "/connector/state", "RUNNING", "good")
+    assert row(found, "Stores", "cache")["behind"].text == "9 records"
+    silent, _ = board(replace(facts, connector=Unknown(SourceError("no answer"))))
+    assert tile(silent, "Connector")["state"].tone == "unknown"
+
+
+def test_no_password_of_a_url_is_shown() -> None:
+    leaking = SinkFacts(name="cache", kind="redis", watermark=Unknown(SinkError("cannot reach redis://u:hunter2@h/0")))
+    found, document = board(replace(FACTS, sinks=[leaking]))
+    assert "hunter2" not in orjson.dumps(document).decode()
+    assert found.faults == ("cache: cannot reach redis://***@h/0",)
+
+
+def test_all_is_well() -> None:
+    assert board(FACTS)[0].verdict == Shown("all is well", tone="good")
