@@ -34,7 +34,8 @@ def status(
     """Show the slot, how far the log is behind the source, and what each store shows.
 
     With --watch the page is drawn anew in a terminal, printed page after page elsewhere, and one line of JSON a look
-    with --json. The exit code is then that of the last look, and 0 after Ctrl-C.
+    with --json. With --http as well nothing is printed outside a terminal but its address. The exit code is then that
+    of the last look, and 0 after Ctrl-C.
 
     Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked. That of the first part
     which does not answer, when one does not. Figures that it did not give are shown as not known.
@@ -76,7 +77,7 @@ def served(
 
 class Watching(NamedTuple):
     """How ``--watch`` looks: seconds between two looks, how many (0: until it is stopped), and whether as JSON.
-    ``tell``: hears of each look before it is drawn."""
+    ``tell``: hears of each look before it is drawn. Outside a terminal it is the only reader then, unless as JSON."""
 
     every_s: float
     looks: int
@@ -99,7 +100,7 @@ def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLO
                 typer.echo(orjson.dumps(seen.document()).decode())
             elif live is not None:
                 live.update(view(seen.shown, seen), refresh=True)
-            else:
+            elif how.tell is None:
                 console.print(view(seen.shown, seen), Text("-" * 20), sep="\n")
             if number == how.looks:
                 return seen.shown

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -66,6 +67,12 @@ def _shows(cache: Cache, status: str) -> bool:
     return row is not None and row["status"] == status
 
 
+def _text(url: str) -> str:
+    with urlopen(url) as answer:
+        found: str = answer.read().decode()
+        return found
+
+
 def test_h254_a_store_of_a_view_alone_comes_up_with_it(pipeline: Pipeline, spawn: Spawn) -> None:
     """Stores are started first, to be filled while rows are read. The view has no topic before its runner."""
     (pipeline.folder / "slim.sql").write_text("select id, status from orders", encoding="utf-8")
@@ -120,8 +127,10 @@ def test_a_step_that_fails_gives_its_own_words_and_code(cached: Pipeline, no_ser
 @pytest.mark.slow
 def test_a_pipeline_lives_and_ends_in_one_command(cached: Pipeline, cache: Cache, spawn: Spawn) -> None:
     """Filled, followed, ended in order by one signal; gone on with; ended by a part; ended by its own death."""
-    first = _up(cached, spawn, "--yes")
+    first = _up(cached, spawn, "--yes", "--http", "127.0.0.1:0")
     wait_until(lambda: _shows(cache, "open"), START_S, lambda: first.stderr[-3000:])
+    page = first.stderr.partition("the page is at ")[2].split("\n", 1)[0]
+    wait_until(lambda: '/sinks/cache/state" class="good">consistent</data>' in _text(page), 60, lambda: _text(page))
     cached.sql("update orders set status = 'paid'")
     wait_until(lambda: _shows(cache, "paid"), 60, lambda: first.stderr[-3000:])
     beside = cached.cdc("up", "--logs", str(cached.folder / "beside"), timeout_s=START_S)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -17,7 +18,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cdc.cli.status import served
+from cdc.cli.status import Watching, served, watched
 from cdc.clock import ManualClock
 from cdc.errors import ConfigError
 from cdc.status.board import board_of, document_of
@@ -158,6 +159,16 @@ def test_an_address_that_is_taken_is_refused(pages: StatusPages) -> None:
 def test_a_host_that_is_left_out_is_loopback() -> None:
     with StatusPages(":0", "shop", 2.0) as opened:
         assert opened.url.startswith("http://127.0.0.1:")
+
+
+def test_a_service_that_serves_prints_no_pages(pages: StatusPages, clock: ManualClock) -> None:
+    """Their text would fill its log."""
+    shown = seen(FACTS, LiveLooks(), 0).shown
+    out = io.StringIO()
+    with redirect_stdout(out):
+        watched(lambda: shown, Watching(2.0, 2, as_json=False, tell=pages.tell), clock)
+    assert not out.getvalue()
+    assert "all is well" in read(pages.url)
 
 
 def test_the_address_is_told_and_nothing_is_served_unasked(capsys: pytest.CaptureFixture[str]) -> None:
