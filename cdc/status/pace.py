@@ -46,14 +46,17 @@ class Paces:
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, Status]] = deque()
+        self._epoch: int | None = None
 
     def of(self, shown: Status, at_s: float) -> Pace | None:
         """The pace up to this look, which is kept. None for the first one, and after another epoch began.
 
         ``at_s``: of a clock that never goes back.
         """
-        if self._looks and self._looks[-1][1].epoch != shown.epoch:
-            self._looks.clear()
+        if shown.epoch is not None:
+            if self._epoch not in (None, shown.epoch):
+                self._looks.clear()
+            self._epoch = shown.epoch
         self._looks.append((at_s, shown))
         while len(self._looks) > 2 and self._looks[1][0] <= at_s - WINDOW_S:
             self._looks.popleft()

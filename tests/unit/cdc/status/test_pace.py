@@ -65,6 +65,17 @@ def test_another_epoch_begins_anew() -> None:
     assert pace is not None and pace.source_bytes_s == MB
 
 
+def test_while_the_log_is_silent_the_source_has_its_rate() -> None:
+    """It writes on, and the slot that nobody reads gets nearer to its loss: that is when the rate is asked for."""
+    paces, slot = Paces(), replace(SLOT, safe_wal_bytes=60 * MB)
+    paces.of(replace(look(100 * MB, 100 * MB, 100 * MB), slot=replace(slot, retained_bytes=0)), 0.0)
+    silent = replace(look(102 * MB, 100 * MB, 100 * MB), epoch=None, log_lsn=None)
+    pace = paces.of(replace(silent, slot=replace(slot, retained_bytes=2 * MB)), 2.0)
+    assert pace is not None
+    assert (pace.source_bytes_s, pace.log_bytes_s, pace.slot_loss_s) == (MB, None, 60.0)
+    assert paces.of(look(1 * MB, 1 * MB, 1 * MB, epoch=2), 4.0) is None
+
+
 @given(st.lists(st.tuples(st.floats(0.5, 20), st.integers(0, 50)), min_size=2, max_size=30))
 def test_rates_are_of_the_last_half_minute(steps: list[tuple[float, int]]) -> None:
     """As a plain recomputation over all looks says."""
