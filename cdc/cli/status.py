@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cdc.cli.status_text import view
+from cdc.cli.status_text import fitted, view
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, UsageError
 from cdc.status.live_looks import LiveLook, LiveLooks
@@ -99,7 +99,7 @@ def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLO
             if how.as_json:
                 typer.echo(orjson.dumps(seen.document()).decode())
             elif live is not None:
-                live.update(view(seen.shown, seen), refresh=True)
+                live.update(fitted(view(seen.shown, seen), console), refresh=True)
             elif how.tell is None:
                 console.print(view(seen.shown, seen), Text("-" * 20), sep="\n")
             if number == how.looks:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TypeVar
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +39,13 @@ def view(shown: Status, look: LiveLook | None = None) -> Group:
     moves = [*_moves(look.pace, shown), Text("")] if look.pace is not None else []
     title, *head = _head(shown, look)
     return Group(title, *passed, *head, Text(""), *moves, *rest)
+
+
+def fitted(page: Group, console: Console) -> Group:
+    """The page without its empty lines, where the terminal is too low for it with them."""
+    if len(console.render_lines(page, pad=False)) < console.height:
+        return page
+    return Group(*(part for part in page.renderables if not (isinstance(part, Text) and not part.plain)))
 
 
 def _moves(pace: Pace, shown: Status) -> list[Text]:

@@ -8,7 +8,7 @@ from io import StringIO
 import orjson
 from rich.console import Console
 
-from cdc.cli.status_text import time_text, view
+from cdc.cli.status_text import fitted, time_text, view
 from cdc.errors import LogError, SinkError, SourceError
 from cdc.found import Unknown
 from cdc.progress import Watermark
@@ -95,6 +95,20 @@ def test_faults_stand_above_what_a_low_terminal_cuts_off() -> None:
     still = StringIO()
     Console(file=still, width=80).print(view(look.shown))
     assert still.getvalue().splitlines()[-3:] == lines(look)[1:4]
+
+
+def test_a_low_terminal_gets_the_page_without_empty_lines() -> None:
+    looks = LiveLooks()
+    seen(FACTS, looks, 0)
+    look = seen(FACTS, looks, 2)
+    page, full = view(look.shown, look), lines(look)
+    for height in (len(full) + 1, len(full)):
+        out = StringIO()
+        console = Console(file=out, width=80, height=height)
+        console.print(fitted(page, console))
+        kept = full if height > len(full) else [line for line in full if line]
+        assert out.getvalue().splitlines() == kept
+    assert "" in full
 
 
 def test_a_look_is_one_document() -> None:
