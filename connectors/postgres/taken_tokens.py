@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from cdc.errors import SourceError, UsageError
@@ -32,9 +33,11 @@ def token(connection: Any) -> Token:
     try:
         return _parsed(_read(connection))
     finally:
-        # The caller had no transaction, so the one that the statement began is not his.
+        # The caller had no transaction, so the one that the statement began is not his. A session that has ended has
+        # none either, and why it gave no token is said already.
         if opened is False:
-            connection.rollback()
+            with suppress(Exception):
+                connection.rollback()
 
 
 async def async_token(connection: Any) -> Token:
@@ -45,7 +48,8 @@ async def async_token(connection: Any) -> Token:
         return _parsed(await _read_async(connection))
     finally:
         if opened is False and hasattr(connection, "rollback"):
-            await connection.rollback()
+            with suppress(Exception):
+                await connection.rollback()
 
 
 def _is_open(connection: Any) -> bool | None:

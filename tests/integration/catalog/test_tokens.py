@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from sqlalchemy.orm import Session
@@ -30,10 +31,11 @@ def unprivileged(database: str) -> Iterator[str]:
 
 
 def server(dsn: str) -> tuple[str, int]:
+    # A walsender names no encoding, and without one text comes as bytes.
     with psycopg.connect(make_conninfo(dsn, replication="true"), autocommit=True) as walsender:
         row = walsender.execute("IDENTIFY_SYSTEM").fetchone()
     assert row is not None
-    return str(row[0]), int(row[1])
+    return row[0].decode(), int(row[1])
 
 
 def insert_lsn(dsn: str) -> int:
@@ -76,13 +78,9 @@ def test_it_reads_the_same_under_every_row_factory(database: str, row_factory: A
 
 
 def test_sqlalchemy_connections_and_sessions_give_it(database: str) -> None:
-    parts = conninfo_to_dict(database)
-    query = {"host": str(parts["host"]), "port": str(parts["port"])}
-    url = sa.URL.create(
-        "postgresql+psycopg", str(parts["user"]), str(parts["password"]) if "password" in parts else None,
-        database=str(parts["dbname"]), query=query,
-    )  # fmt: skip
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=partial(psycopg.connect, database), poolclass=sa.NullPool
+    )
     with engine.connect() as connection:
         found = token(connection)
         assert not connection.in_transaction()
@@ -128,3 +126,14 @@ def test_a_server_that_ends_the_session_gives_none(database: str) -> None:
         with pytest.raises(SourceError, match="Postgres gives no token") as refused:
             token(session)
     assert "on the primary" in refused.value.hint
+
+
+def test_a_session_that_ends_while_it_is_awaited_gives_none(database: str) -> None:
+    async def take() -> None:
+        async with await psycopg.AsyncConnection.connect(database) as session:
+            with psycopg.connect(database, autocommit=True) as owner:
+                owner.execute("select pg_terminate_backend(%s)", [session.info.backend_pid])
+            with pytest.raises(SourceError, match="Postgres gives no token"):
+                await async_token(session)
+
+    asyncio.run(take())
