@@ -53,7 +53,7 @@ class StatusPages:
         self._hour = Hour()
         self._newest: _Newest | None = None
         pages = {"/": self._page, "/status": self._document}
-        handler = type("StatusPagesAnswering", (StatusAnswering,), {"pages": pages, "verdicts": {}})
+        handler = type("StatusPagesAnswering", (StatusAnswering,), {"pages": pages, "verdicts": {}, "questions": {}})
         host = host.strip("[]") or "127.0.0.1"
         try:
             self._server = PagesServer((host, int(port)), handler, "status-http")
