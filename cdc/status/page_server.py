@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import orjson
-
 from cdc.answering import Answering, PagesServer
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
+from cdc.json_bytes import dumped
 from cdc.status.board import board_of, document_of, first_board, old_board
 from cdc.status.hour import Curve, Hour
 from cdc.status.live_looks import LiveLook
@@ -93,4 +92,4 @@ class StatusPages:
     def _document(self) -> tuple[str, bytes]:
         newest = self._newest
         document = document_of(newest.look) if newest is not None and not self._is_old(newest) else None
-        return "application/json", orjson.dumps(document)
+        return "application/json", dumped(document)

@@ -304,4 +304,70 @@ MUTANTS = (
         "free a table whose rows were not read again", "cdc/epochs.py",
         "**dict.fromkeys(kept, self.latest)", "**{}", "tests/unit/cdc/test_epochs.py",
     ),
+    Mutant(
+        "take a watermark that names no server for the token's", "cdc/tokens.py",
+        "return Standing.UNNAMED", "return Standing.SHOWN",
+        "tests/unit/cdc/test_tokens.py",
+    ),
+    Mutant(
+        "take a commit that a promotion left behind for one that is kept", "cdc/source_lineage.py",
+        "Kinship.SAME if lsn <= left[timeline] else Kinship.LOST", "Kinship.SAME",
+        "tests/unit/cdc/test_tokens.py",
+    ),
+    Mutant(
+        "take a timeline that nobody noted for one that is kept", "cdc/source_lineage.py",
+        "return Kinship.UNKNOWN if timeline < oldest else Kinship.LOST", "return Kinship.SAME",
+        "tests/unit/cdc/test_tokens.py",
+    ),
+    Mutant(
+        "call a token shown though its table is held", "cdc/freshness/wanted.py",
+        "if not self.tables or hold.table in self.tables:", "if False:",
+        "tests/unit/cdc/freshness/test_poller.py tests/unit/sinks/test_store_freshness.py",
+    ),
+    Mutant(
+        "let a forked process wait on its parent's connections", "cdc/freshness/poller.py",
+        "            poller.forked()\n", "            pass\n",
+        "tests/unit/cdc/freshness/test_poller.py tests/unit/sinks/test_store_freshness.py",
+    ),
+    Mutant(
+        "answer the first of two values of a parameter", "cdc/answering.py",
+        "if len(asked) < len(pairs):", "if False:",
+        "tests/unit/spark/test_wait_page.py",
+    ),
+    Mutant(
+        "show a silent part's figures as those of now", "cdc/status/board.py",
+        "        if silent:\n", "        if False:\n",
+        "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "show the login within a URL on the status page", "cdc/status/board.py",
+        "return without_urls(value)", "return value",
+        "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "draw a plot's line over what is not known", "cdc/status/svg.py",
+        "            if stretch:\n                yield stretch\n            stretch = []\n            continue",
+        "            continue",
+        "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "put a table's name into the page as it is", "cdc/status/html.py",
+        "else escape(child) for child", "else child for child",
+        "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "show a look for ever though none has ended since", "cdc/status/page_server.py",
+        "return self._clock.monotonic() - newest.at_s > max(", "return False and max(",
+        "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "reckon a rate over two epochs", "cdc/status/pace.py",
+        "                self._looks.clear()\n", "                pass\n",
+        "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "reckon a rate from a store that is being filled", "cdc/status/pace.py",
+        "_rate(earlier.get(one.name) or None, one.lsn or None", "_rate(earlier.get(one.name), one.lsn",
+        "tests/unit/cdc/status",
+    ),
 )  # fmt: skip

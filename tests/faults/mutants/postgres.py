@@ -273,4 +273,9 @@ MUTANTS = (
         "say nothing of a row that netting looked up", "connectors/postgres/held.py",
         "tail = read_at(tail, answer.seen_lsn)", "pass", "tests/unit/connectors/postgres/test_netting.py",
     ),
+    Mutant(
+        "take a token before the commit that it is to cover", "connectors/postgres/taken_tokens.py",
+        "    if found:\n", "    if False:\n",
+        "tests/unit/connectors/postgres/test_taken_tokens.py",
+    ),
 )  # fmt: skip

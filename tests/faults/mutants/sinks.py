@@ -174,4 +174,9 @@ MUTANTS = (
         "                raise _SearchBusy(kind)\n", "                pass\n",
         "tests/integration/sinks/test_search.py -k h263",
     ),
+    Mutant(
+        "use a row that was read at the reader's own commit", "sinks/cache/cached_rows.py",
+        "taken.lsn > since.lsn", "taken.lsn >= since.lsn",
+        "tests/integration/sinks/test_cached_rows.py",
+    ),
 )  # fmt: skip

@@ -282,4 +282,29 @@ MUTANTS = (
         'dumped({"what": self.WHAT, "topic": self.topic, "epoch": self.epoch})', 'dumped({"what": self.WHAT})',
         "tests/unit/connectors/connect/test_connector_epochs.py -k h235",
     ),
+    Mutant(
+        "name an older progress record's server for a higher LSN", "spark/watermark.py",
+        " and proven.lsn >= claimed[1]:", ":",
+        "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "keep a watermark's server though its LSN has moved on", "spark/watermark.py",
+        "known = watermark is not None and (watermark.epoch, watermark.lsn) == claimed", "known = True",
+        "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "leave a store at rest without its server's name", "spark/place.py",
+        "(one.lsn, one.held, one.aside, one.lineage)", "(one.lsn, one.held, one.aside)",
+        "tests/unit/spark",
+    ),
+    Mutant(
+        "let a request wait as long as it asks", "spark/wait_page.py",
+        "if not 0 <= found <= LONGEST_S:", "if not 0 <= found:",
+        "tests/unit/spark/test_wait_page.py",
+    ),
+    Mutant(
+        "say how far a fill is at every look", "spark/fill_lines.py",
+        "at_s - told_s < EVERY_S", "at_s - told_s < 0",
+        "tests/unit/spark",
+    ),
 )  # fmt: skip

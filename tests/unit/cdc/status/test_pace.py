@@ -57,6 +57,14 @@ def test_a_store_that_is_away_or_made_anew_has_no_rate(cache: int | None) -> Non
     assert (pace.stores, pace.source_bytes_s) == ({}, MB)
 
 
+def test_a_store_that_has_been_filled_has_no_rate_yet() -> None:
+    """While it is filled it shows LSN 0, which is no place in the WAL."""
+    paces = Paces()
+    paces.of(look(100 * MB, 100 * MB, 0), 0.0)
+    pace = paces.of(look(101 * MB, 100 * MB, 80 * MB), 1.0)
+    assert pace is not None and not pace.stores
+
+
 def test_another_epoch_begins_anew() -> None:
     paces = Paces()
     paces.of(look(100 * MB, 100 * MB, 80 * MB), 0.0)
