@@ -17,7 +17,7 @@ from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import snapshot_state
 from connectors.probes import ServerProbes
 from connectors.sink_log import SinkLog
-from connectors.view_running import newest_shapes, plan_view
+from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
 
 

@@ -19,7 +19,7 @@ from cdc.views.known_views import KnownView
 from cdc.views.refused import NotComputable
 from connectors.postgres.selection import Pattern, kept
 from connectors.verified import gone_tables, open_cut, verified_tables
-from connectors.view_running import PlannedView, newest_shapes, plan_view
+from connectors.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink

@@ -1,4 +1,4 @@
-"""Views of a pipeline: from their section in the settings to a plan, a topic and a running keeper."""
+"""Views of a pipeline: from their plan to a topic and a running keeper."""
 
 from __future__ import annotations
 
@@ -7,44 +7,31 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ConfigError, TopicError, UsageError
-from cdc.foreign import quoted
-from cdc.schema import TableSchema
-from cdc.settings import Settings, ViewSettings, topics_maker
+from cdc.errors import CdcError, ConfigError, TopicError
+from cdc.settings import Settings, topics_maker
 from cdc.state import SlotState, TopicsState
-from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
+from cdc.topic import TableName, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewHealth
-from cdc.views.eager import EAGER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
-from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
-from cdc.views.refused import ViewRefused
 from cdc.views.state_faults import StateAway, StateForbidden
-from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
-from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
-from cdc.views.view_state import ViewState, plan_digest
-from cdc.views.window_keys import WindowKey, window_key
+from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.reach import require_broker
-from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.view_consistency import require_consistency
 from connectors.view_eager import EagerViewInput, EagerViewOutput, ViewTopicsChanged
-from connectors.view_embedded import embedded_shapes
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
 from connectors.view_looks import state_path
-from connectors.view_posts import load_post
+from connectors.view_planning import PlannedView, planned_views, view_settings
 from connectors.view_topics import known_views
 from connectors.view_turns import OpenedView, RunsView, StateFigures, ViewTurns
 
@@ -52,110 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark.spark_session import SessionSpec
-    from spark.views.view_parts import ShippedView
 
 log = logging.getLogger(__name__)
 _IDLE_S = 0.05
 _AGAIN_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedView:
-    """A view of the settings with its plan, the shapes of the tables that it uses, and its function on documents."""
-
-    name: str
-    settings: ViewSettings
-    plan: ViewPlan
-    shapes: tuple[TableSchema, ...]
-    post: Post | None = None
-    window: WindowKey | None = None
-    eager: bool = False
-
-    @property
-    def consistency(self) -> str:
-        """``transactions`` where its documents show whole ones, ``eager`` where they show each change as it is read."""
-        return EAGER if self.eager else "transactions"
-
-    @property
-    def digest(self) -> str:
-        """The view's identity: of its text, of what it keeps and gives, and of its function."""
-        digest = plan_digest(self.plan)
-        return digest if self.post is None else f"{digest}:{self.post.digest}"
-
-    @property
-    def place(self) -> StatePlace:
-        """Where its state is, and by which engine it is kept."""
-        return state_place(self.name, self.settings.state)
-
-    def shipped(self, folder: Path, buckets: int) -> ShippedView:
-        """The view as it travels to executors that keep its state in a folder."""
-        from spark.views.view_parts import ShippedView  # noqa: PLC0415 - it loads Arrow, of use there alone
-
-        shapes = tuple(shape.to_json().decode() for shape in self.shapes)
-        path = tuple(self.settings.search_path)
-        return ShippedView(self.plan.sql, shapes, path, str(folder.absolute()), buckets)
-
-
-def view_settings(settings: Settings, name: str) -> ViewSettings:
-    """The section of a view. UsageError where there is none."""
-    found = settings.views.get(name)
-    if found is None:
-        known = ", ".join(settings.views) or "none yet; a [views.NAME] section makes one"
-        raise UsageError(f"the settings name no view {name}", hint=f"views: {known}")
-    return found
-
-
-def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> PlannedView:
-    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, no
-    function that its section names, or another consistency than its source can give."""
-    section = view_settings(settings, name)
-    try:
-        sql = Path(section.sql).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ConfigError(
-            f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
-        ) from None
-    eager = require_consistency(settings, name)
-    plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
-    used = tuple(shape for shape in shapes if shape.table in plan.relations)
-    if state_place(name, section.state).on_executors:
-        require_kept_on_executors(name, plan, post=bool(section.post), close=bool(section.close), eager=eager)
-    window = window_key(name, plan, section.close, section.window)
-    post = _post(name, section, plan)
-    return PlannedView(name, section, plan, used, post, window, eager)
-
-
-def _planned(settings: Settings, section: ViewSettings, sql: str, shapes: Sequence[TableSchema]) -> ViewPlan:
-    try:
-        return planned(sql, shapes, search_path=tuple(section.search_path))
-    except ViewRefused as refused:
-        if settings.source.kind != "debezium" or not refused.reason.endswith("is not captured"):
-            raise
-        reason = f"{quoted(refused.reason)}, or nobody knows its columns yet: they come with its first record"
-        hint = "add it to `tables` in cdc.toml, cdc connect deploy lets Debezium capture it; [debezium] schemas = true"
-        raise ViewRefused(reason, word=refused.word, place=refused.place, hint=hint) from None
-
-
-def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
-    if not section.post:
-        return None
-    return load_post(name, section.post, plan, section.post_limit.total_seconds())
-
-
-def newest_shapes(settings: Settings) -> list[TableSchema]:
-    """The newest shape of each captured table, as the schema topic has it. Where Debezium captures, as its records
-    have it for one that nobody has noted."""
-    require_broker(settings.log)
-    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
-    newest: dict[TableName, TableSchema] = {}
-    for shape in registry.versions():
-        known = newest.get(shape.table)
-        if known is None or shape.version > known.version:
-            newest[shape.table] = shape
-    found = list(newest.values())
-    return (
-        found if settings.source.kind != "debezium" else [*found, *embedded_shapes(settings, [s.topic for s in found])]
-    )
 
 
 def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
@@ -305,14 +192,13 @@ def _keep_views(
     until_caught_up: bool,
     spark: Callable[[], SessionSpec] | None,
 ) -> None:
-    shapes = newest_shapes(settings)
-    views = [plan_view(settings, name, shapes) for name in names or settings.views]
+    views = planned_views(settings, names or list(settings.views))
     with ExitStack() as stack:
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
         if settings.view_runner.http_address:
             stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
-        session = _session_for(views, spark, stack)
-        turns = ViewTurns({view.name: partial(_opened, settings, view, session) for view in views})
+        session = _session_for([one for one in views.values() if isinstance(one, PlannedView)], spark, stack)
+        turns = ViewTurns({name: partial(_opened, settings, one, session) for name, one in views.items()})
         stack.enter_context(closing(turns))
         health.views = turns.figures
         while not stopping.is_set():
@@ -341,12 +227,15 @@ def _session_for(
 
 
 @contextmanager
-def _opened(settings: Settings, view: PlannedView, session: SparkSession | None) -> Iterator[OpenedView]:
+def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSession | None) -> Iterator[OpenedView]:
     """A view's runner, begun, with the figures of its state, by the engine that its section names. Its topic is made
     where it has none.
 
     StateAway where its state cannot be used now: also where its place is forbidden, and the view has claimed before.
+    Raises why it has no plan, where it has none.
     """
+    if isinstance(view, CdcError):
+        raise view
     known = ensure_view(settings, view)
     path = state_path(settings, view.name, known.generation)
     with ExitStack() as stack:

@@ -27,7 +27,7 @@ from cdc.views.view_records import key_row
 from cdc.views.view_state import ViewState
 from cdc.wire.plain import KEYLESS
 from connectors.view_looks import state_path
-from connectors.view_running import newest_shapes, plan_view
+from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
 from sinks.sections import load_settings
 

@@ -19,7 +19,8 @@ from cdc.views.view_plan import ViewPlan
 from connectors.view_consistency import promises
 from connectors.view_ending import drop_view, rebuild_view
 from connectors.view_importing import imported_views, write_text
-from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
+from connectors.view_planning import newest_shapes, plan_view, view_settings
+from connectors.view_running import run_views
 from connectors.view_showing import View
 from connectors.view_statistics import StatisticsOnce, read_statistics
 from connectors.view_topics import known_views

@@ -28,7 +28,9 @@ _AT_ONCE = 4
 _SHOWN = 200
 """Characters of an error that are kept."""
 
-WITHOUT_VIEWS = tuple(f"connectors.view_{name}" for name in ("asides", "ending", "looks", "running", "showing"))
+WITHOUT_VIEWS = tuple(
+    f"connectors.view_{name}" for name in ("asides", "ending", "looks", "planning", "running", "showing")
+)
 """Modules of views. Experiments that define no view call nothing of them but what finds none."""
 
 _ASKED_BY_ALL = ("connectors.connect.connector_epochs", "connectors.connect.topics")

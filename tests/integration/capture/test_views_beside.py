@@ -13,7 +13,8 @@ import pytest
 from cdc.aside import Cause
 from cdc.views.fences import Fence
 from cdc.views.keeper import Keeper
-from connectors.view_running import ensure_view, newest_shapes, opened_keeper, plan_view
+from connectors.view_planning import newest_shapes, plan_view
+from connectors.view_running import ensure_view, opened_keeper
 from connectors.view_topics import known_views
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, Record

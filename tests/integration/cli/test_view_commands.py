@@ -106,6 +106,29 @@ def test_a_function_that_raises_parks_its_document_alone(pipeline: Pipeline, spa
     assert capture.terminate() == 0, capture.stderr
 
 
+def test_h264_a_view_that_cannot_be_planned_stops_alone(pipeline: Pipeline, spawn: Spawn) -> None:
+    """A column of one is gone, and the text of another: the third goes on, and the exit code is theirs in the end."""
+    older = pipeline.folder / "older.sql"
+    older.write_text("select o.id, o.remark from orders o", encoding="utf-8")
+    views = pipeline.document["views"]
+    views |= {name: {"sql": str(pipeline.folder / f"{name}.sql")} for name in ("older", "absent")}
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+    wait_until(lambda: of_view(pipeline)["state"] == "consistent", 60, lambda: runner.stderr[-2000:])
+    wait_until(lambda: runner.stderr.count("view_stopped") == 2, 30, lambda: runner.stderr[-2000:])
+    assert "remark" in runner.stderr and "absent.sql" in runner.stderr
+    assert runner.terminate() == Exit.CONFIG
+    refused = pipeline.cdc("view", "run", "--until-caught-up")
+    assert refused.returncode == Exit.CONFIG, refused.stderr
+    assert "error: the view older cannot be kept: line 1, column 14: 'o.remark'" in refused.stderr
+    refused = pipeline.cdc("view", "run", "older")
+    assert refused.returncode == Exit.CONFIG, refused.stderr
+    assert_refused(pipeline.cdc("view", "run", "named", "nobody"), Exit.USAGE, "no view nobody")
+    assert capture.terminate() == 0, capture.stderr
+
+
 def of_view(pipeline: Pipeline) -> dict[str, Any]:
     """What status says of the view, whatever else it finds."""
     return dict(orjson.loads(pipeline.cdc("status", "--json").stdout)["views"]["named"])

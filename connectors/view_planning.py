@@ -1,0 +1,148 @@
+"""From a view's section in the settings to its plan over the shapes of the captured tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc.errors import CdcError, ConfigError, UsageError
+from cdc.foreign import quoted
+from cdc.schema import TableSchema
+from cdc.settings import Settings, ViewSettings
+from cdc.topic import TableName, schema_topic
+from cdc.views.eager import EAGER
+from cdc.views.post_functions import Post
+from cdc.views.refused import ViewRefused
+from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
+from cdc.views.view_plan import ViewPlan, planned
+from cdc.views.view_state import plan_digest
+from cdc.views.window_keys import WindowKey, window_key
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.view_consistency import require_consistency
+from connectors.view_embedded import embedded_shapes
+from connectors.view_posts import load_post
+
+if TYPE_CHECKING:
+    from spark.views.view_parts import ShippedView
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view of the settings with its plan, the shapes of the tables that it uses, and its function on documents."""
+
+    name: str
+    settings: ViewSettings
+    plan: ViewPlan
+    shapes: tuple[TableSchema, ...]
+    post: Post | None = None
+    window: WindowKey | None = None
+    eager: bool = False
+
+    @property
+    def consistency(self) -> str:
+        """``transactions`` where its documents show whole ones, ``eager`` where they show each change as it is read."""
+        return EAGER if self.eager else "transactions"
+
+    @property
+    def digest(self) -> str:
+        """The view's identity: of its text, of what it keeps and gives, and of its function."""
+        digest = plan_digest(self.plan)
+        return digest if self.post is None else f"{digest}:{self.post.digest}"
+
+    @property
+    def place(self) -> StatePlace:
+        """Where its state is, and by which engine it is kept."""
+        return state_place(self.name, self.settings.state)
+
+    def shipped(self, folder: Path, buckets: int) -> ShippedView:
+        """The view as it travels to executors that keep its state in a folder."""
+        from spark.views.view_parts import ShippedView  # noqa: PLC0415 - it loads Arrow, of use there alone
+
+        shapes = tuple(shape.to_json().decode() for shape in self.shapes)
+        path = tuple(self.settings.search_path)
+        return ShippedView(self.plan.sql, shapes, path, str(folder.absolute()), buckets)
+
+
+def view_settings(settings: Settings, name: str) -> ViewSettings:
+    """The section of a view. UsageError where there is none."""
+    found = settings.views.get(name)
+    if found is None:
+        known = ", ".join(settings.views) or "none yet; a [views.NAME] section makes one"
+        raise UsageError(f"the settings name no view {name}", hint=f"views: {known}")
+    return found
+
+
+def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> PlannedView:
+    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, no
+    function that its section names, or another consistency than its source can give."""
+    section = view_settings(settings, name)
+    try:
+        sql = Path(section.sql).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(
+            f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
+        ) from None
+    eager = require_consistency(settings, name)
+    plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
+    used = tuple(shape for shape in shapes if shape.table in plan.relations)
+    if state_place(name, section.state).on_executors:
+        require_kept_on_executors(name, plan, post=bool(section.post), close=bool(section.close), eager=eager)
+    window = window_key(name, plan, section.close, section.window)
+    post = _post(name, section, plan)
+    return PlannedView(name, section, plan, used, post, window, eager)
+
+
+def planned_views(settings: Settings, names: Sequence[str]) -> dict[str, PlannedView | CdcError]:
+    """Each of these views with its plan, or why it has none: a table of one may have changed since it was written.
+
+    UsageError for a name that the settings do not have. LogError where Kafka does not answer.
+    """
+    for name in names:
+        view_settings(settings, name)
+    shapes, views = newest_shapes(settings), dict[str, PlannedView | CdcError]()
+    for name in names:
+        try:
+            views[name] = plan_view(settings, name, shapes)
+        except ViewRefused as refused:
+            hint = refused.hint or f"[views.{name}] sql names its text"
+            views[name] = ConfigError(f"the view {name} cannot be kept: {refused.message}", hint=hint)
+        except CdcError as failure:
+            views[name] = failure
+    return views
+
+
+def _planned(settings: Settings, section: ViewSettings, sql: str, shapes: Sequence[TableSchema]) -> ViewPlan:
+    try:
+        return planned(sql, shapes, search_path=tuple(section.search_path))
+    except ViewRefused as refused:
+        if settings.source.kind != "debezium" or not refused.reason.endswith("is not captured"):
+            raise
+        reason = f"{quoted(refused.reason)}, or nobody knows its columns yet: they come with its first record"
+        hint = "add it to `tables` in cdc.toml, cdc connect deploy lets Debezium capture it; [debezium] schemas = true"
+        raise ViewRefused(reason, word=refused.word, place=refused.place, hint=hint) from None
+
+
+def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
+    if not section.post:
+        return None
+    return load_post(name, section.post, plan, section.post_limit.total_seconds())
+
+
+def newest_shapes(settings: Settings) -> list[TableSchema]:
+    """The newest shape of each captured table, as the schema topic has it. Where Debezium captures, as its records
+    have it for one that nobody has noted."""
+    require_broker(settings.log)
+    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
+    newest: dict[TableName, TableSchema] = {}
+    for shape in registry.versions():
+        known = newest.get(shape.table)
+        if known is None or shape.version > known.version:
+            newest[shape.table] = shape
+    found = list(newest.values())
+    return (
+        found if settings.source.kind != "debezium" else [*found, *embedded_shapes(settings, [s.topic for s in found])]
+    )
