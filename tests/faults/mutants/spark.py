@@ -307,4 +307,19 @@ MUTANTS = (
         "at_s - told_s < EVERY_S", "at_s - told_s < 0",
         "tests/unit/spark",
     ),
+    Mutant(
+        "close a slice without looking at what its folding leaves", "spark/tasks.py",
+        "        if full:\n            self._fold()\n", "        if False:\n            self._fold()\n",
+        "tests/unit/spark/test_tasks.py -k h255",
+    ),
+    Mutant(
+        "count records that cannot be read as no bytes", "spark/tasks.py",
+        "self.letter_bytes += records.nbytes if letters else 0", "self.letter_bytes += 0",
+        "tests/unit/spark/test_tasks.py -k h255",
+    ),
+    Mutant(
+        "read a slice of a few keys without an end", "spark/tasks.py",
+        "(not full and read_bytes + step_bytes <= _MOST_READ * most_bytes)", "not full",
+        "tests/unit/spark/test_tasks.py -k h255",
+    ),
 )  # fmt: skip
