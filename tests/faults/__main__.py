@@ -43,6 +43,9 @@ WITHOUT_CONNECTORS = tuple(
 """Modules of Debezium's connectors. No experiment has one: each captures by itself, and asks the two modules that are
 left for what is of a connector alone."""
 
+WITHOUT_PAGES = ("cdc.answering", "spark.wait_page")
+"""What answers over HTTP, beside capture and sinks. Experiments that ask it say ``PAGES = True``."""
+
 Trial = Callable[[int], Mapping[str, int]]
 
 
@@ -135,7 +138,8 @@ def _why_due(figures: results.Figures, module: ModuleType) -> str:
 def _code(module: ModuleType) -> str:
     """The digest of what the experiment reaches."""
     views = () if getattr(module, "VIEWS", False) else WITHOUT_VIEWS
-    return digest(module.__name__, without=(*WITHOUT_CONNECTORS, *views))
+    pages = () if getattr(module, "PAGES", False) else WITHOUT_PAGES
+    return digest(module.__name__, without=(*WITHOUT_CONNECTORS, *pages, *views))
 
 
 def _codes(module: ModuleType) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import experiments
 from tests.faults.__main__ import WITHOUT_CONNECTORS
 from tests.faults.lab import Lab, Limits
 from tests.faults.reach import digest, reached
@@ -169,6 +170,14 @@ def test_h114_no_experiment_has_a_connector() -> None:
     assert found == []
     assert "connectors.connect.connector" in WITHOUT_CONNECTORS
     assert "connectors.connect.topics" not in WITHOUT_CONNECTORS
+
+
+def test_h114_one_experiment_asks_over_http() -> None:
+    """What answers there is left out of the digests of all others."""
+    texts = {file.name: file.read_text() for file in Path(experiments.__path__[0]).glob("*.py")}
+    paths = ("/readyz", "/livez", "/metrics", "/status", "/wait")
+    asking = [name for name, text in texts.items() if any(f"}}{path}" in text for path in paths)]
+    assert asking == [name for name, text in texts.items() if "\nPAGES = True" in text] == ["fire_drill.py"]
 
 
 def test_h114_what_a_package_loads_late_counts_for_who_asks(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ from tests.prometheus import Alert, Prometheus
 from tests.runbooks import links, section
 from tests.waiting import wait_until
 
+PAGES = True
+"""It asks the processes over HTTP, so what answers there counts."""
+
 _PARTS = ("postgres", "kafka", "redis")
 _STORES = ("cache", "delta")
 _JOBS = {"cdc-run": "run", "cdc-sink": "sink"}
