@@ -15,12 +15,12 @@ from contextlib import (
 )
 from typing import Self, TypeVar
 
-from cdc.errors import CdcError, SinkError
+from cdc.errors import CdcError, ConfigError, SinkError, UsageError
 from cdc.foreign import remember
+from cdc.freshness.looks import LOOK_S
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.poller import POLLERS, WatermarkPoller
-from cdc.freshness.wanted import NotShown, Wanted
-from cdc.lsn import Lsn
+from cdc.freshness.wanted import EpochLsn, TokenWait, Wanted, bounded, named_tables
 from cdc.progress import Watermark
 from cdc.tokens import Token
 from sinks.kinds import spec_for
@@ -28,6 +28,8 @@ from sinks.registry import Option, SinkSpec, open_sink
 from sinks.tries import looking
 
 T = TypeVar("T")
+_ONCE_S = 2 * LOOK_S
+"""For one look: it may begin behind another one, which ends within its limit."""
 
 
 class _Followed:
@@ -60,6 +62,11 @@ class _Followed:
     def _follow(self, spec: SinkSpec, named: str, connect: Callable[[SinkSpec], OpenedStore] = open_sink) -> None:
         remember(spec.secrets.values())
         self._named = named
+        for option, value in spec.options.items():
+            if not isinstance(value, str | int | float | bool | None):
+                raise ConfigError(
+                    f"the option {option} is a {type(value).__name__}", hint="write a text, a number or a truth value"
+                )
         self._key = spec.kind, spec.prefix, *sorted(spec.options.items()), *sorted(spec.secrets.items())
         self._poller = POLLERS.join(self._key, lambda: WatermarkPoller(lambda: connect(spec), looking))
         self._open = True
@@ -67,21 +74,24 @@ class _Followed:
     def _close(self) -> None:
         if self._open:
             self._open = False
+            self._poller.dismiss(self, self._closed())
             POLLERS.leave(self._key)
 
-    def _ask(self, token: Token | Lsn, tables: Iterable[str]) -> tuple[Wanted, Future[Watermark]]:
-        if not self._open:
-            raise SinkError(f"{self._named} is not followed any more: the Freshness was closed")
-        wanted = Wanted(self._named, token, frozenset(tables))
-        return wanted, self._poller.ask(wanted)
+    def _closed(self) -> SinkError:
+        return SinkError(f"{self._named} is not followed any more: the Freshness was closed")
 
-    def _late(self, wanted: Wanted, timeout_s: float) -> NotShown:
-        if not self._poller.looked:
-            return NotShown(
-                f"{self._named} has not answered within {timeout_s:g} s",
-                hint="read from Postgres; check the store's address",
-            )
-        return wanted.refusal(self._poller.seen, timeout_s)
+    def _wait(self, token: Token | EpochLsn, timeout_s: float, tables: Iterable[str]) -> tuple[TokenWait, float]:
+        """Somebody who waits, and for how long."""
+        if not isinstance(token, Token | EpochLsn):
+            raise UsageError("only a token can be waited for", hint="Token.parse reads it back from its text")
+        once = bounded(timeout_s) == 0
+        wanted = Wanted(self._named, token, named_tables(tables), once)
+        return TokenWait(wanted, self), _ONCE_S if once else timeout_s
+
+    def _ask(self, wait: TokenWait) -> Future[Watermark]:
+        if not self._open:
+            raise self._closed()
+        return self._poller.ask(wait)
 
 
 class StoreFreshness(_Followed):
@@ -98,27 +108,29 @@ class StoreFreshness(_Followed):
         self.close()
 
     def close(self) -> None:
-        """Wait no more. The last one of a store closes its connections. Again is nothing."""
+        """Wait no more: a wait that is under way ends with SinkError. The last one of a store closes its connections.
+        Again is nothing."""
         self._close()
 
     def wait(self, token: Token, *, timeout_s: float = 2.0, tables: Iterable[str] = ()) -> Watermark:
         """Return the watermark once the store shows everything below ``token``, within ``timeout_s`` seconds.
 
-        ``tables``: as ``schema.table`` or ``view.NAME``, the ones that are read. Unless given, a table that the store
-        holds back counts whichever it is. NotShown after the time, and at once where waiting is of no use. SinkError,
-        within a second or so, where the store does not answer. It never returns for another server's token.
+        0 looks once. ``tables``: as ``schema.table`` or ``view.NAME``, the ones that are read. Unless given, a table
+        that the store holds back counts whichever it is. NotShown after the time, also for a table that the store does
+        not read, and at once where waiting is of no use. SinkError, within a second or so, where the store does not
+        answer. It never returns for another server's token. UsageError where ``timeout_s`` or ``tables`` do not fit.
         """
         return self.wait_for(token, timeout_s, tables)
 
-    def wait_for(self, token: Token | Lsn, timeout_s: float, tables: Iterable[str]) -> Watermark:
-        """The same, also for a bare LSN, which is taken as one of the lineage that the watermark names."""
-        wanted, answer = self._ask(token, tables)
+    def wait_for(self, token: Token | EpochLsn, timeout_s: float, tables: Iterable[str]) -> Watermark:
+        """The same, also for an LSN of one of the pipeline's epochs."""
+        wait, within_s = self._wait(token, timeout_s, tables)
         try:
-            return answer.result(timeout_s)
+            return self._ask(wait).result(within_s)
         except (Late, CancelledError):
-            raise self._late(wanted, timeout_s) from None
+            raise wait.late(timeout_s) from None
         finally:
-            answer.cancel()
+            self._poller.forget(wait)
 
     @contextmanager
     def reading(
@@ -135,13 +147,16 @@ class StoreFreshness(_Followed):
         behind it. ``otherwise`` reads from Postgres, by a class of the program's with the methods of ``store``.
 
         ``token``: None where the reader has written nothing: the store is taken then, and nothing is asked.
-        ``tables``: as in :meth:`wait`. ``told`` gets why the store is not read. Raises what ``otherwise`` raises.
+        ``tables``: as in :meth:`wait`. ``told`` gets why the store is not read: any CdcError of the look, but for the
+        UsageError of a call that does not fit, which is raised. Raises what ``otherwise`` raises.
         """
         shown = True
         if token is not None:
             try:
                 self.wait(token, timeout_s=timeout_s, tables=tables)
-            except (NotShown, SinkError) as why:
+            except UsageError:
+                raise
+            except CdcError as why:
                 shown = False
                 told(why)
         with nullcontext(store) if shown else otherwise() as reader:
@@ -163,13 +178,13 @@ class AsyncFreshness(_Followed):
 
     async def wait(self, token: Token, *, timeout_s: float = 2.0, tables: Iterable[str] = ()) -> Watermark:
         """As :meth:`StoreFreshness.wait`, and raises as that."""
-        wanted, answer = self._ask(token, tables)
+        wait, within_s = self._wait(token, timeout_s, tables)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(self._ask(wait)), within_s)
         except TimeoutError:
-            raise self._late(wanted, timeout_s) from None
+            raise wait.late(timeout_s) from None
         finally:
-            answer.cancel()
+            self._poller.forget(wait)
 
     @asynccontextmanager
     async def reading(
@@ -187,7 +202,9 @@ class AsyncFreshness(_Followed):
         if token is not None:
             try:
                 await self.wait(token, timeout_s=timeout_s, tables=tables)
-            except (NotShown, SinkError) as why:
+            except UsageError:
+                raise
+            except CdcError as why:
                 shown = False
                 told(why)
         async with nullcontext(store) if shown else otherwise() as reader:

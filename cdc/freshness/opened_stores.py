@@ -28,18 +28,21 @@ class KeptStores:
 
     def __init__(self, open_store: Callable[[str], OpenedStore]) -> None:
         self._open_store = open_store
-        self._exits = ExitStack()
         self._stores: dict[str, OpenedStore] = {}
 
     def watermarks(self, sink: str) -> ReadsWatermarks:
         """Of the generation that readers see. Raises what opening the store raises."""
         if sink not in self._stores or not self._stores[sink].current():
             # Not yet, or another generation since it was rebuilt.
-            store = self._open_store(sink)
-            self._exits.callback(store.close)
+            store, former = self._open_store(sink), self._stores.get(sink)
             self._stores[sink] = store
+            if former is not None:
+                former.close()
         return self._stores[sink].watermarks
 
     def close(self) -> None:
         """Close every store that was opened."""
-        self._exits.close()
+        with ExitStack() as exits:
+            for store in self._stores.values():
+                exits.callback(store.close)
+            self._stores = {}

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, SinkError
-from cdc.freshness.opened_stores import KeptStores, OpenedStore
+from cdc.freshness.looks import LOOK_S, Looks, StartThread, started
+from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.rules import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from cdc.freshness.wanted import TokenWaits, Wanted
+from cdc.freshness.wanted import TokenWait, TokenWaits
 from cdc.progress import Watermark
 
 _SLOWER = 1.5
 _END_S = 5.0
-_STORE = ""
 
 
 class WatermarkPoller:
     """Looks at one store for all threads and loops of the process.
 
-    ``briefly``: within, a store that does not answer is given up soon. Looks are 10 ms apart at first, and up to 200 ms
-    while nobody new comes.
+    ``briefly``: within, a store that does not answer is given up soon. Looks are 10 ms apart at least, and up to 200 ms
+    while nobody new comes. ``limit_s``: a look that takes longer fails all who wait.
     """
 
     def __init__(
         self,
         open_store: Callable[[], OpenedStore],
         briefly: Callable[[], AbstractContextManager[None]] = nullcontext,
+        *,
+        start: StartThread = started,
+        limit_s: float = LOOK_S,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._open_store = open_store
         self._briefly = briefly
+        self._start = start
+        self._limit_s = limit_s
+        self._clock = clock
         self._users = 0
         self._begin()
 
@@ -41,25 +50,41 @@ class WatermarkPoller:
         self._waiting = TokenWaits()
         self._thread: threading.Thread | None = None
         self._ended = False
-        self._pause_s = FIRST_PAUSE_S
-        self.seen: Watermark | None = None
-        """The watermark of the newest look. None before one, and for a store without."""
-        self.looked = False
-        """Whether any look was answered."""
+        self._earliest_s = self._next_s = -math.inf
+        self.pause_s = FIRST_PAUSE_S
+        """How long it pauses behind the next look, unless somebody new comes."""
 
-    def ask(self, wanted: Wanted) -> Future[Watermark]:
-        """The watermark that shows a token, once there is one. Cancel it to wait no longer.
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def ask(self, wait: TokenWait) -> Future[Watermark]:
+        """The watermark that shows a token, once there is one. :meth:`forget` it to wait no longer.
 
         It fails with NotShown where waiting is of no use, and with SinkError where the store does not answer.
         """
         with self._changed:
-            answer = self._waiting.add(wanted)
-            self._pause_s = FIRST_PAUSE_S
+            if self._ended:
+                raise SinkError("the store is not followed any more")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="freshness", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread = self._start("freshness", self._run)
+                except RuntimeError as none_left:
+                    raise SinkError(f"the store cannot be asked: {none_left}") from None
+            self._waiting.add(wait)
+            self._next_s, self.pause_s = self._earliest_s, FIRST_PAUSE_S
             self._changed.notify_all()
-        return answer
+        return wait.answer
+
+    def forget(self, wait: TokenWait) -> None:
+        """One waits no longer. Again is nothing."""
+        with self._changed:
+            self._waiting.drop(wait)
+
+    def dismiss(self, owner: object, why: CdcError) -> None:
+        """All who wait on behalf of an owner wait no longer, and hear why."""
+        with self._changed:
+            self._waiting.fail(why, owner)
 
     def join(self) -> None:
         """One user more."""
@@ -74,6 +99,7 @@ class WatermarkPoller:
         """Look no more, and close the store. A look that is under way and does not end within 5 s is left behind."""
         with self._changed:
             self._ended = True
+            self._waiting.fail(SinkError("the store is not followed any more"))
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
@@ -86,39 +112,41 @@ class WatermarkPoller:
         self._users = users
 
     def _run(self) -> None:
-        stores = KeptStores(lambda _: self._open_store())
+        looks = Looks(self._open_store, self._briefly, start=self._start, limit_s=self._limit_s)
         try:
-            while self._await_somebody():
-                self._look(stores)
+            while self._await_time():
+                self._look(looks)
         finally:
-            stores.close()
+            looks.close(_END_S)
 
-    def _await_somebody(self) -> bool:
+    def _await_time(self) -> bool:
         """Return when it is time for a look. False at the end."""
         with self._changed:
-            while not self._ended and not len(self._waiting):
-                self._changed.wait()
+            while not self._ended and (left_s := self._left_s()) != 0:
+                self._changed.wait(left_s)
             return not self._ended
 
-    def _look(self, stores: KeptStores) -> None:
+    def _left_s(self) -> float | None:
+        """Seconds until the next look. None while nobody waits."""
+        return max(0.0, self._next_s - self._clock.monotonic()) if len(self._waiting) else None
+
+    def _look(self, looks: Looks) -> None:
+        failure, watermark = None, None
         try:
-            with self._briefly():
-                watermark = stores.watermarks(_STORE).read()
-        except CdcError as failure:
-            with self._changed:
-                self._waiting.fail(failure)
-            return
-        except Exception as failure:
+            watermark = looks.look()
+        except CdcError as refused:
+            failure = refused
+        except Exception as error:
             # Left alone it would end the thread, and everybody would wait for nothing.
-            with self._changed:
-                self._waiting.fail(SinkError(f"the store cannot be asked: {type(failure).__name__}"))
-            return
+            failure = SinkError(f"the store cannot be asked: {type(error).__name__}")
         with self._changed:
-            self.seen, self.looked = watermark, True
-            self._waiting.settle(watermark)
-            if len(self._waiting) and not self._ended:
-                self._changed.wait(self._pause_s)
-                self._pause_s = min(self._pause_s * _SLOWER, LONGEST_PAUSE_S)
+            if failure is not None:
+                self._waiting.fail(failure)
+            else:
+                self._waiting.settle(watermark)
+            looked_s = self._clock.monotonic()
+            self._earliest_s, self._next_s = looked_s + FIRST_PAUSE_S, looked_s + self.pause_s
+            self.pause_s = min(self.pause_s * _SLOWER, LONGEST_PAUSE_S)
 
 
 class Pollers:
@@ -131,6 +159,12 @@ class Pollers:
 
     def __len__(self) -> int:
         return len(self._pollers)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for any store."""
+        with self._lock:
+            return sum(len(poller) for poller in self._pollers.values())
 
     def join(self, store: Hashable, make: Callable[[], WatermarkPoller]) -> WatermarkPoller:
         """The poller of a store, made for its first user. :meth:`leave` it at the end."""

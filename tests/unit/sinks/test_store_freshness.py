@@ -7,6 +7,8 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -15,15 +17,16 @@ from typing import Any
 import pytest
 
 import cdc.read
-from cdc.errors import CdcError, ConfigError, SinkError
+from cdc.errors import CdcError, ConfigError, DamagedError, NewerError, SinkError, UsageError
 from cdc.freshness.poller import POLLERS
 from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.progress import Hold, Watermark
 from cdc.read import AsyncFreshness, Freshness, NotShown, Token
 from cdc.source_lineage import SourceLineage
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import OpenSink
-from sinks.registry import open_sink
+from sinks.registry import SinkSpec, open_sink
+from sinks.store_freshness import StoreFreshness
 from tests.waiting import TIME_SCALE, wait_until
 
 LONG_S = 30 * TIME_SCALE
@@ -31,7 +34,8 @@ KINDS = ("sql", "delta")
 
 
 def at(lsn: int, system: str = "7") -> Watermark:
-    return Watermark(epoch=1, lsn=lsn, lineage=SourceLineage(system, 1))
+    ids = {"shop.public.orders": "1", "shop.public.lines": "2"}
+    return Watermark(epoch=1, lsn=lsn, lineage=SourceLineage(system, 1), topic_ids=ids)
 
 
 def token(lsn: int, system: str = "7") -> Token:
@@ -180,8 +184,8 @@ def test_asyncio_reads_from_the_store_or_postgres(place: tuple[str, dict[str, An
 def test_a_store_that_is_away_says_so_without_its_password() -> None:
     url = "postgresql+psycopg://shop@127.0.0.1:1/shop"
     with Freshness("sql", "shop", url=url, password="s3cret-word") as freshness:
-        with pytest.raises(NotShown, match="the sql store of shop has not answered within 0 s"):
-            freshness.wait(token(1), timeout_s=0)
+        with pytest.raises(NotShown, match="the sql store of shop has not answered within 1e-09 s"):
+            freshness.wait(token(1), timeout_s=1e-9)
         with pytest.raises(SinkError, match="cannot be reached") as away:
             freshness.wait(token(1), timeout_s=LONG_S)
         with freshness.reading(token(1), Place("cache"), lambda: Place("postgres"), timeout_s=LONG_S) as found:
@@ -189,6 +193,157 @@ def test_a_store_that_is_away_says_so_without_its_password() -> None:
     assert "s3cret-word" not in away.value.message + repr(away.value)
     with pytest.raises(ConfigError, match="no kind of sink called rediss"):
         Freshness("rediss", "shop", url="rediss://127.0.0.1")
+
+
+HOLD = Hold(table="public.orders", reason="public.orders: no column takes it")
+
+
+def test_reading_counts_the_tables_that_are_read(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    store.commit(replace(at(5), held={"shop.public.orders": HOLD}))
+    asked = {("public.lines",): "cache", ("public.orders",): "postgres", (): "postgres", ("public.no",): "postgres"}
+
+    async def awaited(tables: tuple[str, ...]) -> str:
+        async with AsyncFreshness(kind, "shop", **where) as freshness:
+            one, other, within_s = Place("cache"), Place("postgres"), _within_s(tables)
+            async with freshness.reading(token(5), one, lambda: other, timeout_s=within_s, tables=tables) as found:
+                return found.name
+
+    with Freshness(kind, "shop", **where) as freshness:
+        for tables, name in asked.items():
+            one, other, within_s = Place("cache"), Place("postgres"), _within_s(tables)
+            with freshness.reading(token(5), one, partial(_same, other), timeout_s=within_s, tables=tables) as found:
+                assert found.name == name
+            assert asyncio.run(awaited(tables)) == name
+
+
+def _same(place: Place) -> Place:
+    return place
+
+
+def _within_s(tables: tuple[str, ...]) -> float:
+    return 0 if tables == ("public.no",) else LONG_S
+
+
+def test_no_time_at_all_looks_once(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    store.commit(at(5))
+
+    async def awaited() -> int:
+        async with AsyncFreshness(kind, "shop", **where) as freshness:
+            return (await freshness.wait(token(5), timeout_s=0)).lsn
+
+    with Freshness(kind, "shop", **where) as freshness:
+        assert freshness.wait(token(5), timeout_s=LONG_S).lsn == 5
+        for _ in range(3):
+            assert freshness.wait(token(5), timeout_s=0).lsn == 5
+        with pytest.raises(NotShown, match="stands at 0/5, and the token at 0/6"):
+            freshness.wait(token(6), timeout_s=0)
+        assert asyncio.run(awaited()) == 5
+
+
+def test_what_is_no_question_is_refused_at_once(tmp_path: Path) -> None:
+    cache: Any = Place("cache")
+    with Freshness("delta", "shop", path=str(tmp_path)) as freshness:
+        wrong: list[dict[str, Any]] = [
+            {"tables": "public.orders"}, {"tables": ["orders"]}, {"timeout_s": -1}, {"timeout_s": float("nan")},
+        ]  # fmt: skip
+        for one in wrong:
+            with pytest.raises(UsageError):
+                freshness.wait(token(1), **one)
+            with pytest.raises(UsageError), freshness.reading(token(1), cache, lambda: cache, **one):
+                pass
+        for text in ("7/1:0/5", Lsn(5)):
+            with pytest.raises(UsageError, match="only a token"):
+                freshness.wait(text)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the option path is a list"):
+        Freshness("delta", "shop", path=[str(tmp_path)])  # type: ignore[arg-type]
+    assert len(POLLERS) == 0
+
+
+class Refusing:
+    """A store that cannot be opened."""
+
+    def __init__(self, why: CdcError) -> None:
+        self.why = why
+
+    def __call__(self, spec: SinkSpec) -> OpenSink:
+        raise self.why
+
+
+@pytest.mark.parametrize(
+    "why", [NewerError("a newer version wrote it"), DamagedError("it is damaged"), ConfigError("no such package")]
+)
+def test_reading_takes_postgres_whatever_the_look_says(why: CdcError) -> None:
+    spec, told = spec_for("delta", prefix="shop", options={"path": "/nowhere"}), list[CdcError]()
+    cache, postgres = Place("cache"), Place("postgres")
+    with (
+        StoreFreshness.of(spec, "it", Refusing(why)) as freshness,
+        freshness.reading(token(1), cache, lambda: postgres, timeout_s=LONG_S, told=told.append) as found,
+    ):
+        assert found.name == "postgres"
+    assert told == [why]
+
+    async def awaited() -> str:
+        async with (
+            AsyncFreshness.of(spec, "it", Refusing(why)) as freshness,
+            freshness.reading(token(1), cache, lambda: postgres, timeout_s=LONG_S) as found,
+        ):
+            return found.name
+
+    assert asyncio.run(awaited()) == "postgres"
+
+
+def test_stores_are_told_apart_by_name_and_secrets(tmp_path: Path) -> None:
+    where: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/store.db"}
+    several = [
+        Freshness("sql", "shop", **where), Freshness("sql", "shop", **where), Freshness("sql", "other", **where),
+        Freshness("sql", "shop", password="one", **where), Freshness("sql", "shop", password="two", **where),
+        Freshness("sql", "shop", secrets={"token": "two"}, **where),
+    ]  # fmt: skip
+    assert len(POLLERS) == 5
+    for one in several:
+        one.close()
+    assert len(POLLERS) == 0
+
+
+def test_waits_that_give_up_leave_nothing_behind(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    store.commit(at(5))
+
+    async def awaited() -> None:
+        async with AsyncFreshness(kind, "shop", **where) as freshness:
+            with pytest.raises(NotShown):
+                await freshness.wait(token(6), timeout_s=0.01)
+            assert POLLERS.waiting == 0
+            given_up = asyncio.create_task(freshness.wait(token(6), timeout_s=LONG_S))
+            await asyncio.sleep(0)
+            assert POLLERS.waiting == 1
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            assert POLLERS.waiting == 0
+
+    with Freshness(kind, "shop", **where) as freshness:
+        for _ in range(3):
+            with pytest.raises(NotShown):
+                freshness.wait(token(6), timeout_s=0.01)
+            assert POLLERS.waiting == 0
+    asyncio.run(awaited())
+
+
+def test_closing_ends_the_waits_of_that_one_alone(place: tuple[str, dict[str, Any]], store: OpenSink) -> None:
+    kind, where = place
+    store.commit(at(5))
+    with Freshness(kind, "shop", **where) as other, ThreadPoolExecutor(2) as threads:
+        closing = Freshness(kind, "shop", **where)
+        ended = threads.submit(closing.wait, token(6), timeout_s=LONG_S)
+        goes_on = threads.submit(other.wait, token(6), timeout_s=LONG_S)
+        wait_until(lambda: POLLERS.waiting == 2, 20)
+        closing.close()
+        assert isinstance(ended.exception(LONG_S / 3), SinkError)
+        store.commit(at(6))
+        assert goes_on.result(LONG_S).lsn == 6
 
 
 def test_a_closed_one_waits_for_nothing(tmp_path: Path) -> None:
@@ -229,6 +384,38 @@ def test_a_forked_worker_has_a_poller_of_its_own(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == ["", "5", "child 5", "parent 5"]
+
+
+FORKS_WHILE_LOCKED = """
+import os, signal, threading
+from cdc.freshness.poller import Pollers, WatermarkPoller
+pollers, held, go_on = Pollers(), threading.Event(), threading.Event()
+def slow():
+    held.set()
+    go_on.wait(60)
+    return WatermarkPoller(lambda: None)
+threading.Thread(target=pollers.join, args=("a", slow)).start()
+held.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    pollers.join("b", lambda: WatermarkPoller(lambda: None))
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+go_on.set()
+os._exit(os.waitstatus_to_exitcode(status) & 255)
+"""
+
+
+def test_a_fork_while_another_thread_opens_a_store_is_free() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS_WHILE_LOCKED],
+        capture_output=True,
+        text=True,
+        timeout=4 * LONG_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_program_loads_the_client_of_its_store_alone() -> None:

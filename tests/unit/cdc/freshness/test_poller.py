@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from cdc.errors import SinkError
+from cdc.errors import SinkError, UsageError
+from cdc.freshness.looks import MOST_LEFT, Looks, started
+from cdc.freshness.opened_stores import KeptStores
 from cdc.freshness.poller import Pollers, WatermarkPoller
-from cdc.freshness.wanted import NotShown, TokenWaits, Wanted
+from cdc.freshness.rules import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from cdc.freshness.wanted import (
+    EpochLsn,
+    NotShown,
+    TokenWait,
+    TokenWaits,
+    WaitUseless,
+    Wanted,
+    bounded,
+    named_tables,
+    topics_of,
+)
 from cdc.lsn import Lsn
 from cdc.progress import Hold, Watermark
 from cdc.source_lineage import SourceLineage
@@ -23,11 +41,23 @@ HOLD = Hold(table="public.a", reason="public.a: column n is text in the store, a
 
 
 def at(lsn: int) -> Watermark:
-    return Watermark(epoch=1, lsn=lsn, lineage=LINEAGE)
+    ids = {"shop.public.a": "1", "shop.public.b": "2", "shop.view.totals.2": "3"}
+    return Watermark(epoch=1, lsn=lsn, lineage=LINEAGE, topic_ids=ids)
 
 
-def wanted(lsn: int, *tables: str, timeline: int = 2, system: str = "7") -> Wanted:
-    return Wanted("the cache", Token(system, timeline, Lsn(lsn)), frozenset(tables))
+def wanted(lsn: int, *tables: str, timeline: int = 2, system: str = "7", once: bool = False) -> TokenWait:
+    return TokenWait(Wanted("the cache", Token(system, timeline, Lsn(lsn)), frozenset(tables), once))
+
+
+def put(waiting: TokenWaits, wait: TokenWait) -> Future[Watermark]:
+    waiting.add(wait)
+    return wait.answer
+
+
+def answering() -> threading.Event:
+    made = threading.Event()
+    made.set()
+    return made
 
 
 @dataclass
@@ -39,10 +69,7 @@ class Store:
     looks: int = 0
     opened: int = 0
     closed: int = 0
-    answers: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        self.answers.set()
+    answers: threading.Event = field(default_factory=answering)
 
     def open(self) -> Store:
         self.opened += 1
@@ -68,25 +95,87 @@ class Store:
 
 def test_one_look_answers_all_whom_it_decides() -> None:
     waiting = TokenWaits()
-    first, second, third = (waiting.add(wanted(lsn)) for lsn in (10, 20, 30))
+    first, second, third = (put(waiting, wanted(lsn)) for lsn in (10, 20, 30))
     waiting.settle(at(20))
     assert (first.result(0), second.result(0), third.done(), len(waiting)) == (at(20), at(20), False, 1)
-    third.cancel()
+    assert third.cancel()
     waiting.settle(at(20))
     assert len(waiting) == 0
 
 
+def test_a_wait_that_is_given_up_leaves_at_once() -> None:
+    waiting, wait = TokenWaits(), wanted(10)
+    waiting.add(wait)
+    waiting.drop(wait)
+    waiting.drop(wait)
+    assert (len(waiting), wait.answer.cancelled()) == (0, True)
+
+
 def test_nothing_of_another_server_is_ever_shown() -> None:
     waiting = TokenWaits()
-    answers = [waiting.add(asked) for asked in (wanted(1, system="8"), wanted(1, timeline=3))]
-    for mark in (None, Watermark(epoch=9, lsn=10**9), at(10**9)):
+    strange, later = (put(waiting, asked) for asked in (wanted(1, system="8"), wanted(1, timeline=3)))
+    waiting.settle(None)
+    assert len(waiting) == 2
+    for mark in (Watermark(epoch=9, lsn=10**9), at(10**9)):
         waiting.settle(mark)
-        assert not [answer for answer in answers if answer.done()]
+    assert not later.done()
+    with pytest.raises(WaitUseless, match="shows server 7/2, and the token is of 8/2"):
+        strange.result(0)
+
+
+def test_an_lsn_counts_in_its_epoch_alone() -> None:
+    for epoch, lsn, met in ((1, 50, True), (1, 51, False), (2, 1, False)):
+        assert Wanted("the cache", EpochLsn(epoch, Lsn(lsn))).met(at(50)) is met
+    late = Wanted("the cache", EpochLsn(2, Lsn(1))).refusal(at(50), 0.5)
+    assert late.message == "the cache stands at 0/32 of epoch 1, and the LSN is 0/1 of epoch 2; waited 0.5 s"
+
+
+def test_h265_a_table_that_the_store_does_not_read_is_not_shown() -> None:
+    for table in ("public.c", "orders.a", "public.A", "view.total", "shop.public"):
+        asked = wanted(50, "public.a", table)
+        asked.look(at(50))
+        assert (asked.answer.done(), asked.late(0.2).message) == (
+            False, f"the cache does not read {table}; waited 0.2 s",
+        )  # fmt: skip
+    read = wanted(50, "public.a", "view.totals", "shop.public.b")
+    read.look(at(50))
+    assert read.answer.result(0) == at(50)
+
+
+def test_topics_are_found_by_the_name_of_their_table() -> None:
+    topics = ["shop.public.order_items", "shop.view.a.1", "shop.view.a.2", "shop.view.ab.1", "shop.views"]
+    assert topics_of("public.order items", topics) == topics[:1]
+    assert topics_of("view.a", topics) == topics[1:3]
+    assert topics_of("public.order", topics) == []
+
+
+@pytest.mark.parametrize("tables", ["public.a", [""], ["orders"], [".orders"], ["public."], [1], [None]])
+def test_tables_that_are_no_names_are_refused(tables: Any) -> None:
+    with pytest.raises(UsageError, match="no list of names with a schema"):
+        named_tables(tables)
+
+
+@pytest.mark.parametrize("timeout_s", [-1, -0.001, math.nan, math.inf, 1e30])
+def test_a_time_that_is_none_is_refused(timeout_s: float) -> None:
+    with pytest.raises(UsageError, match="no number of seconds"):
+        bounded(timeout_s)
+
+
+def test_one_look_decides_for_who_asks_once() -> None:
+    for mark, words in ((None, "has no watermark yet"), (at(9), "stands at 0/9, and the token at 0/A")):
+        asked = wanted(10, once=True)
+        asked.look(mark)
+        with pytest.raises(NotShown, match=words):
+            asked.answer.result(0)
+    asked.look(at(10))
+    shown = wanted(10, once=True)
+    shown.look(at(10))
+    assert shown.answer.result(0) == at(10)
 
 
 def test_a_commit_that_is_lost_is_refused_at_once() -> None:
     waiting = TokenWaits()
-    answer = waiting.add(wanted(91, timeline=1))
+    answer = put(waiting, wanted(91, timeline=1))
     waiting.settle(at(10**9))
     with pytest.raises(NotShown, match="a promotion left 7/1:0/5B behind"):
         answer.result(0)
@@ -96,17 +185,23 @@ def test_a_held_table_counts_where_it_is_read() -> None:
     holds = replace(at(50), held={"shop.public.a": HOLD})
     for tables, refused in (((), True), (("public.a",), True), (("public.b",), False)):
         waiting = TokenWaits()
-        answer = waiting.add(wanted(50, *tables))
+        answer = put(waiting, wanted(50, *tables))
         waiting.settle(holds)
         assert isinstance(answer.exception(0), NotShown) is refused
 
 
 def test_h119_a_table_that_is_set_aside_is_named() -> None:
     waiting = TokenWaits()
-    answer = waiting.add(wanted(50))
+    answer = put(waiting, wanted(50))
     waiting.settle(replace(at(50), aside={"shop.public.a": "public.a is set aside"}))
     with pytest.raises(NotShown, match="is set aside"):
         answer.result(0)
+    other = put(waiting, wanted(50, "public.b"))
+    waiting.settle(replace(at(50), aside={"shop.public.a": "public.a is set aside"}))
+    assert other.result(0).lsn == 50
+    read = put(waiting, wanted(50, "public.b", "public.a"))
+    waiting.settle(replace(at(50), aside={"shop.public.a": "public.a is set aside"}))
+    assert isinstance(read.exception(0), WaitUseless)
 
 
 def test_threads_and_loops_share_one_poller() -> None:
@@ -138,9 +233,11 @@ def test_it_rests_while_nobody_waits() -> None:
     poller = WatermarkPoller(store.open)
     assert poller.ask(wanted(10)).result(30) == at(10)
     looks = store.looks
-    answer = poller.ask(wanted(11))
+    given_up = wanted(11)
+    poller.ask(given_up)
     wait_until(lambda: store.looks > looks + 2, 20)
-    answer.cancel()
+    poller.forget(given_up)
+    assert len(poller) == 0
 
     def rests() -> bool:
         before = store.looks
@@ -168,13 +265,176 @@ def test_a_store_that_is_silent_keeps_nobody_beyond_his_time() -> None:
     store = Store(at(1))
     store.answers.clear()
     poller = WatermarkPoller(store.open)
-    answer: Future[Watermark] = poller.ask(wanted(1))
+    asked = wanted(1)
     with pytest.raises(TimeoutError):
-        answer.result(0.01)
-    assert not poller.looked
+        poller.ask(asked).result(0.01)
+    assert asked.late(0.01).message == "the cache has not answered within 0.01 s"
     store.answers.set()
-    assert answer.result(30) == at(1)
+    assert poller.ask(wanted(1)).result(30) == at(1)
     poller.end()
+
+
+@dataclass
+class Silent(Store):
+    """A store whose present connection says nothing any more, while new ones are served."""
+
+    silent: bool = False
+
+    def open(self) -> Store:
+        self.opened += 1
+        return Store(self.held, answers=self.answers) if self.silent else Store(self.held)
+
+
+def test_h266_a_silent_connection_is_left_behind_for_a_new_one() -> None:
+    store = Silent(at(1), silent=True)
+    poller = WatermarkPoller(store.open, limit_s=0.2)
+    assert poller.ask(wanted(1)).result(30) == at(1)
+    store.answers.clear()
+    store.silent = False
+    with pytest.raises(SinkError, match=r"does not answer: a look at it takes longer than 0\.2 s"):
+        poller.ask(wanted(1)).result(30)
+    assert poller.ask(wanted(1)).result(30) == at(1)
+    assert store.opened == 2
+    store.answers.set()
+    poller.end()
+
+
+def test_h266_so_many_are_left_behind_and_no_more() -> None:
+    store = Silent(at(1), silent=True)
+    looks = Looks(store.open, nullcontext, limit_s=0.02)
+    for _ in range(MOST_LEFT):
+        assert looks.look() == at(1)
+        store.answers.clear()
+        with pytest.raises(SinkError, match="does not answer"):
+            looks.look()
+        store.answers = answering()
+    with pytest.raises(SinkError, match="does not answer"):
+        looks.look()
+    assert store.opened == MOST_LEFT
+    looks.close(30)
+
+
+def test_h266_a_store_that_opens_slowly_has_its_time() -> None:
+    store = Silent(at(1), silent=True)
+    store.answers.clear()
+    looks = Looks(store.open, nullcontext, limit_s=0.02, open_s=60)
+    later = threading.Timer(0.2, store.answers.set)
+    later.start()
+    assert looks.look() == at(1)
+    assert store.opened == 1
+    looks.close(30)
+    store.answers.clear()
+    with pytest.raises(SinkError, match=r"longer than 0\.1 s"):
+        Looks(store.open, nullcontext, limit_s=30, open_s=0.1).look()
+    store.answers.set()
+
+
+def test_a_thread_that_cannot_be_had_is_tried_again() -> None:
+    left = [RuntimeError("can't start new thread"), None, RuntimeError("can't start new thread")]
+
+    def start(name: str, run: Callable[[], None]) -> threading.Thread:
+        if left and (none_left := left.pop(0)) is not None:
+            raise none_left
+        return started(name, run)
+
+    store = Store(at(1))
+    poller = WatermarkPoller(store.open, start=start)
+    with pytest.raises(SinkError, match="cannot be asked: can't start new thread"):
+        poller.ask(wanted(1))
+    with pytest.raises(SinkError, match="cannot be asked: RuntimeError"):
+        poller.ask(wanted(1)).result(30)
+    assert poller.ask(wanted(1)).result(30) == at(1)
+    poller.end()
+
+
+def test_a_look_is_brief() -> None:
+    within: list[bool] = []
+    brief = [False]
+
+    class Noting(Store):
+        def read(self) -> Watermark | None:
+            within.append(brief[0])
+            return super().read()
+
+    @contextmanager
+    def briefly() -> Iterator[None]:
+        brief[0] = True
+        yield
+        brief[0] = False
+
+    poller = WatermarkPoller(Noting(at(1)).open, briefly)
+    assert poller.ask(wanted(1)).result(30) == at(1)
+    poller.end()
+    assert within == [True]
+
+
+def test_looks_are_paced_however_many_ask() -> None:
+    store = Store(at(1))
+    poller = WatermarkPoller(store.open)
+    began_s = time.monotonic()
+    for _ in range(200):
+        assert poller.ask(wanted(1)).result(30) == at(1)
+    took_s = time.monotonic() - began_s
+    poller.end()
+    assert store.looks <= took_s / FIRST_PAUSE_S + 1
+
+
+def test_pauses_grow_until_somebody_new_comes() -> None:
+    store = Store(at(1))
+    poller = WatermarkPoller(store.open)
+    poller.ask(wanted(2))
+    wait_until(lambda: poller.pause_s == LONGEST_PAUSE_S, 20)
+    began_s, looks = time.monotonic(), store.looks
+    wait_until(lambda: store.looks >= looks + 4, 20)
+    assert time.monotonic() - began_s >= 2.5 * LONGEST_PAUSE_S
+    poller.ask(wanted(3))
+    assert poller.pause_s < LONGEST_PAUSE_S
+    poller.end()
+
+
+def test_the_end_of_an_owner_ends_his_waits() -> None:
+    store, owner = Store(at(1)), object()
+    poller = WatermarkPoller(store.open)
+    his, another = wanted(2), wanted(2)
+    his.owner, another.owner = owner, object()
+    for one in (his, another):
+        poller.ask(one)
+    poller.dismiss(owner, SinkError("closed"))
+    with pytest.raises(SinkError, match="closed"):
+        his.answer.result(0)
+    assert (another.answer.done(), len(poller)) == (False, 1)
+    poller.end()
+    with pytest.raises(SinkError, match="not followed any more"):
+        another.answer.result(0)
+    with pytest.raises(SinkError, match="not followed any more"):
+        poller.ask(wanted(1))
+
+
+def test_a_fork_keeps_its_users() -> None:
+    poller = WatermarkPoller(Store(at(1)).open)
+    poller.join()
+    poller.join()
+    poller.forked()
+    assert [poller.leave(), poller.leave()] == [False, True]
+
+
+def test_a_store_of_an_older_generation_is_closed() -> None:
+    opened: list[Store] = []
+
+    class Old(Store):
+        def current(self) -> bool:
+            return len(opened) > 1
+
+    def open_store(_: str) -> Store:
+        opened.append(Old(at(1)))
+        return opened[-1]
+
+    stores = KeptStores(open_store)
+    stores.watermarks("cache")
+    stores.watermarks("cache")
+    assert [store.closed for store in opened] == [1, 0]
+    stores.close()
+    assert [store.closed for store in opened] == [1, 1]
 
 
 def test_the_last_user_of_a_store_closes_it() -> None:
