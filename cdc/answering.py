@@ -63,7 +63,8 @@ class Answering(BaseHTTPRequestHandler):
         pairs = parse_qsl(query, keep_blank_values=True)
         asked = dict(pairs)
         if len(asked) < len(pairs):
-            return Reply(HTTPStatus.BAD_REQUEST, {"reason": "a parameter came twice"})
+            why = {"shown": False, "reason": "a parameter came twice", "hint": "write each parameter once"}
+            return Reply(HTTPStatus.BAD_REQUEST, why)
         return question(asked)
 
     def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from threading import BoundedSemaphore, Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdc.answering import Reply
 from cdc.errors import CdcError, UsageError
 from cdc.freshness.opened_stores import OpenedStore
-from cdc.freshness.wanted import NotShown, WaitUseless
+from cdc.freshness.wanted import EpochLsn, NotShown, WaitUseless, named_tables
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
 from cdc.tokens import Token
@@ -20,8 +21,16 @@ from sinks.store_freshness import StoreFreshness
 
 TIMEOUT_S, LONGEST_S = 5.0, 30.0
 MOST = 64
-"""So many requests wait at once. Each has a thread."""
-_PARAMETERS = {"sink", "lsn", "timeout", "tables"}
+"""So many requests wait for a sink at once. Each has a thread."""
+_PARAMETERS = {"sink", "lsn", "epoch", "timeout", "tables"}
+_EPOCH = re.compile("[1-9][0-9]{0,8}")
+
+
+class _Request(NamedTuple):
+    sink: str
+    token: Token | EpochLsn
+    timeout_s: float
+    tables: frozenset[str]
 
 
 class WaitPage:
@@ -33,31 +42,34 @@ class WaitPage:
         self._connect = connect
         self._lock = Lock()
         self._stores: dict[str, StoreFreshness] = {}
-        self._room = BoundedSemaphore(MOST)
+        # Each sink has its own: one whose store is far behind leaves the others their answers.
+        self._rooms = {sink: BoundedSemaphore(MOST) for sink in specs}
 
     def answer(self, asked: Mapping[str, str]) -> Reply:
         """200 once the store shows the token, 504 after the time, 409 where waiting is of no use, 503 where the store
         does not answer, 429 while too many wait, 404 for another sink and 400 for a request that does not fit."""
         try:
-            sink, token, timeout_s, tables = _read(asked)
+            request = _read(asked)
         except UsageError as wrong:
             return _no(HTTPStatus.BAD_REQUEST, wrong)
-        if sink not in self._specs:
+        room = self._rooms.get(request.sink)
+        if room is None:
             known = ", ".join(sorted(self._specs))
             return _no(
                 HTTPStatus.NOT_FOUND, UsageError("this application feeds no such sink", hint=f"it feeds {known}")
             )
-        if not self._room.acquire(blocking=False):
+        if not room.acquire(blocking=False):
             return _no(
-                HTTPStatus.TOO_MANY_REQUESTS, UsageError(f"{MOST} requests wait already", hint="ask again later")
+                HTTPStatus.TOO_MANY_REQUESTS,
+                UsageError(f"{MOST} requests wait for this sink already", hint="ask again later"),
             )
         try:
-            shown = self._store(sink).wait_for(token, timeout_s, tables)
+            shown = self._store(request.sink).wait_for(request.token, request.timeout_s, request.tables)
             return Reply(HTTPStatus.OK, {"shown": True, **_said(shown)})
         except CdcError as refusal:
             return _no(_status(refusal), refusal)
         finally:
-            self._room.release()
+            room.release()
 
     def close(self) -> None:
         """Close the connections. Raises nothing."""
@@ -73,20 +85,36 @@ class WaitPage:
             return self._stores[sink]
 
 
-def _read(asked: Mapping[str, str]) -> tuple[str, Token | Lsn, float, list[str]]:
-    """Sink, token or LSN, seconds and tables of a request. UsageError where it has others, or they do not fit."""
+def _read(asked: Mapping[str, str]) -> _Request:
+    """A request's parameters. UsageError where it has others, or they do not fit."""
     strange = sorted(asked.keys() - _PARAMETERS)
     if strange or not {"sink", "lsn"} <= asked.keys():
         raise UsageError(
             "the parameters do not fit", hint="ask /wait?sink=NAME&lsn=TOKEN, perhaps &timeout=5&tables=A,B"
         )
-    text = asked["lsn"]
+    tables = named_tables(asked["tables"].split(",")) if "tables" in asked else frozenset[str]()
+    token = _token(asked["lsn"], asked.get("epoch"))
+    return _Request(asked["sink"], token, _seconds(asked.get("timeout", f"{TIMEOUT_S}")), tables)
+
+
+def _token(text: str, epoch: str | None) -> Token | EpochLsn:
+    """A token, or an LSN with the pipeline's epoch: an LSN alone may be any server's."""
     try:
-        token = Token.parse(text) if ":" in text else Lsn.parse(text)
+        found = Token.parse(text) if ":" in text else Lsn.parse(text)
     except ValueError:
-        raise UsageError("lsn is neither a token nor an LSN", hint="it looks like 0/16B3D48") from None
-    tables = [table for table in asked.get("tables", "").split(",") if table]
-    return asked["sink"], token, _seconds(asked.get("timeout", f"{TIMEOUT_S}")), tables
+        raise UsageError(
+            "lsn is neither a token nor an LSN", hint="a token looks like 7301444403801980345/1:0/16B3D48"
+        ) from None
+    if isinstance(found, Token):
+        if epoch is None:
+            return found
+        raise UsageError("a token needs no epoch", hint="leave epoch away: the token names its server")
+    if epoch is None or not _EPOCH.fullmatch(epoch):
+        raise UsageError(
+            "an LSN alone may be of any server",
+            hint="ask with the token, SYSTEM/TIMELINE:LSN, or set the pipeline's epoch beside the LSN: &epoch=1",
+        )
+    return EpochLsn(int(epoch), found)
 
 
 def _seconds(text: str) -> float:
