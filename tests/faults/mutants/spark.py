@@ -288,6 +288,17 @@ MUTANTS = (
         "tests/unit/spark/test_watermark.py",
     ),
     Mutant(
+        "name the server of a progress record of another epoch", "spark/watermark.py",
+        "proven.epoch == claimed[0] and proven.lsn >= claimed[1]", "proven.lsn >= claimed[1]",
+        "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "name the former server of a progress record that names none", "spark/progress_history.py",
+        "self._marks[-1].lineage == record.lineage else record.lineage",
+        "record.lineage in (None, self._marks[-1].lineage) else record.lineage",
+        "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
         "keep a watermark's server though its LSN has moved on", "spark/watermark.py",
         "known = watermark is not None and (watermark.epoch, watermark.lsn) == claimed", "known = True",
         "tests/unit/spark/test_watermark.py",

@@ -163,6 +163,22 @@ def test_a_claim_names_the_server_of_its_progress() -> None:
     assert (unnamed.lsn, unnamed.lineage) == (300, None), "a promotion may lie in between"
 
 
+def test_a_record_that_names_no_server_keeps_none() -> None:
+    """As of an earlier version's capture behind a promotion."""
+    named = replace(progress(100, 10), lineage=SourceLineage("7", 1))
+    mark = view(named, progress(200, 20, 5), ends=(0.5, 20, 5)).claim(None, Claim({T: {0: 20, 1: 5}}, 1.0), TOPICS)
+    assert (mark.lsn, mark.lineage) == (200, None)
+
+
+def test_a_record_of_another_epoch_names_no_server() -> None:
+    """LSNs start over with an epoch: a higher one of an older epoch is no later place."""
+    second = SourceLineage("8", 1)
+    before = Watermark(epoch=2, lsn=50, offsets={T: {0: 20, 1: 5}}, lineage=second)
+    old = replace(progress(200, 20, 5), lineage=SourceLineage("7", 1))
+    mark = view(old, ends=(0.5, 20, 5)).claim(before, Claim(before.offsets, 1.0), TOPICS)
+    assert (mark.epoch, mark.lsn, mark.lineage) == (2, 50, second)
+
+
 def test_a_store_without_lineage_gets_it_at_the_same_lsn() -> None:
     before = Watermark(epoch=1, lsn=200, offsets={T: {0: 20, 1: 5}})
     named = replace(progress(200, 20, 5), lineage=SourceLineage("7", 1))
