@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _most = ContextVar("most", default=1_000)
+_look = ContextVar("look", default=False)
 _OF_A_LOOK = 3
 
 
@@ -25,8 +26,24 @@ def tries(usual: int) -> int:
 @contextmanager
 def looking() -> Iterator[None]:
     """Within, on this thread, a store that does not answer is given up within a second: somebody waits for the word."""
-    with _at_most(_OF_A_LOOK):
-        yield
+    before = _look.set(True)
+    try:
+        with _at_most(_OF_A_LOOK):
+            yield
+    finally:
+        _look.reset(before)
+
+
+def is_look() -> bool:
+    """Whether a store is looked at, on this thread and now.
+
+    >>> with looking():
+    ...     is_look()
+    True
+    >>> is_look()
+    False
+    """
+    return _look.get()
 
 
 @contextmanager

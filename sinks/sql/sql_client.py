@@ -17,11 +17,15 @@ from sinks.sql.sql_faults import Fault, fault_of, kind_of
 from sinks.sql.sql_natives import keeps_natives, read_as_text
 from sinks.store_facts import TIMEOUT_S, place
 from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
+from sinks.tries import is_look
 
 declare("sql_staged", "sql_before_commit", "sql_after_commit")
 
 T = TypeVar("T")
 _WITH_TIMEOUT = ("psycopg", "psycopg2", "pymysql", "mysqldb")
+_OF_LIBPQ = ("psycopg", "psycopg2")
+_KEPT_ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+_UNCONFIRMED_MS = 10_000
 _LOGIN = ("password", "denied", "authentication", "no pg_hba.conf entry")
 
 
@@ -46,12 +50,16 @@ class Rejected(SinkError):
 
 
 def connect_args(url: sa.URL) -> dict[str, int]:
-    """The driver's options beside the url: for how long, in seconds, a server may be silent that takes connections.
+    """The driver's options beside the url: for how long a server may be silent, as it connects (in seconds) and later.
 
-    Nothing where the url says it, or where the driver has no such option.
+    A look gives up bytes that nobody confirms (in ms): somebody waits for it. A batch may have to wait for a lock while
+    the server takes no more bytes. Nothing where the url says it, or where the driver has no such option.
     """
-    asked = url.get_driver_name() in _WITH_TIMEOUT and "connect_timeout" not in url.query
-    return {"connect_timeout": int(TIMEOUT_S)} if asked else {}
+    driver = url.get_driver_name()
+    options = {"connect_timeout": int(TIMEOUT_S)} if driver in _WITH_TIMEOUT else {}
+    if driver in _OF_LIBPQ:
+        options |= _KEPT_ALIVE | ({"tcp_user_timeout": _UNCONFIRMED_MS} if is_look() else {})
+    return {name: value for name, value in options.items() if name not in url.query}
 
 
 class SqlClient:

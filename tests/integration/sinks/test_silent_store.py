@@ -7,9 +7,10 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 import sqlalchemy as sa
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import SinkError
 from cdc.lsn import Lsn
@@ -18,6 +19,8 @@ from cdc.read import Freshness, Token
 from cdc.source_lineage import SourceLineage
 from sinks.kinds import spec_for
 from sinks.registry import open_sink
+from sinks.sql.sql_client import connect_args
+from sinks.tries import looking
 from tests.waiting import TIME_SCALE
 
 MARK = Watermark(epoch=1, lsn=100, lineage=SourceLineage("7", 1))
@@ -97,3 +100,11 @@ def test_h266_a_connection_that_is_forgotten_is_replaced(database: str, way: For
             freshness.wait(TOKEN, timeout_s=30 * TIME_SCALE)
         assert freshness.wait(TOKEN, timeout_s=30 * TIME_SCALE) == MARK
         assert way.connections > before
+
+
+def test_a_real_connection_takes_the_options(database: str) -> None:
+    """libpq knows each of them."""
+    with looking():
+        told = connect_args(sa.make_url("postgresql+psycopg://db/x"))
+    with psycopg.connect(make_conninfo(database, **told)) as connection:
+        assert connection.info.get_parameters().items() >= {name: str(value) for name, value in told.items()}.items()

@@ -14,9 +14,11 @@ from cdc.errors import ConfigError, SinkError
 from sinks.kinds import kind_named
 from sinks.registry import SinkSpec, attribute
 from sinks.sql.sql_client import connect_args
+from sinks.tries import looking
 from tests.strangers import Answer, closed, lines, stranger, web
 
 Look = Callable[[int], StoreFacts]
+ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
 
 
 def ask(kind: str, **options: str) -> StoreFacts:
@@ -94,11 +96,16 @@ def test_a_relative_path_of_a_warehouse_is_warned_of(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("postgresql+psycopg://cdc@db/x", {"connect_timeout": 5}),
+        ("postgresql+psycopg://cdc@db/x", {"connect_timeout": 5, **ALIVE}),
         ("mysql+pymysql://cdc@db/x", {"connect_timeout": 5}),
-        ("postgresql+psycopg://cdc@db/x?connect_timeout=30", {}),
+        ("postgresql+psycopg://cdc@db/x?connect_timeout=30", ALIVE),
+        ("postgresql+psycopg2://cdc@db/x?keepalives_idle=60", {"connect_timeout": 5, **ALIVE, "keepalives_idle": None}),
         ("sqlite:///x", {}),
     ],
 )
-def test_a_driver_is_told_how_long_to_wait_unless_the_url_says(url: str, told: dict[str, int]) -> None:
-    assert connect_args(sqlalchemy.make_url(url)) == told
+def test_a_driver_is_told_how_long_to_wait_unless_the_url_says(url: str, told: dict[str, int | None]) -> None:
+    wanted = {name: value for name, value in told.items() if value is not None}
+    assert connect_args(sqlalchemy.make_url(url)) == wanted
+    with looking():
+        of_a_look = {"tcp_user_timeout": 10_000} if url.startswith("postgresql") else {}
+        assert connect_args(sqlalchemy.make_url(url)) == wanted | of_a_look
