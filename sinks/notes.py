@@ -16,6 +16,7 @@ from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, reading
 from cdc.topic import TableName
 from cdc.wire.floors import read_floor
+from sinks.tries import is_look
 
 log = logging.getLogger("headrace.sinks")
 
@@ -44,6 +45,8 @@ class NotedWatermarks:
         try:
             return Watermark.from_json(text) if text != _FORGOTTEN else None
         except DamagedError:
+            if is_look():
+                raise  # a reader hears why, and the sink is who fills the store anew
             # Somebody else's hand (hazard H101): nothing that it claims can be relied on.
             log.warning("watermark_unreadable")
             return None

@@ -14,6 +14,7 @@ from cdc.tokens import Token
 from sinks.memory import MemoryStore
 from sinks.notes import WATERMARK, KeptColumns
 from sinks.store_freshness import StoreFreshness
+from sinks.tries import looking
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
@@ -158,3 +159,5 @@ def test_h113_a_newer_watermark_is_refused_by_each_store(store: Store) -> None:
     assert refused.value.exit is Exit.NEWER
     sink.watermarks.write(_Damaged(epoch=1, lsn=8))
     assert store.open().watermarks.read() is None
+    with looking(), pytest.raises(DamagedError, match="the watermark in the store"):
+        store.open().watermarks.read()
