@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 from cdc.errors import CdcError, ConfigError, SinkError, UsageError
 from cdc.foreign import remember
-from cdc.freshness.looks import LOOK_S
+from cdc.freshness.bounded_looks import LOOK_S
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.poller import POLLERS, WatermarkPoller
 from cdc.freshness.wanted import EpochLsn, TokenWait, Wanted, bounded, named_tables

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, SinkError
-from cdc.freshness.looks import LOOK_S, Looks, StartThread, started
+from cdc.freshness.bounded_looks import LOOK_S, BoundedLooks, StartThread, started
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.rules import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from cdc.freshness.wanted import TokenWait, TokenWaits
@@ -112,7 +112,7 @@ class WatermarkPoller:
         self._users = users
 
     def _run(self) -> None:
-        looks = Looks(self._open_store, self._briefly, start=self._start, limit_s=self._limit_s)
+        looks = BoundedLooks(self._open_store, self._briefly, start=self._start, limit_s=self._limit_s)
         try:
             while self._await_time():
                 self._look(looks)
@@ -130,7 +130,7 @@ class WatermarkPoller:
         """Seconds until the next look. None while nobody waits."""
         return max(0.0, self._next_s - self._clock.monotonic()) if len(self._waiting) else None
 
-    def _look(self, looks: Looks) -> None:
+    def _look(self, looks: BoundedLooks) -> None:
         failure, watermark = None, None
         try:
             watermark = looks.look()

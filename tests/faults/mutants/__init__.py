@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.mutants import cdc, debezium, kafka, postgres, session, sinks, snapshot, spark, views, wire
+from tests.faults.mutants import cdc, debezium, kafka, postgres, readers, session, sinks, snapshot, spark, views, wire
 from tests.faults.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "ROOT", "Mutant"]
@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 MUTANTS: tuple[Mutant, ...] = (
     *cdc.MUTANTS,
+    *readers.MUTANTS,
     *wire.MUTANTS,
     *session.MUTANTS,
     *postgres.MUTANTS,

@@ -70,7 +70,7 @@ class _Looker:
             answer.set_result(watermark)
 
 
-class Looks:
+class BoundedLooks:
     """Looks of one thread at a time. One that takes too long is left behind with its connection, and another thread
     opens the store anew. So many may be left behind, until one of them comes back. A first look may take longer."""
 
@@ -95,7 +95,7 @@ class Looks:
     def look(self) -> Watermark | None:
         """The store's watermark. SinkError where it does not answer within the limit, and what the look raises."""
         looker = self._looker or self._begun()
-        # What is slow about a first look is loading the client, and connecting.
+        # A first look loads the client and connects.
         limit_s = self._limit_s if looker.looked else self._open_s
         answer = looker.ask()
         wait([answer], limit_s)
