@@ -62,7 +62,8 @@ class Standing(Enum):
     PROMOTION = "promotion"
     """The token's timeline is newer than the watermark's: capture has not gone on with the promoted server yet."""
     LOST = "lost"
-    """The token's commit lies on WAL that a promotion left behind. The store will never show it."""
+    """The token lies on WAL that a promotion left behind. Its commit may lie below and have survived, but the store
+    never shows the token."""
     STRANGE = "strange"
     """The store shows another server, or a timeline whose history was not noted."""
 
@@ -101,7 +102,7 @@ def sentence(sink: str, token: Token, watermark: Watermark | None) -> str:
         case Standing.UNNAMED:
             return f"the watermark of {sink} does not name the server that its LSN belongs to"
         case Standing.LOST:
-            return f"a promotion left {token} behind, so {sink} will never show it"
+            return f"a promotion left {token} behind: its commit may be lost, and {sink} never shows it"
         case Standing.STRANGE | Standing.PROMOTION:
             return f"{sink} shows server {lineage}, and the token is of {token.system}/{token.timeline}"
         case _:

@@ -111,7 +111,7 @@ _HINTS = {
     Standing.UNNAMED: "cdc run and cdc sink name it from their first record on; Debezium's topics have no server, so "
     "use cdc wait with the LSN alone",
     Standing.PROMOTION: "cdc run has to go on with the promoted server first",
-    Standing.LOST: "read from Postgres, and write again what the promoted server lacks",
+    Standing.LOST: "look in Postgres whether the commit is there, and write again what is not",
     Standing.STRANGE: "read from Postgres, and take a new token on the server that the pipeline follows",
 }
 

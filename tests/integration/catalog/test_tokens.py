@@ -13,11 +13,23 @@ import sqlalchemy as sa
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from cdc.errors import SourceError, UsageError
 from cdc.tokens import Token
-from connectors.postgres.taken_tokens import async_token, token
+from connectors.postgres.taken_tokens import SQL, async_token, token
+
+
+class Base(DeclarativeBase):
+    """The tables of an application."""
+
+
+class Thing(Base):
+    """One of its rows."""
+
+    __tablename__ = "thing"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
 
 
 @pytest.fixture
@@ -92,6 +104,138 @@ def test_sqlalchemy_connections_and_sessions_give_it(database: str) -> None:
         assert not session.in_transaction()
     assert (found.system, found.timeline) == (again.system, again.timeline) == server(database)
     assert again.lsn >= found.lsn
+
+
+class Silent:
+    """A DBAPI connection that does not say whether a transaction is open, as pg8000's and Django's."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def cursor(self) -> Any:
+        return self._connection.cursor()
+
+
+def test_h267_a_silent_driver_gets_none_before_its_commit(database: str) -> None:
+    with psycopg.connect(database) as session:
+        session.execute("create table written (id int primary key)")
+        with pytest.raises(UsageError, match="a transaction is open"):
+            token(Silent(session))
+        session.execute("select 1")
+        session.commit()
+        assert token(Silent(session)).system == server(database)[0]
+
+
+def test_h267_a_scoped_session_gets_none_before_its_commit(database: str) -> None:
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=partial(psycopg.connect, database), poolclass=sa.NullPool
+    )
+    session = scoped_session(sessionmaker(engine))
+    session.execute(sa.text("create table written (id int primary key)"))
+    with pytest.raises(UsageError, match="a transaction is open"):
+        token(session)
+    session.commit()
+    assert token(session).system == server(database)[0]
+    session.remove()
+
+
+def test_a_session_keeps_what_it_has_loaded(database: str) -> None:
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=partial(psycopg.connect, database), poolclass=sa.NullPool
+    )
+    Base.metadata.create_all(engine)
+    with Session(engine, expire_on_commit=False) as session:
+        thing = Thing(id=1, name="a")
+        session.add(thing)
+        with pytest.raises(UsageError, match="a transaction is open"):
+            token(session)
+        session.commit()
+        token(session)
+        assert thing.__dict__["name"] == "a"
+
+
+def test_connections_without_transactions_give_it(database: str) -> None:
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=partial(psycopg.connect, database), poolclass=sa.NullPool
+    )
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text("select 1"))
+        assert connection.in_transaction()
+        assert token(connection).system == server(database)[0]
+
+
+def test_a_connection_that_cannot_commit_says_why(database: str) -> None:
+    closed = psycopg.connect(database)
+    closed.close()
+    with pytest.raises(SourceError, match="the connection is closed"):
+        token(closed)
+    with psycopg.connect(database) as session:
+        with pytest.raises(psycopg.errors.SyntaxError):
+            session.execute("selec")
+        with pytest.raises(UsageError, match="has failed"):
+            token(session)
+        session.rollback()
+
+
+def wrote_to(session: psycopg.Connection[Any], goal: int, page: int) -> int:
+    """Write until the WAL's last record ends where its page of this size does. The insert LSN there: ``goal`` bytes
+    into the next page."""
+
+    def padded(size: int) -> int:
+        session.execute("select pg_logical_emit_message(true, 'pad', repeat('a', %s))", [size])
+        session.commit()
+        return insert_lsn(session.info.dsn)
+
+    start = insert_lsn(session.info.dsn)
+    between = padded(400) - start - 400
+    for number in range(300):
+        start = insert_lsn(session.info.dsn)
+        left = page - start % page
+        if left < 1500:
+            padded(left + 200)
+            continue
+        # More than a page holds headers, and what the server writes by itself comes between.
+        headers = (left // 8192) * 24
+        end = padded(left - headers - between - (number // 3) % 20 * 8 + 64)
+        if end % page == goal:
+            return end
+    raise AssertionError("no record ended with its page")
+
+
+def test_h268_a_commit_that_ends_with_its_page(database: str) -> None:
+    with psycopg.connect(database) as session:
+        end = wrote_to(session, 24, 8192)
+        assert (found := token(session)).lsn in (end - 24, insert_lsn(database)), "the page's start, if nothing came"
+        assert found.lsn % 8192 != 24
+        session.execute("select pg_logical_emit_message(true, 'pad', 'a')")
+        session.commit()
+        before = insert_lsn(database)
+        assert before <= token(session).lsn <= insert_lsn(database)
+
+
+def test_h268_a_commit_that_ends_with_its_segment(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as session:
+        # A switch leaves the rest of a segment empty: the next record goes behind the next one's long header.
+        session.execute("select pg_switch_wal()")
+        found = token(session)
+        assert found.lsn % 2**24 != 40
+        assert found.lsn <= insert_lsn(database)
+
+
+@pytest.mark.parametrize(
+    ("lsn", "said"),
+    [
+        ("2A/6B002018", "2A/6B002000"), ("2A/6B000028", "2A/6B000000"), ("2A/6B000018", "2A/6B000018"),
+        ("2A/6B002028", "2A/6B002028"), ("2A/6B002020", "2A/6B002020"), ("2A/6B002000", "2A/6B002000"),
+        ("2B/18", "2B/18"), ("2B/28", "2B/0"),
+    ],
+)  # fmt: skip
+def test_h268_the_start_of_a_page_is_the_same_place(database: str, lsn: str, said: str) -> None:
+    statement = SQL.replace("pg_catalog.pg_current_wal_insert_lsn()", f"'{lsn}'::pg_catalog.pg_lsn")
+    with psycopg.connect(database) as session:
+        row = session.execute(statement.encode()).fetchone()
+    assert row is not None
+    assert row[0].partition(":")[2] == said
 
 
 class AsyncpgLike:

@@ -91,7 +91,7 @@ def test_each_standing_has_its_own_sentence() -> None:
         "cache has no watermark yet",
         "the watermark of cache does not name the server that its LSN belongs to",
         "cache stands at 0/2, and the token at 0/5",
-        f"a promotion left {TOKEN.system}/1:0/3E9 behind, so cache will never show it",
+        f"a promotion left {TOKEN.system}/1:0/3E9 behind: its commit may be lost, and cache never shows it",
         f"cache shows server {TOKEN.system}/2, and the token is of {TOKEN.system}/3",
     ]
 

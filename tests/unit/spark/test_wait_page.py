@@ -114,7 +114,7 @@ def test_it_answers_while_it_waits(served: Served) -> None:
 def test_waiting_that_is_of_no_use_is_said_at_once(served: Served) -> None:
     status, said = served.wait("7/1:0/41", LONGEST_S)
     assert (status, said["reason"]) == (
-        HTTPStatus.CONFLICT, "a promotion left 7/1:0/41 behind, so reports will never show it",
+        HTTPStatus.CONFLICT, "a promotion left 7/1:0/41 behind: its commit may be lost, and reports never shows it",
     )  # fmt: skip
     assert served.wait("8/1:0/1", LONGEST_S)[0] == HTTPStatus.CONFLICT
     hold = Hold(table="public.a", reason="public.a: no column takes it")

@@ -101,6 +101,8 @@ def test_a_token_of_another_server_is_never_shown() -> None:
 def test_a_commit_that_a_promotion_left_behind_is_not_waited_for() -> None:
     clock = ManualClock()
     began_s = clock.monotonic()
-    with pytest.raises(DifferenceFound, match=r"a promotion left 7/1:0/5B behind, so cache will never show it$"):
+    with pytest.raises(
+        DifferenceFound, match=r"left 7/1:0/5B behind: its commit may be lost, and cache never shows it$"
+    ):
         wait_until_token_shown("cache", Store(named(999)), Token("7", 1, Lsn(91)), clock=clock)
     assert clock.monotonic() == began_s

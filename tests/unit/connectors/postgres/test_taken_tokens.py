@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
 
-from cdc.errors import SourceError, UsageError
+from cdc.errors import CdcError, SourceError, UsageError
 from cdc.tokens import Token
 from connectors.postgres.taken_tokens import SQL, async_token, token
 
@@ -56,10 +58,18 @@ class Dbapi:
 
 
 @dataclass
+class Autocommit:
+    """What the pool of SQLAlchemy gives: the driver's connection behind it."""
+
+    autocommit: bool = True
+
+
+@dataclass
 class Alchemy:
     """A Connection of SQLAlchemy."""
 
     opened: bool = False
+    connection: Autocommit | None = None
     rolled_back: int = 0
 
     def in_transaction(self) -> bool:
@@ -91,17 +101,47 @@ class Asyncpg:
 
 
 @dataclass
-class AsyncAlchemy:
-    """An AsyncConnection of SQLAlchemy, or an AsyncSession with one inside."""
+class Session:
+    """A Session of SQLAlchemy. It is asked for its engine alone: there is nothing else that it could forget by."""
 
-    inside: AsyncAlchemy | None = None
+    bind: Any = None
+    opened: bool = False
+
+    def in_transaction(self) -> bool:
+        return self.opened
+
+    def get_bind(self) -> Any:
+        return self.bind or self
+
+    @contextmanager
+    def connect(self) -> Iterator[Alchemy]:
+        yield Alchemy()
+
+    def commit(self) -> None: ...
+
+
+@dataclass
+class Scoped:
+    """A scoped_session of SQLAlchemy, which does not say whether a transaction is open."""
+
+    inside: Session
+
+    def registry(self) -> Session:
+        return self.inside
+
+
+@dataclass
+class AsyncAlchemy:
+    """An AsyncConnection of SQLAlchemy, or an AsyncSession."""
+
+    session: bool = False
     rolled_back: int = 0
 
     def in_transaction(self) -> bool:
         return False
 
     def __getattr__(self, name: str) -> Any:
-        if name == ("get_bind" if self.inside else "exec_driver_sql"):
+        if name == ("get_bind" if self.session else "exec_driver_sql"):
             return self._answer
         raise AttributeError(name)
 
@@ -109,8 +149,8 @@ class AsyncAlchemy:
         assert statement == SQL
         return Dbapi()
 
-    async def connection(self) -> AsyncAlchemy | None:
-        return self.inside
+    async def run_sync(self, asks: Callable[[Any], Any]) -> Any:
+        return asks(Session())
 
     async def commit(self) -> None: ...
 
@@ -118,12 +158,29 @@ class AsyncAlchemy:
         self.rolled_back += 1
 
 
-@pytest.mark.parametrize("connection", [AsyncAlchemy(), AsyncAlchemy(AsyncAlchemy())])
+@pytest.mark.parametrize("connection", [AsyncAlchemy(), AsyncAlchemy(session=True)])
 def test_asynchronous_sqlalchemy_gives_it(connection: AsyncAlchemy) -> None:
     assert str(asyncio.run(async_token(connection))) == TEXT
-    assert connection.rolled_back == 1
+    assert connection.rolled_back == (0 if connection.session else 1), "it would expire what a session has loaded"
     with pytest.raises(UsageError, match="asynchronous"):
         token(connection)
+
+
+def test_a_session_is_asked_beside_itself() -> None:
+    assert str(token(Session())) == str(token(Scoped(Session()))) == TEXT
+    bound = Session(Alchemy())
+    assert str(token(bound)) == TEXT
+    assert bound.bind.rolled_back == 1
+    for open_one in (Session(opened=True), Scoped(Session(opened=True)), Session(Alchemy(opened=True))):
+        with pytest.raises(UsageError, match="a transaction is open"):
+            token(open_one)
+
+
+@pytest.mark.parametrize("row", [("a transaction is open",), {"token": "a transaction is open"}])
+def test_h267_the_server_says_what_a_driver_does_not(row: Any) -> None:
+    with pytest.raises(UsageError, match="a transaction is open") as refused:
+        token(Dbapi(row))
+    assert refused.value.hint == "commit first, then take the token"
 
 
 @pytest.mark.parametrize("row", [(TEXT,), [TEXT], {"token": TEXT}, Row(TEXT), TEXT])
@@ -144,6 +201,27 @@ def test_a_token_before_the_commit_is_refused(connection: Any) -> None:
     with pytest.raises(UsageError, match="a transaction is open") as refused:
         token(connection)
     assert refused.value.hint == "commit first, then take the token"
+    assert connection.rolled_back == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [
+        (1, UsageError, "a statement is under way"),
+        (3, UsageError, "the transaction on this connection has failed"),
+        (4, SourceError, "the connection is closed"),
+    ],
+)
+def test_a_connection_that_has_no_commit_says_why(status: int, error: type[CdcError], said: str) -> None:
+    connection = Dbapi(info=Info(status))
+    with pytest.raises(error, match=said):
+        token(connection)
+    assert connection.rolled_back == 0
+
+
+def test_a_connection_that_commits_itself_gives_it() -> None:
+    connection = Alchemy(opened=True, connection=Autocommit())
+    assert str(token(connection)) == TEXT
     assert connection.rolled_back == 0
 
 
