@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,18 +15,20 @@ from redis.cluster import RedisCluster
 
 from cdc.errors import SinkError, UsageError
 from cdc.foreign import quoted
-from cdc.json_bytes import dumped
+from cdc.freshness.wanted import NotShown, Wanted
 from cdc.position import Position
 from cdc.progress import Watermark
+from cdc.stored import reading
 from cdc.tokens import Token
 from cdc.topic import TableName
 from cdc.wire.format import POS
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key
 from sinks.cache.cache_probe import URLS
 from sinks.cache.cache_store import generation_prefix
+from sinks.cache.cached_fills import FIELDS, KEEP, Fill
 from sinks.generations import FIRST, GENERATION
 from sinks.names import cache_table
-from sinks.notes import NotedWatermarks
+from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.store_facts import bad_url, place
 
 KeyPart = str | int | bool | Decimal | UUID | date | None
@@ -44,8 +45,8 @@ class CachedRow:
 
 
 class ReadRow(NamedTuple):
-    """A row as a program has read it from Postgres, as plain values. ``row``: None where there is none. ``token``:
-    taken on the same server before the row was read."""
+    """A row as a program has read it from Postgres, as plain values by column: a driver's tuple is none. ``row``: None
+    where there is none. ``token``: taken on the same server before the row was read."""
 
     row: Mapping[str, Any] | None
     token: Token
@@ -55,7 +56,10 @@ class Cache:
     """A pipeline's cache, read as ``cdc rebuild`` and the sink write it. A context. Threads may share it.
 
     It asks the cache alone: no Kafka, no Postgres, no settings file. Each call is one trip, and one more after a
-    rebuild switched to another generation.
+    rebuild switched to another generation. In a cluster of servers it is two or three.
+
+    ``since`` is a token of the reader's own write. Where it is given, row and watermark are of one generation and one
+    trip, so no switch comes between them. NotShown where that watermark does not show the token.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Cache:
         self._where = place(url, URLS)
         self._name = name
         self._generation = FIRST
+        self._cluster = cluster
         options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
         options |= {"password": password} if password is not None else {}
         try:
@@ -82,33 +87,34 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def get(self, table: str, *key: KeyPart) -> Mapping[str, Any] | None:
+    def get(self, table: str, *key: KeyPart, since: Token | None = None) -> Mapping[str, Any] | None:
         """The row with this key, as plain values by column. None where there is none, deleted rows among them.
 
         ``table``: ``schema.table``, or ``view.NAME``. ``key``: its columns' values, in the key's order. SinkError when
-        the cache does not answer, UsageError for a value that is no key.
+        the cache does not answer, UsageError for a value that is no key, NotShown as the class says.
         """
-        found = self.row(table, *key)
+        found = self.row(table, *key, since=since)
         return found.row if found is not None else None
 
-    def row(self, table: str, *key: KeyPart) -> CachedRow | None:
+    def row(self, table: str, *key: KeyPart, since: Token | None = None) -> CachedRow | None:
         """The same with its position, and deleted rows as such as long as the cache remembers them."""
-        (found,) = self.rows(table, [key])
+        (found,) = self.rows(table, [key], since=since)
         return found
 
-    def rows(self, table: str, keys: Iterable[Sequence[KeyPart]]) -> list[CachedRow | None]:
+    def rows(
+        self, table: str, keys: Iterable[Sequence[KeyPart]], *, since: Token | None = None
+    ) -> list[CachedRow | None]:
         """Many rows of one table, in the order of their keys, in one trip. None where there is no such row.
 
         Raises SinkError when the cache does not answer, UsageError for a table without its schema and for a value that
-        is no key.
+        is no key, NotShown as the class says.
         """
-        texts, within = [key_text(key) for key in keys], self._within(table)
-        while True:
-            prefix = generation_prefix(self._name, self._generation)
-            generation, found = self._trip([f"{prefix}:{within}:{text}" for text in texts])
-            if generation == self._generation:
-                return [_cached(*fields) for fields in found]
-            self._generation = generation
+        look = self._look(table, [key_text(key) for key in keys])
+        if since is not None:
+            wanted = self._wanted(table, since)
+            if not wanted.met(look.watermark()):
+                raise wanted.refusal(look.watermark(), 0.0)
+        return [self._cached(answer) for answer in look.rows]
 
     def read_through(
         self,
@@ -121,83 +127,151 @@ class Cache:
     ) -> Mapping[str, Any] | None:
         """The row with this key, or what ``read`` finds in Postgres where the cache has nothing under the key.
 
-        For a cache that is being filled, or that evicts. A row from Postgres is kept for ``keep_s`` seconds under a
-        key of its own, ``<name>:_fill:…``, which the sink neither reads nor writes: a change that the sink writes, a
-        delete among them, is always read instead. ``since``: a token of the reader's own write. A row that was
-        read from Postgres before it is not used.
+        For a cache that is being filled, or that evicts. A row from Postgres is kept under a key of its own,
+        ``<name>:_fill:…``, which the sink neither reads nor writes: for ``keep_s`` seconds, and at most until the
+        watermark has passed it. A change that the sink has written, a delete among them, is read instead. ``since``: a
+        token of the reader's own write. A row of the cache that does not show it, and one that was read from Postgres
+        before it, are not used.
 
-        Raises SinkError when the cache does not answer, UsageError as :meth:`rows` and for a row whose values are not
-        plain, and what ``read`` raises.
+        Raises SinkError when the cache does not answer, UsageError as :meth:`rows` and for what is no ReadRow of plain
+        values, and what ``read`` raises.
         """
-        found = self.row(table, *key)
-        if found is not None:
+        text = key_text(key)
+        look = self._look(table, [text], fills=True)
+        found, fill = self._cached(look.rows[0]), Fill.kept(self._ours(look.rows[1]))
+        place = self._fill_place(look.generation, table, text)
+        if found is not None and (since is None or self._shows(table, since, look)):
+            if fill is not None:
+                # The row may be evicted, and the fill is of before it.
+                self._quietly("unlink", place)
             return found.row
-        place = f"{self._name}:_fill:{self._within(table)}:{key_text(key)}"
-        filled = self._filled(place, since)
-        if filled is not None:
-            return filled
-        row, taken = read()
-        if row is None:
-            return None
-        text = _plain_text(row, taken)
-        # The row is right also where the cache went away meanwhile.
-        with suppress(redis.RedisError):
-            self._client.set(place, text, px=max(1, int(keep_s * 1000)))
-        document: Mapping[str, Any] = orjson.loads(text)["row"]
-        return document
-
-    def _filled(self, place: str, since: Token | None) -> Mapping[str, Any] | None:
-        try:
-            text = self._client.get(place)
-        except redis.RedisError as error:
-            raise self._away(error) from None
-        try:
-            document = orjson.loads(text or b"{}")
-            row, taken = document["row"], Token.parse(document["token"])
-        except (ValueError, KeyError, TypeError, UsageError):
-            return None
-        # At the same LSN it may have been read before the commit was visible.
-        seen = since is None or (
-            (taken.system, taken.timeline) == (since.system, since.timeline) and taken.lsn > since.lsn
-        )
-        return row if seen and isinstance(row, dict) else None
+        if fill is not None and fill.serves(look.watermark(), since):
+            return fill.document()
+        fill = Fill.of(read())
+        self._quietly("eval", KEEP, 1, place, *fill.arguments(keep_s))
+        return fill.document()
 
     def watermark(self) -> Watermark | None:
         """The LSN up to which the cache shows every change, and tables of which it does not. None before any."""
-        while True:
-            notes = f"{generation_prefix(self._name, self._generation)}:_watermark"
-            try:
-                pipe = self._client.pipeline(transaction=False)
-                pipe.hget(f"{self._name}:_watermark", GENERATION)
-                pipe.hgetall(notes)
-                number, found = pipe.execute()
-            except redis.RedisError as error:
-                raise self._away(error) from None
-            if _number(number) == self._generation:
-                return NotedWatermarks(_Fields(found)).read()
-            self._generation = _number(number)
+        return self._following(lambda: self._ask(self._notes())).watermark()
 
-    def _within(self, table: str) -> str:
-        within = cache_table(TableName(*table.split(".", 1))) if "." in table else ""
-        if not within:
-            raise UsageError(f"the table {quoted(table)} has no schema", hint="write it as schema.table, or view.NAME")
-        return within
+    def _wanted(self, table: str, since: Token) -> Wanted:
+        return Wanted(f"the cache of {self._name}", since, frozenset({table}))
 
-    def _trip(self, keys: Sequence[str]) -> tuple[int, list[tuple[bytes | None, bytes | None]]]:
-        """The generation in use, and position and row of each key."""
+    def _shows(self, table: str, since: Token, look: _Look) -> bool:
         try:
-            pipe = self._client.pipeline(transaction=False)
-            pipe.hget(f"{self._name}:_watermark", GENERATION)
-            for key in keys:
-                pipe.hmget(key, POS, "row")
-            number, *found = pipe.execute()
+            return self._wanted(table, since).met(look.watermark())
+        except NotShown:
+            return False
+
+    def _look(self, table: str, keys: Sequence[str], *, fills: bool = False) -> _Look:
+        """Watermark and rows of the generation in use, and their fills behind them."""
+        within = _within(table)
+
+        def look() -> _Look:
+            prefix = generation_prefix(self._name, self._generation)
+            rows: list[_Call] = [("hmget", f"{prefix}:{within}:{key}", POS, "row") for key in keys]
+            places = [self._fill_place(self._generation, table, key) for key in keys if fills]
+            return self._ask(self._notes(), [*rows, *(("hmget", place, *FIELDS) for place in places)])
+
+        return self._following(look)
+
+    def _following(self, look: Callable[[], _Look]) -> _Look:
+        while (found := look()).generation != self._generation:
+            self._generation = found.generation
+        return found
+
+    def _fill_place(self, generation: int, table: str, key: str) -> str:
+        return f"{self._name}:_fill:{generation}:{_within(table)}:{key}"
+
+    def _notes(self) -> list[_Call]:
+        return [("hget", f"{generation_prefix(self._name, self._generation)}:_watermark", WATERMARK)]
+
+    def _ask(self, notes: list[_Call], rows: Sequence[_Call] = ()) -> _Look:
+        """The watermark comes before the rows, which are at least as new. The generation comes last: it was in use all
+        the time, and what was discarded meanwhile is not taken for rows that are not there."""
+        in_use: list[_Call] = [("hget", f"{self._name}:_watermark", GENERATION)]
+        # The servers of a cluster are asked at the same time.
+        lots = [notes, rows, in_use] if self._cluster else [[*notes, *rows, *in_use]]
+        try:
+            text, *found, number = [answer for calls in lots if calls for answer in self._answers(calls)]
         except redis.RedisError as error:
             raise self._away(error) from None
-        return _number(number), [(pos, row) for pos, row in found]
+        return _Look(_number(self._own(number)), self._own(text), found)
+
+    def _answers(self, calls: Sequence[_Call]) -> list[Any]:
+        pipe = self._client.pipeline(transaction=False)
+        for name, *arguments in calls:
+            getattr(pipe, name)(*arguments)
+        answers: list[Any] = pipe.execute(raise_on_error=False)
+        return answers
+
+    def _own(self, answer: Any) -> Any:
+        """An answer about the sink's notes."""
+        if _is_of_another_type(answer):
+            raise SinkError(
+                f"{self._name}:_watermark in Redis at {self._where} is no hash, and so not of the sink",
+                hint="check the pipeline's name, and which program writes that key",
+            )
+        if isinstance(answer, redis.RedisError):
+            raise self._away(answer)
+        return answer
+
+    def _ours(self, answer: Any) -> Any:
+        """The fields of a key. None where somebody else's key has this name."""
+        return None if _is_of_another_type(answer) else self._own(answer)
+
+    def _cached(self, answer: Any) -> CachedRow | None:
+        """None where there is no row of ours, somebody else's key among them."""
+        pos, row = self._ours(answer) or (None, None)
+        try:
+            return CachedRow(orjson.loads(row) if row is not None else None, Position.parse((pos or b"").decode()))
+        except ValueError:
+            return None
+
+    def _quietly(self, name: str, *arguments: Any) -> None:
+        # The row that was read is right also where the cache went away meanwhile.
+        try:
+            getattr(self._client, name)(*arguments)
+        except redis.exceptions.NoPermissionError as error:
+            raise self._away(error) from None
+        except redis.RedisError:
+            pass
 
     def _away(self, error: redis.RedisError) -> SinkError:
+        if isinstance(error, redis.ResponseError):
+            hint = "check the rights of its user"
+            return SinkError(f"Redis at {self._where} refuses a reader: {quoted(error)}", hint=hint)
         hint = "check the cache's URL and login"
         return SinkError(f"Redis at {self._where} does not answer: {quoted(error)}", hint=hint)
+
+
+_Call = tuple[str, *tuple[str, ...]]
+"""A method of the client, and its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one trip has found: the generation in use, the watermark of the one that was asked, and its rows."""
+
+    generation: int
+    text: bytes | None
+    rows: Sequence[Any]
+
+    def watermark(self) -> Watermark | None:
+        """None before any."""
+        return NotedWatermarks(_Fields({WATERMARK.encode(): self.text} if self.text is not None else {})).read()
+
+
+def _within(table: str) -> str:
+    within = cache_table(TableName(*table.split(".", 1))) if "." in table else ""
+    if not within:
+        raise UsageError(f"the table {quoted(table)} has no schema", hint="write it as schema.table, or view.NAME")
+    return within
+
+
+def _is_of_another_type(answer: object) -> bool:
+    return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)
 
 
 class _Fields:
@@ -244,25 +318,7 @@ def _part(value: KeyPart) -> str:
     return text
 
 
-def _plain_text(row: Mapping[str, Any], taken: Token) -> bytes:
-    try:
-        # Moments have other texts in the stores than in Python.
-        return dumped({"token": str(taken), "row": dict(row)}, option=orjson.OPT_PASSTHROUGH_DATETIME)
-    except TypeError as error:
-        raise UsageError(
-            f"a row that fills the cache has plain values: {quoted(error)}",
-            hint="convert them as the stores have them: see Plain values in sinks/README.md",
-        ) from None
-
-
 def _number(noted: bytes | None) -> int:
     """The generation in use. Negative while a switch to it is under way."""
-    return abs(int(noted)) if noted is not None else FIRST
-
-
-def _cached(pos: bytes | None, row: bytes | None) -> CachedRow | None:
-    """None where there is no row of ours, somebody else's hash among them."""
-    try:
-        return CachedRow(orjson.loads(row) if row is not None else None, Position.parse((pos or b"").decode()))
-    except ValueError:
-        return None
+    with reading("the generation in use, as the cache says it,"):
+        return abs(int(noted)) if noted is not None else FIRST

@@ -275,7 +275,17 @@ MUTANTS = (
     ),
     Mutant(
         "take a token before the commit that it is to cover", "connectors/postgres/taken_tokens.py",
-        "    if found:\n", "    if False:\n",
+        "if opened and not _commits_itself(connection):", "if False:",
         "tests/unit/connectors/postgres/test_taken_tokens.py",
+    ),
+    Mutant(
+        "take a token before its commit where the driver says nothing", "connectors/postgres/token.sql",
+        "pg_catalog.pg_current_xact_id_if_assigned() is not null", "false",
+        "tests/integration/catalog/test_tokens.py -k h267",
+    ),
+    Mutant(
+        "take a token behind the header of the next page", "connectors/postgres/token.sql",
+        "within.page = 24 and within.segment <> 24", "false",
+        "tests/integration/catalog/test_tokens.py -k h268",
     ),
 )  # fmt: skip

@@ -175,8 +175,23 @@ MUTANTS = (
         "tests/integration/sinks/test_search.py -k h263",
     ),
     Mutant(
-        "use a row that was read at the reader's own commit", "sinks/cache/cached_rows.py",
-        "taken.lsn > since.lsn", "taken.lsn >= since.lsn",
-        "tests/integration/sinks/test_cached_rows.py",
+        "use a row that was read at the reader's own commit", "sinks/cache/cached_fills.py",
+        "self.token.lsn > since.lsn", "self.token.lsn >= since.lsn",
+        "tests/integration/sinks/test_read_through.py",
+    ),
+    Mutant(
+        "use a row from Postgres that the watermark has passed", "sinks/cache/cached_fills.py",
+        "seen and standing(self.token, watermark) in _NOT_PASSED", "seen",
+        "tests/integration/sinks/test_read_through.py -k h269",
+    ),
+    Mutant(
+        "write an older row from Postgres over a newer one", "sinks/cache/fill.lua",
+        "kept[2] > ARGV[2]", "kept[2] < ARGV[2]",
+        "tests/integration/sinks/test_read_through.py -k h269",
+    ),
+    Mutant(
+        "read a row of the cache that does not show the reader's write", "sinks/cache/cached_rows.py",
+        "if not wanted.met(look.watermark()):", "if False:",
+        "tests/integration/sinks/test_cached_rows.py -k refused",
     ),
 )  # fmt: skip

@@ -14,10 +14,11 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import Exit, SinkError, UsageError
+from cdc.errors import DamagedError, Exit, SinkError, UsageError
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.read import Cache, CachedRow, ReadRow, Token
+from cdc.read import Cache, CachedRow, NotShown, Token
+from cdc.source_lineage import SourceLineage
 from cdc.wire.plain import PlainTable
 from sinks.cache.cached_rows import key_text
 from sinks.kinds import beside, open_generations, spec_for
@@ -27,6 +28,14 @@ from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shap
 SHAPES = Shapes(ORDERS)
 ROW = {"id": 1, "status": "open", "note": None}
 TABLE = "public.orders"
+
+
+def taken(lsn: int) -> Token:
+    return Token("7", 1, Lsn(lsn))
+
+
+def mark(lsn: int) -> Watermark:
+    return Watermark(epoch=1, lsn=lsn, lineage=SourceLineage("7", 1), topic_ids={ORDERS.topic: "id"})
 
 
 def test_rows_are_read_as_the_sink_writes_them(redis_url: str) -> None:
@@ -102,90 +111,49 @@ def test_different_keys_have_different_texts(one: list[str], other: list[str]) -
     assert (key_text(one) == key_text(other)) == (one == other)
 
 
-class Source:
-    """A table of one row in the place of Postgres, and the insert LSN there."""
-
-    def __init__(self) -> None:
-        self.row: dict[str, Any] | None = dict(ROW)
-        self.lsn = 100
-        self.asked = 0
-
-    def read(self) -> ReadRow:
-        self.asked += 1
-        return ReadRow(self.row, self.token())
-
-    def token(self) -> Token:
-        return Token("7", 1, Lsn(self.lsn))
-
-    def write(self, status: str) -> Token:
-        self.row = {**ROW, "status": status}
-        self.lsn += 10
-        return self.token()
-
-
-def test_a_fill_is_read_until_a_change_comes(redis_url: str) -> None:
-    store, topic, source = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic(), Source()
-    with Cache(redis_url, "shop") as cache, contextlib.closing(store):
-
-        def get(since: Token | None = None) -> Any:
-            return cache.read_through(TABLE, [1], source.read, since=since)
-
-        assert (get(), get(), source.asked) == (ROW, ROW, 1)
-        assert cache.get(TABLE, 1) is None, "what the sink keeps has no fills in it"
-        assert [row.num_rows for row in store.reader.scan(ORDERS)] == []
-        store.sink.apply(batch(topic.upsert({**ROW, "status": "paid"}, at(2))), SHAPES)
-        assert get() == {**ROW, "status": "paid"}
-        store.sink.apply(batch(topic.delete(ROW, at(3))), SHAPES)
-        assert (get(), source.asked) == (None, 1)
+def test_a_row_is_refused_that_does_not_show_the_readers_write(redis_url: str) -> None:
+    """A switch between the wait and the read: the generation that is in use then may be behind the one before."""
+    spec, topic = spec_for("redis", prefix="shop", options={"url": redis_url}), Topic()
+    with contextlib.ExitStack() as opened:
+        cache = opened.enter_context(Cache(redis_url, "shop"))
+        one, two = (opened.enter_context(contextlib.closing(open_sink(place))) for place in (spec, beside(spec, 2)))
+        for store in (one, two):
+            store.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+            store.commit(mark(100))
+        paid = {**ROW, "status": "paid"}
+        one.sink.apply(batch(topic.upsert(paid, at(2))), SHAPES)
+        one.commit(mark(200))
+        assert cache.get(TABLE, 1, since=taken(200)) == paid
+        generations = opened.enter_context(contextlib.closing(open_generations(spec)))
+        generations.switch(2, [ORDERS])
+        with pytest.raises(NotShown, match="stands at 0/64, and the token at 0/C8"):
+            cache.rows(TABLE, [(1,)], since=taken(200))
+        assert cache.get(TABLE, 1) == ROW
+        two.sink.apply(batch(topic.upsert(paid, at(2))), SHAPES)
+        two.commit(mark(200))
+        assert cache.get(TABLE, 1, since=taken(200)) == paid
 
 
-def test_a_late_fill_never_hides_a_newer_change(redis_url: str) -> None:
-    """Between the reading and the fill the row changes, and the sink writes the change first."""
-    store, topic, source = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic(), Source()
-    with Cache(redis_url, "shop") as cache, contextlib.closing(store):
-
-        def late() -> ReadRow:
-            read = source.read()
-            store.sink.apply(batch(topic.upsert({**ROW, "status": "paid"}, at(2))), SHAPES)
-            return read
-
-        assert cache.read_through(TABLE, [1], late) == ROW
-        assert cache.read_through(TABLE, [1], source.read) == {**ROW, "status": "paid"}
-
-
-def test_a_fill_from_before_the_readers_write_is_not_used(redis_url: str) -> None:
-    source = Source()
-    with Cache(redis_url, "shop") as cache:
-        assert cache.read_through(TABLE, [1], source.read) == ROW
-        written = source.write("paid")
-        assert cache.read_through(TABLE, [1], source.read) == ROW, "who has not written may read it"
-        assert cache.read_through(TABLE, [1], source.read, since=written) == {**ROW, "status": "paid"}
-        assert source.asked == 2
-        assert cache.read_through(TABLE, [1], source.read, since=written) == {**ROW, "status": "paid"}
-        assert source.asked == 3, "it was read at the LSN of the token, perhaps before the commit showed"
-        source.lsn += 1
-        for since in (written, written):
-            cache.read_through(TABLE, [1], source.read, since=since)
-        assert source.asked == 4
-        cache.read_through(TABLE, [1], source.read, since=Token("8", 1, Lsn(1)))
-        assert source.asked == 5
+def test_notes_that_are_not_the_sinks_are_said_as_such(redis_url: str) -> None:
+    with Cache(redis_url, "shop") as cache, redis.Redis.from_url(redis_url) as server:
+        server.hset("shop:_watermark", "generation", "garbage")
+        for look in (cache.watermark, lambda: cache.get(TABLE, 1)):
+            with pytest.raises(DamagedError, match="the generation in use, as the cache says it"):
+                look()
+        server.delete("shop:_watermark")
+        server.set("shop:_watermark", "a string")
+        for look in (cache.watermark, lambda: cache.get(TABLE, 1)):
+            with pytest.raises(SinkError, match="is no hash, and so not of the sink"):
+                look()
+        server.delete("shop:_watermark")
+        server.set(f"shop:{TABLE}:1", "a string")
+        assert cache.get(TABLE, 1) is None
 
 
-def test_a_fill_expires_and_no_row_is_no_fill(redis_url: str) -> None:
-    source = Source()
-    with Cache(redis_url, "shop") as cache, redis.Redis.from_url(redis_url) as client:
-        cache.read_through(TABLE, [1], source.read, keep_s=20)
-        (key,) = client.keys("shop:_fill:*")
-        assert key == b"shop:_fill:public.orders:1"
-        assert 0 < client.pttl(key) <= 20_000
-        client.set(key, b"[somebody else's]")
-        assert cache.read_through(TABLE, [1], source.read) == ROW
-        source.row = None
-        assert cache.read_through(TABLE, [2], source.read) is None
-        assert client.keys("shop:_fill:public.orders:2") == []
-
-
-@pytest.mark.parametrize("value", [datetime(2026, 1, 1, tzinfo=UTC), Decimal("1.5"), {1}])
-def test_a_row_that_fills_has_plain_values(redis_url: str, value: object) -> None:
-    with Cache(redis_url, "shop") as cache, pytest.raises(UsageError, match="has plain values"):
-        cache.read_through(TABLE, [1], lambda: ReadRow({"id": 1, "total": value}, Token("7", 1, Lsn(1))))
+def test_a_user_without_rights_is_told_so(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as server:
+        server.execute_command("ACL SETUSER", "stranger", "on", ">secret", "~other:*", "+@all")
+        url = redis_url.replace("redis://", "redis://stranger:secret@")
+        with Cache(url, "shop") as cache, pytest.raises(SinkError, match="refuses a reader"):
+            cache.get(TABLE, 1)
+        server.execute_command("ACL DELUSER", "stranger")
