@@ -5,15 +5,21 @@
 ``GET /orders/42`` shows an order, ``POST /orders/42?status=paid`` changes it. The answer to a change sets a cookie with
 the token of the commit. A browser that sends it gets the order from the cache if that shows the commit, else from
 Postgres.
+
+Each change sets a cookie of another name, and takes back those that its browser had sent: two windows may change orders
+at once, and whichever answer comes last, both tokens are there. The latest one counts. Not covered are a reader with
+two browsers, one who takes no cookies, a cache that is behind for longer than the cookie is kept, and an answer that
+never came: he does not know whether he has written.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 from wsgiref.simple_server import make_server
@@ -27,8 +33,17 @@ TABLE = "public.orders"
 WAIT_S = 0.2
 KEPT_S = 600
 """So long, in seconds, a browser sends the token. Let it be longer than a store is ever behind."""
-COOKIE = "written"
-Respond = Callable[[str, list[tuple[str, str]]], object]
+COOKIE = "written-"
+"""The names of the cookies begin so. Those of others in the same header may be of any form."""
+_ONE_OF_OURS = re.compile(rf"{COOKIE}[0-9a-f]{{16}}")
+_PLACE = re.compile(r"/orders/([0-9]{1,18})")
+_LONGEST = 40
+Headers = list[tuple[str, str]]
+Respond = Callable[[str, Headers], object]
+
+
+class UnclearError(Exception):
+    """The browser has sent tokens of two servers. They have no order."""
 
 
 class ReadsOrders(Protocol):
@@ -36,8 +51,8 @@ class ReadsOrders(Protocol):
 
     place: str
 
-    def get(self, key: int) -> Mapping[str, Any] | None:
-        """The order with this id, None where there is none."""
+    def get(self, key: int, since: Token | None) -> Mapping[str, Any] | None:
+        """The order with this id, None where there is none. ``since``: the reader's last change, which it shows."""
 
 
 class Shop(Protocol):
@@ -58,8 +73,9 @@ class CachedOrders:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
-    def get(self, key: int) -> Mapping[str, Any] | None:
-        return self._cache.get(TABLE, key)
+    def get(self, key: int, since: Token | None) -> Mapping[str, Any] | None:
+        # Between the wait and this the cache may have been switched to another generation. Such a one is not read.
+        return self._cache.get(TABLE, key, since=since)
 
 
 class SourceOrders:
@@ -70,7 +86,7 @@ class SourceOrders:
     def __init__(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         self._connection = connection
 
-    def get(self, key: int) -> Mapping[str, Any] | None:
+    def get(self, key: int, since: Token | None) -> Mapping[str, Any] | None:
         return self._connection.execute("select id, status from orders where id = %s", [key]).fetchone()
 
 
@@ -101,32 +117,62 @@ class OrderPage:
         self._freshness = freshness
 
     def __call__(self, environ: Mapping[str, Any], respond: Respond) -> Iterable[bytes]:
-        _, _, key = environ["PATH_INFO"].rpartition("/")
-        if not key.isdecimal():
-            respond("404 Not Found", [])
-            return [b""]
-        if environ["REQUEST_METHOD"] == "POST":
-            [status] = parse_qs(environ["QUERY_STRING"]).get("status", ["paid"])
-            written = self._shop.change(int(key), status)
-            cookie = f"{COOKIE}={written}; Path=/; Max-Age={KEPT_S}; HttpOnly; SameSite=Lax"
-            respond("303 See Other", [("Location", environ["PATH_INFO"]), ("Set-Cookie", cookie)])
-            return [b""]
-        with self._freshness.reading(
-            written_by(environ), self._cached, self._shop.open, timeout_s=WAIT_S, tables=[TABLE]
-        ) as orders:
-            found = orders.get(int(key))
+        place = _PLACE.fullmatch(environ["PATH_INFO"])
+        match environ["REQUEST_METHOD"]:
+            case _ if place is None:
+                code, headers, body = "404 Not Found", [], b""
+            case "GET" | "HEAD" as method:
+                code, headers, body = self._show(int(place[1]), environ)
+                body = body if method == "GET" else b""
+            case "POST":
+                code, headers, body = self._change(int(place[1]), environ)
+            case _:
+                code, headers, body = "405 Method Not Allowed", [("Allow", "GET, HEAD, POST")], b""
+        respond(code, headers)
+        return [body]
+
+    def _show(self, key: int, environ: Mapping[str, Any]) -> tuple[str, Headers, bytes]:
+        found, place = self._read(key, environ)
         code = "200 OK" if found is not None else "404 Not Found"
-        respond(code, [("Content-Type", "application/json"), ("X-Read-From", orders.place)])
-        return [json.dumps(found).encode()]
+        return code, [("Content-Type", "application/json"), ("X-Read-From", place)], json.dumps(found).encode()
+
+    def _read(self, key: int, environ: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
+        try:
+            since = last_written(environ)
+            with self._freshness.reading(
+                since, self._cached, self._shop.open, timeout_s=WAIT_S, tables=[TABLE]
+            ) as orders:
+                return orders.get(key, since), orders.place
+        except (CdcError, UnclearError):
+            # A cookie that is ours and no token, or the cache has gone away meanwhile.
+            with self._shop.open() as orders:
+                return orders.get(key, None), orders.place
+
+    def _change(self, key: int, environ: Mapping[str, Any]) -> tuple[str, Headers, bytes]:
+        asked = parse_qs(environ["QUERY_STRING"]).get("status", [])
+        if len(asked) != 1 or len(asked[0]) > _LONGEST or not asked[0].isprintable():
+            return "400 Bad Request", [], b"status is one short word"
+        written = self._shop.change(key, asked[0])
+        # The new token is behind all that came with the request.
+        cookies = [f"{name}=; Path=/; Max-Age=0" for name in _ours(environ)]
+        cookies.append(f"{COOKIE}{secrets.token_hex(8)}={written}; Path=/; Max-Age={KEPT_S}; HttpOnly; SameSite=Lax")
+        # Nothing in an answer is made of the path: it may be another host's, or bring a header of its own.
+        return "303 See Other", [("Location", f"/orders/{key}"), *(("Set-Cookie", text) for text in cookies)], b""
 
 
-def written_by(environ: Mapping[str, Any]) -> Token | None:
-    """The token of the reader's last change. None where the browser sends none, or one that somebody has made up."""
-    try:
-        found = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
-        return Token.parse(found.value) if found is not None else None
-    except (CdcError, CookieError):
-        return None
+def last_written(environ: Mapping[str, Any]) -> Token | None:
+    """The token of the reader's last change. None where the browser sends none. CdcError where it sends one that is no
+    token, UnclearError for tokens of two servers: read from Postgres then."""
+    tokens = [Token.parse(text) for text in _ours(environ).values()]
+    if len({(one.system, one.timeline) for one in tokens}) > 1:
+        raise UnclearError
+    return max(tokens, key=lambda one: one.lsn, default=None)
+
+
+def _ours(environ: Mapping[str, Any]) -> dict[str, str]:
+    """Our cookies by name. A parser of whole headers would stop at the first one of others that it does not like."""
+    parts = (part.strip().partition("=") for part in environ.get("HTTP_COOKIE", "").split(";"))
+    return {name: text for name, _, text in parts if _ONE_OF_OURS.fullmatch(name)}
 
 
 def main(dsn: str, url: str, name: str) -> None:

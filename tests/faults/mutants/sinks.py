@@ -180,6 +180,21 @@ MUTANTS = (
         "tests/integration/sinks/test_read_through.py",
     ),
     Mutant(
+        "wait for another table than is read (order page)", "sinks/cache/examples/order_page.py",
+        "tables=[TABLE]", "tables=[]",
+        "tests/unit/sinks/cache/examples/test_order_page.py",
+    ),
+    Mutant(
+        "answer before the commit (order page)", "sinks/cache/examples/order_page.py",
+        "            connection.commit()\n", "",
+        "tests/integration/sinks/test_order_page.py -k cookie",
+    ),
+    Mutant(
+        "let the token go while the store may be behind (order page)", "sinks/cache/examples/order_page.py",
+        "KEPT_S = 600", "KEPT_S = 1",
+        "tests/unit/sinks/cache/examples/test_order_page.py -k kept",
+    ),
+    Mutant(
         "use a row from Postgres that the watermark has passed", "sinks/cache/cached_fills.py",
         "seen and standing(self.token, watermark) in _NOT_PASSED", "seen",
         "tests/integration/sinks/test_read_through.py -k h269",

@@ -25,6 +25,7 @@ from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.unit.sinks.cache.examples.order_pages import browse, places
 
 READERS = 4
+TOPICS = {ORDERS.topic: "id"}
 SCHEMA = """
 create table orders (id bigint primary key, status text);
 insert into orders select n, 'open' from generate_series(1, 9) n;
@@ -52,7 +53,7 @@ class HandSink:
         changes = (self._topic.upsert(order, at(self._times)) for order in orders)
         self._store.sink.apply(batch(*changes), Shapes(ORDERS))
         lineage = SourceLineage(taken.system, taken.timeline)
-        self._store.commit(Watermark(epoch=1, lsn=int(Lsn.parse(found[0])), lineage=lineage))
+        self._store.commit(Watermark(epoch=1, lsn=int(Lsn.parse(found[0])), lineage=lineage, topic_ids=TOPICS))
 
     @contextmanager
     def sinking(self, seed: int, longest_s: float) -> Iterator[None]:

@@ -18,26 +18,33 @@ class Browser:
 
     page: OrderPage
     key: int
-    cookie: str = ""
+    cookies: dict[str, str] = field(default_factory=dict)
     read_from: list[str] = field(default_factory=list)
 
     def ask(self, method: str, query: str = "") -> tuple[str, Any]:
         """The status and the document of the answer."""
-        said: dict[str, Any] = {}
+        status, headers, body = self.answer(method, f"/orders/{self.key}", query)
+        self.take(headers)
+        self.read_from += [value for name, value in headers if name == "X-Read-From"]
+        return status, json.loads(body) if body.startswith((b"{", b"null")) else None
 
-        def respond(status: str, headers: list[tuple[str, str]]) -> None:
-            said.update(headers, status=status)
-
+    def answer(self, method: str, path: str, query: str = "") -> tuple[str, list[tuple[str, str]], bytes]:
+        """Status, headers and body of an answer that has not arrived yet: its cookies are not kept."""
+        said: list[Any] = []
         environ = {
-            "REQUEST_METHOD": method, "PATH_INFO": f"/orders/{self.key}", "QUERY_STRING": query,
-            "HTTP_COOKIE": self.cookie,
+            "REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query,
+            "HTTP_COOKIE": "; ".join("=".join(filter(None, pair)) for pair in self.cookies.items()),
         }  # fmt: skip
-        body = b"".join(self.page(environ, respond))
-        for morsel in SimpleCookie(said.get("Set-Cookie", "")).values():
-            self.cookie = f"{morsel.key}={morsel.value}"
-        if "X-Read-From" in said:
-            self.read_from.append(said["X-Read-From"])
-        return said["status"], json.loads(body) if body else None
+        body = b"".join(self.page(environ, lambda *answer: said.extend(answer)))
+        return said[0], said[1], body
+
+    def take(self, headers: list[tuple[str, str]]) -> None:
+        """An answer has arrived: keep its cookies, and throw away those that it takes back."""
+        for text in [value for name, value in headers if name == "Set-Cookie"]:
+            for morsel in SimpleCookie(text).values():
+                self.cookies[morsel.key] = morsel.value
+                if morsel["max-age"] == "0":
+                    del self.cookies[morsel.key]
 
     def change(self, status: str) -> None:
         """Change the order."""

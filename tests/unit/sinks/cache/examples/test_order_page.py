@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +14,18 @@ from typing import Any
 
 import pytest
 
+from cdc.errors import SinkError
 from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.progress import Hold, Watermark
 from cdc.read import Freshness, Token
 from cdc.source_lineage import SourceLineage
 from sinks.cache.examples.order_page import OrderPage
 from sinks.kinds import spec_for
 from sinks.registry import open_sink
 from tests.unit.sinks.cache.examples.order_pages import Browser, browse, places
+
+OURS = "written-0123456789abcdef"
+TOPICS = {"shop.public.orders": "id"}
 
 
 @dataclass
@@ -29,8 +34,11 @@ class Rows:
 
     place: str
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    away: bool = False
 
-    def get(self, key: int) -> Mapping[str, Any] | None:
+    def get(self, key: int, since: Token | None) -> Mapping[str, Any] | None:
+        if self.away:
+            raise SinkError("the cache does not answer")
         return self.rows.get(key)
 
 
@@ -69,7 +77,12 @@ class Setting:
         with self.shop.lock:
             lsn, rows = self.shop.lsn, dict(self.shop.orders.rows)
         self.cached.rows = rows
-        self.store.commit(Watermark(epoch=1, lsn=lsn, lineage=SourceLineage(self.shop.system, 1)))
+        self.commit(lsn)
+
+    def commit(self, lsn: int, epoch: int = 1, held: str = "") -> None:
+        holds = {f"shop.{held}": Hold(table=held, reason=f"{held}: no column takes it")} if held else {}
+        lineage = SourceLineage(self.shop.system, 1)
+        self.store.commit(Watermark(epoch=epoch, lsn=lsn, lineage=lineage, topic_ids=TOPICS, held=holds))
 
     @contextmanager
     def sinking(self, seed: int, longest_s: float) -> Iterator[None]:
@@ -129,16 +142,116 @@ def test_after_a_move_to_another_server_no_old_token_is_shown(setting: Setting) 
     assert (reader.status(), reader.read_from) == ("paid", ["cache"])
     setting.shop.system, setting.shop.lsn = "8", 10**6
     setting.cached.rows = {}
-    setting.store.commit(Watermark(epoch=2, lsn=10**6, lineage=SourceLineage("8", 1)))
+    setting.commit(10**6, epoch=2)
     assert reader.status() == "paid"
     assert reader.read_from[-1] == "postgres"
 
 
-@pytest.mark.parametrize(
-    "cookie", ["written=nonsense", "written=", "other=1", "written=7/1", "\x00;=;", "written=7/0:0/1"]
-)
-def test_a_cookie_that_is_no_token_counts_for_none(setting: Setting, cookie: str) -> None:
+@pytest.mark.parametrize("text", ["nonsense", "", "7/1", "7/0:0/1", "7/1:0/1 x", '"7/1:0/1"'])
+def test_a_cookie_of_ours_that_is_no_token_reads_from_postgres(setting: Setting, text: str) -> None:
     setting.shop.change(1, "open")
     setting.sink()
-    reader = Browser(setting.page, 1, cookie)
+    setting.shop.change(1, "paid")
+    reader = Browser(setting.page, 1, {OURS: text})
+    assert (reader.status(), reader.read_from) == ("paid", ["postgres"])
+    reader.change("sent")
+    assert OURS not in reader.cookies, "a change takes it back"
+
+
+@pytest.mark.parametrize("name", ["written", "written-x", "Written-0123456789abcdef", "\x00"])
+def test_a_cookie_of_others_is_none_of_ours(setting: Setting, name: str) -> None:
+    setting.shop.change(1, "open")
+    setting.sink()
+    reader = Browser(setting.page, 1, {name: "7/1:0/FF"})
     assert (reader.status(), reader.read_from) == ("open", ["cache"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("prefs", '{"theme":"dark"}'), ("a", "b c"), ("flag", ""), ("a[0]", "1"), ("name", "Müller")]
+)
+def test_the_cookies_of_others_hide_no_token(setting: Setting, name: str, text: str) -> None:
+    reader = Browser(setting.page, 1, {name: text})
+    setting.shop.change(1, "open")
+    setting.sink()
+    reader.change("paid")
+    assert next(iter(reader.cookies)) == name
+    assert reader.status() == "paid"
+
+
+def test_answers_that_come_in_another_order_hide_no_change(setting: Setting) -> None:
+    """Two windows of one browser change the order, and the first answer arrives last."""
+    browser = Browser(setting.page, 1)
+    answers = [browser.answer("POST", "/orders/1", f"status={status}") for status in ("first", "second")]
+    setting.commit(1)
+    setting.cached.rows = {1: {"id": 1, "status": "first"}}
+    for _, headers, _ in reversed(answers):
+        browser.take(headers)
+    assert browser.status() == "second"
+    browser.change("third")
+    assert len(browser.cookies) == 1, "they do not heap up"
+
+
+def test_tokens_of_two_servers_read_from_postgres(setting: Setting) -> None:
+    reader = Browser(setting.page, 1, {OURS: "8/1:0/1"})
+    setting.shop.change(1, "open")
+    setting.sink()
+    reader.cookies[OURS[:-1] + "0"] = "7/1:0/1"
+    assert (reader.status(), reader.read_from) == ("open", ["postgres"])
+
+
+def test_the_cookie_is_kept_longer_than_a_store_is_behind(setting: Setting) -> None:
+    _, headers, _ = Browser(setting.page, 1).answer("POST", "/orders/1", "status=paid")
+    (cookie,) = (value for name, value in headers if name == "Set-Cookie")
+    age = re.search(r"Max-Age=(\d+)", cookie)
+    assert age is not None and int(age[1]) >= 600
+    assert "HttpOnly" in cookie
+
+
+def test_the_hold_of_another_table_keeps_no_order_back(setting: Setting) -> None:
+    reader = Browser(setting.page, 1)
+    reader.change("paid")
+    setting.sink()
+    setting.commit(setting.shop.lsn, held="public.parcels")
+    assert (reader.status(), reader.read_from) == ("paid", ["cache"])
+    setting.commit(setting.shop.lsn, held="public.orders")
+    assert (reader.status(), reader.read_from[-1]) == ("paid", "postgres")
+
+
+def test_a_cache_that_is_away_hides_no_order(setting: Setting) -> None:
+    setting.shop.change(1, "open")
+    setting.cached.away = True
+    reader = Browser(setting.page, 1)
+    assert (reader.status(), reader.read_from) == ("open", ["postgres"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/orders/x\r\nSet-Cookie: admin=1\r\nX:/42",
+        "//evil.example/orders/42",
+        "/orders/" + "9" * 5000,
+        "/orders/٤٢",
+        "/42",
+    ],
+)
+def test_no_answer_is_made_of_the_path(setting: Setting, path: str) -> None:
+    status, headers, _ = Browser(setting.page, 42).answer("POST", path, "status=paid")
+    assert (status, headers) == ("404 Not Found", [])
+    assert setting.shop.lsn == 0
+
+
+@pytest.mark.parametrize(
+    "query", ["", "status=", "status=a&status=b", "status=%00", "status=a%0d", "status=" + "a" * 41]
+)
+def test_a_status_that_is_none_changes_nothing(setting: Setting, query: str) -> None:
+    assert Browser(setting.page, 1).ask("POST", query)[0] == "400 Bad Request"
+    assert setting.shop.lsn == 0
+
+
+def test_another_method_is_no_look(setting: Setting) -> None:
+    setting.shop.change(1, "open")
+    setting.sink()
+    reader = Browser(setting.page, 1)
+    status, headers, _ = reader.answer("DELETE", "/orders/1")
+    assert (status, headers) == ("405 Method Not Allowed", [("Allow", "GET, HEAD, POST")])
+    assert reader.answer("HEAD", "/orders/1")[::2] == ("200 OK", b"")
