@@ -118,6 +118,7 @@ class OrderPage:
 
     def __call__(self, environ: Mapping[str, Any], respond: Respond) -> Iterable[bytes]:
         place = _PLACE.fullmatch(environ["PATH_INFO"])
+        headers: Headers
         match environ["REQUEST_METHOD"]:
             case _ if place is None:
                 code, headers, body = "404 Not Found", [], b""
