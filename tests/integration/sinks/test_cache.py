@@ -16,7 +16,10 @@ from redis.cluster import RedisCluster
 
 from cdc.clock import ManualClock
 from cdc.errors import Exit, SinkError
+from cdc.lsn import Lsn
 from cdc.progress import Watermark
+from cdc.read import Cache, NotShown, ReadRow, Token
+from cdc.source_lineage import SourceLineage
 from cdc.stack.free_ports import free_ports
 from sinks.batch import events_of
 from sinks.kinds import beside, open_generations, spec_for
@@ -285,6 +288,26 @@ def test_a_cluster_gets_one_script_per_slot(lone_server: int) -> None:
     sink.close()
     with RedisCluster(host="127.0.0.1", port=lone_server, password="x") as cluster:
         assert cluster.hkeys("shop:_watermark") != []
+
+
+def test_a_cluster_is_read_by_its_slots(lone_server: int) -> None:
+    url = f"redis://127.0.0.1:{lone_server}/0"
+    store, topic = open_sink(spec_for("redis", prefix="shop", options={"url": url}, secrets={"password": "x"})), Topic()
+    now = ReadRow({**ROW, "status": "paid"}, Token("7", 1, Lsn(200)))
+    with contextlib.closing(store), Cache(url, "shop", password="x", cluster=True) as cache:
+        rows = [topic.upsert({**ROW, "id": n}, at(1, n)) for n in range(1, 20)]
+        store.sink.apply(events_of(rows), SHAPES)
+        topics = {ORDERS.topic: "id"}
+        store.commit(Watermark(epoch=1, lsn=100, lineage=SourceLineage("7", 1), topic_ids=topics))
+        assert all(cache.rows("public.orders", [(n,) for n in range(1, 20)], since=Token("7", 1, Lsn(100))))
+        with pytest.raises(NotShown):
+            cache.get("public.orders", 1, since=Token("7", 1, Lsn(101)))
+        for _ in range(2):
+            assert cache.read_through("public.orders", [99], lambda: now) == now.row
+        store.commit(Watermark(epoch=1, lsn=300, lineage=SourceLineage("7", 1), topic_ids=topics))
+        assert cache.read_through("public.orders", [99], lambda: now._replace(row=None)) is None
+        cache._client.set("shop:public.orders:7", "a string")
+        assert cache.get("public.orders", 7) is None
 
 
 def test_a_wrong_password_is_not_tried_again_and_not_shown(lone_server: int) -> None:
