@@ -56,13 +56,15 @@ class SinkKind:
 
     ``name``: ``kind`` in the settings. ``settings``: the model of its section. ``opener``: ``module:attribute`` of a
     callable of a SinkSpec and a Clock that returns an OpenSink. An executor imports it by this name. ``probe``: the
-    same of a callable of a SinkSpec that returns StoreFacts within some seconds, for ``cdc check``. ``facts``:
-    findings of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write
-    to the store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``manual``: where the
-    kind is described. A file or an address. ``oldest``: by product in lower case, the major version that the sink
-    needs. ``meant_by``: names of other products that mean this kind. ``fills_lost_tables``: whether ``cdc verify
-    --repair`` may fill a table of which the store holds nothing. ``example``: the section that ``cdc config example``
-    shows, its name and its settings. ``shown``: not as a comment.
+    same of a callable of a SinkSpec that returns StoreFacts within some seconds, for ``cdc check``. ``facts``: findings
+    of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write to the
+    store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``traces``:
+    ``module:attribute`` of a callable of a SinkSpec and a Clock that returns StoreTraces, for ``cdc forget``. Without
+    one the rows alone are looked at, and the report says so. ``manual``: where the kind is described. A file or an
+    address. ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
+    products that mean this kind. ``fills_lost_tables``: whether ``cdc verify --repair`` may fill a table of which the
+    store holds nothing. ``example``: the section that ``cdc config example`` shows, its name and its settings.
+    ``shown``: not as a comment.
     """
 
     name: str
@@ -73,6 +75,7 @@ class SinkKind:
     facts: Callable[[str, StoreFacts], Iterable[Finding]] = lambda _name, _facts: ()
     parallel: bool = False
     generations: Rebuilds | None = None
+    traces: str = ""
     oldest: Mapping[str, int] = field(default_factory=dict)
     meant_by: tuple[str, ...] = ()
     fills_lost_tables: bool = True

@@ -50,6 +50,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("wait", "Look"),
     Entry("dead", "Mend"),
     Entry("rebuild", "Mend"),
+    Entry("forget", "Mend"),
     Entry("connect", "Mend"),
     Entry("drop", "Mend"),
     Entry("stack", "Try"),

@@ -46,6 +46,7 @@ KIND = SinkKind(
     facts=check_eviction,
     parallel=True,
     generations=Rebuilds(opener="sinks.cache.cache_generations:open_generations"),
+    traces="sinks.cache.cache_traces:open_traces",
     manual="sinks/README.md",
     oldest={"redis": 5, "valkey": 7},
     meant_by=("valkey",),

@@ -62,6 +62,7 @@ KIND = SinkKind(
     generations=Rebuilds(
         opener="sinks.delta.delta_generations:open_generations", beside=generation_folder, apart=False
     ),
+    traces="sinks.delta.delta_traces:open_traces",
     manual="sinks/README.md",
     fills_lost_tables=False,
     example=("warehouse", {"path": "warehouse"}),

@@ -70,6 +70,7 @@ KIND = SinkKind(
     facts=check_health,
     parallel=True,
     generations=Rebuilds(opener="sinks.search.search_generations:open_generations"),
+    traces="sinks.search.search_traces:open_traces",
     manual="sinks/README.md",
     oldest={"opensearch": 2, "elasticsearch": 7},
     meant_by=("elasticsearch", "elastic"),

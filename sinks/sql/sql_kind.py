@@ -47,6 +47,7 @@ KIND = SinkKind(
     opener="sinks.sql.sql_store:open_sql",
     probe="sinks.sql.sql_probe:probe_sql",
     generations=Rebuilds(opener="sinks.sql.sql_generations:open_generations", beside=generation_tables, apart=False),
+    traces="sinks.sql.sql_traces:open_traces",
     manual="sinks/README.md",
     meant_by=("postgres",),
     example=("reports", {"url": "postgresql+psycopg://cdc@127.0.0.1:5432/reports"}),

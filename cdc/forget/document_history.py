@@ -1,0 +1,72 @@
+"""Older versions of a view's documents in its topic, collected while that is read whole. Pure.
+
+A document may nest a deleted row without saying so. But each one has the position at which it was computed: those from
+before the delete may nest the row. The newest of a key from before it cannot, once the view has passed the delete: it
+would have been computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import orjson
+
+from cdc.forget.key_history import SeenRecord
+from cdc.forget.typed_key import TypedKey
+from cdc.json_bytes import dumped
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.wire.plain import PlainTable
+
+
+class DocumentHistory:
+    """Takes every record of a view's topic, each partition in its order.
+
+    ``deleted``: the delete's position in the log. None where that is not known any more: every older version counts.
+    ``older``: versions that may nest the row and that a newer record stands behind. ``newest_ms``: when the newest of
+    those newer records was written. ``partition``: its own.
+    """
+
+    def __init__(self, deleted: Position | None) -> None:
+        self._deleted = deleted
+        self._standing: dict[tuple[int, bytes], None] = {}
+        self.older = self.newest_ms = self.partition = 0
+
+    def take(self, record: SeenRecord) -> None:
+        """The next record of its partition."""
+        if record.floor or record.key is None:
+            return
+        # A digest: a view of millions of documents has as many keys.
+        key = (record.partition, blake2b(record.key, digest_size=12).digest())
+        if key in self._standing:
+            del self._standing[key]
+            self.older += 1
+            if record.time_ms >= self.newest_ms:
+                self.newest_ms, self.partition = record.time_ms, record.partition
+        if record.value is not None and self._may_nest(record):
+            self._standing[key] = None
+
+    def _may_nest(self, record: SeenRecord) -> bool:
+        if self._deleted is None:
+            return True
+        try:
+            at = Position.parse(record.pos)
+        except ValueError:
+            return True
+        # A fence is below everything that it does not hold.
+        return (at.epoch, at.commit_lsn) <= (self._deleted.epoch, self._deleted.commit_lsn)
+
+
+def late_rows(records: Iterable[SeenRecord], key: TypedKey, shape: TableSchema) -> int:
+    """How many records of what came too late for a view's closed windows have a row of the key."""
+    plain = PlainTable(shape)
+    return sum(record.value is not None and _is_late_of(record.key, key, plain) for record in records)
+
+
+def _is_late_of(name: bytes | None, key: TypedKey, plain: PlainTable) -> bool:
+    try:
+        return key.matches(plain.key(dumped(orjson.loads(name or b"")["row"])))
+    except (ValueError, KeyError, TypeError):
+        # Of another table: the view's rows are its root's.
+        return False

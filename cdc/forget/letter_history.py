@@ -1,0 +1,110 @@
+"""The letters, orders and answers of one key on the dead letters' topic, and what of that topic is done with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cdc.dead import CAPTURE, DeadLetter, Why, place, waiting
+from cdc.forget.typed_key import TypedKey
+from cdc.orders import identity_of
+from cdc.schema import TableSchema
+from cdc.wire.plain import PlainTable
+
+
+class SeenLetter(NamedTuple):
+    """One record of the topic. ``letter``: None for what is no letter, order or answer."""
+
+    offset: int
+    time_ms: int
+    letter: DeadLetter | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterHistory:
+    """``mine``: the records with the key, of any kind. ``waiting``: letters of it that nobody has dealt with.
+
+    ``done_below``: the offset below which nothing is waited for: every letter is answered, and so is every order.
+    ``first``: the first offset below it that is of the key. None where there is none.
+    """
+
+    mine: Sequence[SeenLetter]
+    waiting: Sequence[DeadLetter]
+    done_below: int
+
+    @property
+    def trimmable(self) -> bool:
+        """Whether each record of the key stands where nothing is waited for."""
+        return bool(self.mine) and all(one.offset < self.done_below for one in self.mine)
+
+    def orders(self, sinks: Iterable[str]) -> list[tuple[DeadLetter, Why]]:
+        """What is to be asked of the stores for the letters that wait, one for each key and store.
+
+        A letter that parks the key is tried again, and not dropped: the delete waits behind it, or is it. ``sinks``:
+        those that a query feeds.
+        """
+        asked = {*sinks, CAPTURE}
+        parked = {(one.sink, one.key): one for one in self.waiting if one.parks and one.sink in asked}
+        loose = [one for one in self.waiting if not one.parks and one.sink in asked]
+        return [*((one, Why.RETRY) for one in parked.values()), *((one, Why.DROP) for one in loose)]
+
+
+def letter_history(
+    seen: Sequence[SeenLetter], topic: str, key: TypedKey, shapes: Iterable[TableSchema]
+) -> LetterHistory:
+    """The key's part of the topic. ``seen``: all of it, in order. ``topic``: the table's."""
+    plain = [PlainTable(shape) for shape in shapes]
+
+    def is_mine(letter: DeadLetter) -> bool:
+        return _is_of(letter, topic, key, plain)
+
+    letters = [one.letter for one in seen if one.letter is not None]
+    left = waiting(letters)
+    return LetterHistory(
+        mine=[one for one in seen if one.letter is not None and is_mine(one.letter)],
+        waiting=[one for one in left if is_mine(one)],
+        done_below=_done_below(seen, {(one.sink, *place(one)) for one in left}, is_mine),
+    )
+
+
+def _is_of(letter: DeadLetter, topic: str, key: TypedKey, plain: Sequence[PlainTable]) -> bool:
+    """By any shape: a letter that nobody could read names none."""
+    return letter.topic == topic and letter.key is not None and any(key.matches(t) for t in _texts(letter.key, plain))
+
+
+def _texts(key: bytes, plain: Sequence[PlainTable]) -> Iterable[str]:
+    for one in plain:
+        try:
+            yield one.key(key)
+        except ValueError:
+            continue
+
+
+def _done_below(
+    seen: Sequence[SeenLetter], left: set[tuple[str, str, int, int]], is_mine: Callable[[DeadLetter], bool]
+) -> int:
+    answered = {identity_of(one.letter) for one in seen if one.letter is not None and not _asks(one.letter)}
+    for offset, _, letter in seen:
+        # Of what is no letter nothing is known: it stays, and so does all behind it.
+        if letter is None or _is_needed(letter, left, answered, is_mine):
+            return offset
+    return seen[-1].offset + 1 if seen else 0
+
+
+def _is_needed(
+    letter: DeadLetter,
+    left: set[tuple[str, str, int, int]],
+    answered: set[str | None],
+    is_mine: Callable[[DeadLetter], bool],
+) -> bool:
+    if letter.why.is_letter and (letter.sink, *place(letter)) in left:
+        return True
+    if _asks(letter):
+        return identity_of(letter) not in answered
+    # A view that is built anew learns from it which row the log lacks, also when it was dropped.
+    return letter.sink == CAPTURE and letter.why.is_letter and not is_mine(letter)
+
+
+def _asks(letter: DeadLetter) -> bool:
+    return letter.why in (Why.RETRY, Why.DROP)

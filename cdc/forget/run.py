@@ -1,0 +1,165 @@
+"""The looks of ``cdc forget``, over its ports. It writes nothing to a table's topic and keeps no note of its own, so it
+may be killed anywhere and run again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cdc.clock import Clock
+from cdc.forget.document_history import DocumentHistory, late_rows
+from cdc.forget.holding import ForgetReport, Kept, Looked, Trace
+from cdc.forget.key_history import KeyHistory
+from cdc.forget.letter_history import LetterHistory, letter_history
+from cdc.forget.ports import ForgetPorts, ForgetView
+from cdc.forget.rules import in_documents, in_letters, in_topic, require_deleted, worth_waiting
+from cdc.forget.typed_key import TypedKey
+from cdc.found import Unknown, look
+from cdc.schema import TableSchema
+
+log = logging.getLogger(__name__)
+_LOOK_S = 1.0
+_ORDER_S = 30.0
+LOG, LETTERS = "log", "dead letters"
+
+Tell = Callable[[ForgetReport], None]
+"""Is called with each look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetPlan:
+    """``shapes``: every version of the table's shape, the newest last. ``trim_letters``: delete letters that are dealt
+    with. ``timeout_s``: how long to wait for what goes by itself."""
+
+    key: TypedKey
+    shapes: Sequence[TableSchema]
+    trim_letters: bool = False
+    timeout_s: float = 30.0
+
+    @property
+    def shape(self) -> TableSchema:
+        """The newest."""
+        return self.shapes[-1]
+
+
+class Forget:
+    """Finds what is left of one deleted row, lets go what may go, and waits for the rest."""
+
+    def __init__(self, plan: ForgetPlan, ports: ForgetPorts, clock: Clock) -> None:
+        self._plan = plan
+        self._ports = ports
+        self._clock = clock
+        self._history = KeyHistory(plan.key, plan.shapes)
+        self._ordered = False
+        self.others: frozenset[str] = frozenset()
+        """Keys that the row had before, or got later: their history stands under them."""
+
+    def run(self, tell: Tell = lambda _report: None) -> ForgetReport:
+        """Look until each place is seen to hold nothing, nothing is left that goes by itself, or the time is over.
+
+        UsageError while the source has the row, and SourceError where it does not answer: nothing was done then.
+        """
+        deadline_ms = self._now_ms() + int(self._plan.timeout_s * 1000)
+        while True:
+            begun_s = self._clock.monotonic()
+            report = self.look()
+            tell(report)
+            took_s = self._clock.monotonic() - begun_s
+            left_s = (deadline_ms - self._now_ms()) / 1000
+            if report.gone or left_s <= 0 or not worth_waiting(report, deadline_ms):
+                return report
+            # A look reads topics whole: it takes a fifth of the time at most.
+            self._clock.sleep(min(left_s, max(_LOOK_S, 4 * took_s)))
+
+    def look(self) -> ForgetReport:
+        """One look at each place, and what may go at once. Raises as :meth:`run`."""
+        table = str(self._plan.shape.table)
+        require_deleted(self._ports.in_source(self._plan.key), table)
+        places: dict[str, Looked] = {LOG: look(self._in_log), LETTERS: look(self._in_letters)}
+        for place in self._ports.stores:
+            places[place] = look(lambda: self._in_store(place))  # noqa: B023 - called at once
+        for view in self._ports.views:
+            places |= self._in_view(view)
+        traces = [trace for looked in places.values() if not isinstance(looked, Unknown) for trace in looked]
+        report = ForgetReport(
+            table=table,
+            typed=self._plan.key.typed,
+            understood=self._plan.key.text,
+            places=places,
+            seen=self._history.seen or any(trace.kept is not Kept.MAYBE for trace in traces),
+        )
+        log.info("forget_looked", extra=self._said(report))
+        return report
+
+    def _said(self, report: ForgetReport) -> dict[str, object]:
+        key = self._plan.key.digest(report.table)
+        return {"table": report.table, "key_digest": key, "held": len(report.held), "unknown": len(report.unknown)}
+
+    def _in_log(self) -> list[Trace]:
+        topic = self._plan.shape.topic
+        options, history = self._ports.log.options(topic), KeyHistory(self._plan.key, self._plan.shapes)
+        for record in self._ports.log.records(topic):
+            history.take(record)
+        self._history = history
+        self.others = frozenset(history.others)
+        return in_topic(topic, history, options, self._now_ms())
+
+    def _in_letters(self) -> list[Trace]:
+        history = self._letters()
+        orders = history.orders(self._ports.fed)
+        if orders and not self._ordered:
+            self._ordered = True
+            self._ports.order(orders, min(self._plan.timeout_s, _ORDER_S))
+            history = self._letters()
+        if self._plan.trim_letters and history.trimmable:
+            self._ports.log.trim_letters(history.done_below)
+            history = self._letters()
+        return in_letters(history, self._ports.fed)
+
+    def _letters(self) -> LetterHistory:
+        return letter_history(self._ports.log.letters(), self._plan.shape.topic, self._plan.key, self._plan.shapes)
+
+    def _in_store(self, place: str) -> list[Trace]:
+        with self._ports.stores[place]() as store:
+            store.clean(self._plan.shape)
+            return list(store.of_keys(self._plan.shape, sorted(self._history.spellings)))
+
+    def _in_view(self, view: ForgetView) -> Iterator[tuple[str, Looked]]:
+        label, shape = f"view {view.name}", view.published
+        yield f"{label}, state", look(lambda: list(view.in_state(self._plan.shape, self._plan.key)))
+        late = view.late
+        if late is not None:
+            yield f"{label}, late rows", look(lambda: self._in_late(view.name, late))
+        if shape is None:
+            return
+        yield f"{label}, log", look(lambda: self._in_documents(view, shape))
+        for place in self._ports.stores:
+            yield f"{label}, {place}", look(lambda: self._older_documents(place, shape))  # noqa: B023 - called at once
+
+    def _in_documents(self, view: ForgetView, shape: TableSchema) -> list[Trace]:
+        deleted, reached = self._history.deleted, view.reached()
+        if deleted is not None and (reached is None or reached <= (deleted.epoch, deleted.commit_lsn)):
+            what = "documents that may nest the row: the view has not passed its delete"
+            return [
+                Trace(
+                    what=what, kept=Kept.MAYBE, until="its runner has", passing=True, cure=f"cdc view run {view.name}"
+                )
+            ]
+        history = DocumentHistory(deleted)
+        for record in self._ports.log.records(shape.topic):
+            history.take(record)
+        return in_documents(history, self._ports.log.options(shape.topic), self._now_ms(), known=deleted is not None)
+
+    def _in_late(self, view: str, topic: str) -> list[Trace]:
+        count = late_rows(self._ports.log.records(topic), self._plan.key, self._plan.shape)
+        what, until = f"{count} records of rows that came too late for a closed window", "the view is dropped"
+        return [Trace(what=what, kept=Kept.ROW, until=until, cure=f"cdc view drop {view}")] if count else []
+
+    def _older_documents(self, place: str, shape: TableSchema) -> list[Trace]:
+        with self._ports.stores[place]() as store:
+            store.clean(shape)
+            return list(store.before(shape, self._history.deleted))
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000

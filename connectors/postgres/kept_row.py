@@ -1,0 +1,57 @@
+"""Whether the source has a row of a key: for ``cdc forget``. It reads, and writes nothing to the log."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.cuts import VerifiedTable
+from cdc.errors import ConfigError
+from cdc.forget.typed_key import TypedKey
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.connections import Connection, connect
+from connectors.postgres.cut import SourceCut
+
+_APPLICATION = "cdc forget"
+_NO_PUBLICATION = ""
+"""A row that the publication's filter leaves out is in the source all the same."""
+
+
+def source_has(settings: Settings, shape: TableSchema, key: TypedKey) -> bool:
+    """Whether the table has the row now. ``shape``: the newest that the log knows.
+
+    A key whose type has several texts for one value is looked for in the whole table. SourceError when the source does
+    not answer, ConfigError where it has no such table.
+    """
+
+    def session(autocommit: bool) -> Connection:
+        return connect(settings.source, application_name=_APPLICATION, autocommit=autocommit)
+
+    with closing(SourceCut(session, _NO_PUBLICATION, SYSTEM_CLOCK)) as source:
+        table = _table(settings, shape)
+        if key.exact:
+            return bool(source.rows_of(table, [key.text]))
+        return any(key.matches(one) for keys, _ in source.rows(table) for one in keys)
+
+
+def _table(settings: Settings, shape: TableSchema) -> VerifiedTable:
+    with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
+        for found in resolve_tables(connection, settings, lambda _: None):
+            if found.table == shape.table:
+                now = table_schema(
+                    connection,
+                    found.oid,
+                    topic=found.topic,
+                    encoding=shape.encoding,
+                    publication=settings.publication,
+                )
+                return VerifiedTable(
+                    shape=replace(now, columns=now.key), stored=shape, rows=0, partitioned=found.partitioned
+                )
+    raise ConfigError(
+        f"the source has no captured table {shape.table}: whether the row is gone there cannot be asked",
+        hint="cdc diff says what differs; cdc drop --topics takes a pipeline's topics away",
+    )

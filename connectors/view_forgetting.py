@@ -1,0 +1,164 @@
+"""The views that read a table, and what of it their topics and their runners' states hold: for ``cdc forget``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from cdc.errors import CdcError, Exit, UsageError
+from cdc.foreign import quoted
+from cdc.forget.holding import Kept, Trace
+from cdc.forget.ports import ForgetView
+from cdc.forget.typed_key import TypedKey
+from cdc.found import Unknown, look
+from cdc.progress import Progress
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.topic import TableName
+from cdc.views.fences import fence_of
+from cdc.views.known_views import KnownView, Views, late_topic
+from cdc.views.lookups import Row
+from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.state_faults import StateAway
+from cdc.views.stored_values import stored
+from cdc.views.view_plan import ViewPlan
+from cdc.wire.types import INTEGERS
+from connectors.kafka.admin import TopicAdmin
+from connectors.view_looks import state_path
+from connectors.view_running import newest_shapes, plan_view
+from connectors.view_topics import known_views
+
+_BUSY_S = 1.0
+
+
+def views_of(settings: Settings, table: TableName) -> Sequence[ForgetView]:
+    """The views that read the table, and those of which that is not known. LogError when no broker answers."""
+    views = known_views(settings)
+    if not (settings.views or views.known):
+        return ()
+    shapes = newest_shapes(settings)
+    lates = TopicAdmin(settings.log).describe([late_topic(settings.name, name) for name in views.known])
+    found: list[ForgetView] = []
+    for name in sorted({*settings.views, *views.known}):
+        plan = look(lambda: _plan(settings, name, shapes))  # noqa: B023 - called at once
+        if isinstance(plan, Unknown) or table in plan.relations:
+            late = late_topic(settings.name, name)
+            found.append(LookedView(settings, name, plan, views, late if late in lates else None))
+    return found
+
+
+def _plan(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> ViewPlan:
+    if name not in settings.views:
+        raise UsageError(
+            f"the view {name} is published, and the settings have none: what it reads is not known",
+            hint=f"cdc view drop {name}, or put its section back",
+            exit=Exit.CONFIG,
+        )
+    return plan_view(settings, name, shapes).plan
+
+
+class LookedView:
+    """One view. ``plan``: unknown where its text is away. Implements :class:`cdc.forget.ports.ForgetView`."""
+
+    def __init__(self, settings: Settings, name: str, plan: ViewPlan | Unknown, views: Views, late: str | None) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._known: KnownView | None = views.known.get(name)
+        self._name = name
+        self._late = late
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def published(self) -> TableSchema | None:
+        return self._known.schema if self._known is not None else None
+
+    @property
+    def late(self) -> str | None:
+        return self._late
+
+    def reached(self) -> tuple[int, int] | None:
+        progress: Progress | None = known_views(self._settings).progress.get(self._name)
+        return fence_of(progress) if progress is not None else None
+
+    def in_state(self, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
+        if isinstance(self._plan, Unknown):
+            raise self._plan.because
+        path = state_path(self._settings, self._name, self._known.generation if self._known is not None else 1)
+        if not path.exists():
+            raise _away(self._name, path)
+        if path.is_dir():
+            what = f"rows in the files of {path}, which executors keep"
+            return [Trace(what=what, kept=Kept.MAYBE, until="the state is made anew", cure=_anew(self._name))]
+        try:
+            return list(_in_file(path, self._plan, self._name, table, key))
+        except sqlite3.Error as error:
+            raise StateAway(
+                f"the state of the view {self._name} cannot be read: {quoted(error)}", hint="run the command again"
+            ) from None
+
+
+def _away(name: str, path: Path) -> CdcError:
+    return StateAway(
+        f"the state of the view {name} is not on this machine",
+        hint=f"run cdc forget where cdc view run {name} runs, or {_anew(name)} there; looked for {path}",
+    )
+
+
+def _anew(name: str) -> str:
+    return f"cdc view rebuild {name}"
+
+
+def _in_file(path: Path, plan: ViewPlan, view: str, table: TableSchema, key: TypedKey) -> Iterator[Trace]:
+    """Rows, memories of deletes, and pages that were written over."""
+    row, name = _key_row(plan, table, key), table.table
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_S)) as session:
+        found = SqliteRows(session, plan.relations).known(name, [row]).get(row)
+        ahead = "SELECT 1 FROM ahead WHERE tbl = ? AND key = ?"
+        waits = session.execute(ahead, (_text([name.schema, name.table]), _text(row))).fetchone()
+        if waits or (found is not None and found[0] is not None):
+            until = "its runner has passed the delete"
+            what = f"the row in {path}"
+            yield Trace(what=what, kept=Kept.ROW, until=until, passing=True, cure=f"cdc view run {view}")
+        elif found is not None:
+            what, until = f"the memory of the delete in {path}", "the state is made anew"
+            yield Trace(what=what, kept=Kept.KEY, until=until, cure=_anew(view))
+        if not session.execute("PRAGMA secure_delete").fetchone()[0]:
+            what = f"freed pages of {path}: this SQLite does not write over them"
+            yield Trace(what=what, kept=Kept.MAYBE, until="the state is made anew", cure=_anew(view))
+        session.commit()
+        # Pages from before the delete go into the file, where they have been written over.
+        busy, *_ = session.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            what = f"older pages in {path}-wal, which its runner uses now"
+            yield Trace(what=what, kept=Kept.MAYBE, until="its runner is between two turns", passing=True)
+
+
+def _key_row(plan: ViewPlan, table: TableSchema, key: TypedKey) -> Row:
+    """The key as the state has it."""
+    parts = {c.name: _plain(unquote(part), c.kind) for c, part in zip(table.key, key.text.split(":"), strict=True)}
+    kept, row = plan.relations[table.table], []
+    for column in kept.key:
+        convert = stored(kept.kind(column))
+        row.append(parts[column] if convert is None else convert(parts[column]))
+    return tuple(row)
+
+
+def _plain(part: str, kind: str) -> Any:
+    if kind in INTEGERS:
+        return int(part)
+    if kind in ("float4", "float8"):
+        return float(part)
+    return part == "true" if kind == "bool" else part
+
+
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode()
