@@ -108,18 +108,9 @@ class CacheClient:
         found = int(self._retry.call(lambda: self._any.pttl(key)))
         return found if found >= 0 else None
 
-    def text(self, key: str) -> bytes | None:
-        """A key's text. None for one that is not there or holds something else."""
-        return self._retry.call(lambda: self._text(key))
-
-    def _text(self, key: str) -> bytes | None:
-        try:
-            found: bytes | None = self._any.get(key)
-        except redis.ResponseError as error:
-            if _is_of_another_type(error):
-                return None
-            raise
-        return found
+    def holds(self, key: str) -> bool:
+        """Whether there is such a key, of any type."""
+        return bool(self._retry.call(lambda: self._any.exists(key)))
 
     def set_field(self, key: str, field: str, text: bytes) -> None:
         """One field of a hash. It does not expire. A value of another type is replaced: the key is ours."""

@@ -53,7 +53,7 @@ class CacheTraces:
 
     def _filled(self, schema: TableSchema, key: str) -> Iterator[Trace]:
         full = f"{self._base}:_fill:{cache_table(schema.table)}:{key}"
-        if self._client.text(full) is None:
+        if not self._client.holds(full):
             return
         left_ms = self._client.left_ms(full)
         until_ms = self._now_ms() + (left_ms or 0)

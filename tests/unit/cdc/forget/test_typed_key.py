@@ -1,0 +1,86 @@
+"""Keys as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.errors import UsageError
+from cdc.forget.typed_key import TypedKey
+from cdc.schema import TableSchema
+from tests.unit.connectors.postgres import written as w
+
+NUMBER = w.table(w.column("id", "int4", 0), name="t")
+TEXT = w.table(w.column("email", "text", 0), name="t")
+PAIR = w.table(w.column("id", "int4", 0), w.column("region", "text", 1), name="t")
+PRICE = w.table(w.column("price", "numeric", 0), name="t")
+FIXED = w.table(w.column("code", "bpchar", 0), name="t")
+UUID = w.table(w.column("id", "uuid", 0), name="t")
+
+
+@pytest.mark.parametrize(
+    ("shape", "typed", "text"),
+    [
+        (NUMBER, "42", "42"),
+        (NUMBER, " 042", "42"),
+        (NUMBER, '{"id": 42}', "42"),
+        (TEXT, "Jane Doe", "Jane Doe"),
+        (TEXT, "a:b", "a%3Ab"),
+        (TEXT, "a%3Ab", "a%3Ab"),
+        (TEXT, "50%", "50%25"),
+        (TEXT, '{"email":"a:b"}', "a%3Ab"),
+        (TEXT, '{"other":1}', '{"other"%3A1}'),
+        (TEXT, "{not json", "{not json"),
+        (TEXT, "", ""),
+        (PAIR, "7:eu", "7:eu"),
+        (PAIR, "7:a%3Ab", "7:a%3Ab"),
+        (PAIR, '{"region":"eu","id":7}', "7:eu"),
+        (UUID, "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    ],
+)
+def test_a_key_is_read_as_the_stores_have_it(shape: TableSchema, typed: str, text: str) -> None:
+    key = TypedKey.read(typed, shape)
+    assert (key.text, key.typed) == (text, typed)
+    assert key.matches(text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "typed", "words"),
+    [
+        (NUMBER, "seventeen", "id takes"),
+        (NUMBER, '{"id": "x"}', "the columns id"),
+        (PAIR, "7", "2 columns"),
+        (PAIR, "7:eu:x", "2 columns"),
+        (PAIR, "7:50%", "2 columns"),
+        (TEXT, "a\0b", "email takes"),
+        (UUID, "7", "id takes"),
+        (w.table(w.column("id", "int4"), name="t"), "1", "no key"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(shape: TableSchema, typed: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as refusal:
+        TypedKey.read(typed, shape)
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("shape", "typed", "stored", "same"),
+    [
+        (PRICE, "1.1", "1.10", True),
+        (PRICE, "1.1", "1.11", False),
+        (PRICE, "NaN", "NaN", True),
+        (PRICE, "12345678901234567890123456789.1", "12345678901234567890123456789.2", False),
+        (FIXED, "ab", "ab   ", True),
+        (w.table(w.column("v", "float8", 0), name="t"), "1", "1.0", True),
+        (w.table(w.column("v", "citext", 0), name="t"), "Ab", "aB", True),
+        (TEXT, "Ab", "aB", False),
+        (NUMBER, "4", "42", False),
+    ],
+)
+def test_keys_are_compared_by_the_sources_equality(shape: TableSchema, typed: str, stored: str, same: bool) -> None:
+    assert TypedKey.read(typed, shape).matches(stored) is same
+
+
+def test_a_digest_stands_for_a_key_of_one_table() -> None:
+    key = TypedKey.read("jane", TEXT)
+    assert key.digest("a") == key.digest("a") != key.digest("b")
+    assert "jane" not in key.digest("a")

@@ -1,0 +1,148 @@
+"""A pipeline in memory for ``cdc forget``: a log, letters, stores and views that are told what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from cdc.clock import ManualClock
+from cdc.dead import DeadLetter, Why
+from cdc.errors import CdcError, LogError, SinkError, SourceError
+from cdc.forget.holding import Trace
+from cdc.forget.key_history import SeenRecord
+from cdc.forget.letter_history import SeenLetter
+from cdc.forget.ports import ForgetPorts
+from cdc.forget.rules import TopicOptions
+from cdc.forget.run import Forget, ForgetPlan
+from cdc.forget.typed_key import TypedKey
+from cdc.position import Position
+from cdc.schema import TableSchema
+from tests.unit.connectors.postgres import written as w
+
+SHAPE = w.table(w.column("id", "int4", 0), w.column("name", "text"), name="t")
+VIEW = w.table(w.column("root", "int4", 0), name="v")
+OPTIONS = TopicOptions.of({"cleanup.policy": "compact", "min.compaction.lag.ms": "60000"})
+ROW = b'{"before":null,"after":{"id":42}}'
+
+
+def record(
+    key: str, value: bytes | None, lsn: int = 8, *, op: str = "c", seq: int = 1, partition: int = 0
+) -> SeenRecord:
+    """A record of the table, at a position."""
+    said = {"pos": Position(1, lsn, seq).text().encode(), "op": op.encode(), "ver": b"1"}
+    return SeenRecord(partition, lsn, lsn * 1000, key.encode(), value, said)
+
+
+def row(number: int = 42, lsn: int = 8) -> SeenRecord:
+    return record(f'{{"id":{number}}}', ROW, lsn)
+
+
+def delete(number: int = 42, lsn: int = 16) -> SeenRecord:
+    return record(f'{{"id":{number}}}', b'{"before":{"id":42},"after":null}', lsn, op="d", seq=2)
+
+
+def tombstone(number: int = 42, lsn: int = 16) -> SeenRecord:
+    return record(f'{{"id":{number}}}', None, lsn, op="d", seq=3)
+
+
+@dataclass
+class World:
+    """``stores``: by place, what a look finds. An error in place of it is raised."""
+
+    topics: dict[str, list[SeenRecord] | CdcError] = field(default_factory=lambda: {SHAPE.topic: []})
+    rows: set[str] = field(default_factory=set)
+    dead: list[SeenLetter] = field(default_factory=list)
+    stores: dict[str, list[Trace] | CdcError] = field(default_factory=dict)
+    views: list[MemoryView] = field(default_factory=list)
+    source: SourceError | None = None
+    orders: list[tuple[DeadLetter, Why]] = field(default_factory=list)
+    cleaned: list[str] = field(default_factory=list)
+    asked_keys: list[Sequence[str]] = field(default_factory=list)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(20_000 * 10**9))
+    options_of: TopicOptions = OPTIONS
+
+    def forget(
+        self, typed: str = "42", *, timeout_s: float = 0, trim: bool = False, shapes: Sequence[TableSchema] = ()
+    ) -> Forget:
+        known = list(shapes) or [SHAPE]
+        plan = ForgetPlan(key=TypedKey.read(typed, known[-1]), shapes=known, timeout_s=timeout_s, trim_letters=trim)
+        ports = ForgetPorts(
+            in_source=self.in_source,
+            log=self,
+            order=lambda asked, _timeout_s: self.orders.extend(asked),
+            stores={place: lambda place=place: self.opened(place) for place in self.stores},  # type: ignore[misc]
+            fed=tuple(self.stores),
+            views=self.views,
+        )
+        return Forget(plan, ports, self.clock)
+
+    def in_source(self, key: TypedKey) -> bool:
+        if self.source is not None:
+            raise self.source
+        return key.text in self.rows
+
+    def records(self, topic: str) -> Iterator[SeenRecord]:
+        found = self.topics[topic]
+        if isinstance(found, CdcError):
+            raise found
+        yield from found
+
+    def options(self, topic: str) -> TopicOptions:
+        return self.options_of
+
+    def letters(self) -> Sequence[SeenLetter]:
+        return list(self.dead)
+
+    def trim_letters(self, below: int) -> None:
+        self.dead = [one for one in self.dead if one.offset >= below]
+
+    @contextmanager
+    def opened(self, place: str) -> Iterator[MemoryTraces]:
+        found = self.stores[place]
+        if isinstance(found, CdcError):
+            raise found
+        yield MemoryTraces(self, place, found)
+
+
+@dataclass
+class MemoryTraces:
+    """:class:`cdc.forget.ports.StoreTraces` of one store of a world."""
+
+    world: World
+    place: str
+    found: list[Trace]
+
+    def of_keys(self, schema: TableSchema, keys: Sequence[str]) -> Iterable[Trace]:
+        self.world.asked_keys.append(keys)
+        return self.found
+
+    def before(self, schema: TableSchema, position: Position | None) -> Iterable[Trace]:
+        return self.found
+
+    def clean(self, schema: TableSchema) -> None:
+        self.world.cleaned.append(f"{self.place} {schema.table}")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class MemoryView:
+    """:class:`cdc.forget.ports.ForgetView`."""
+
+    name: str = "orders"
+    published: TableSchema | None = VIEW
+    fence: tuple[int, int] | None = (1, 24)
+    state: list[Trace] = field(default_factory=list)
+    late: str | None = None
+
+    def reached(self) -> tuple[int, int] | None:
+        return self.fence
+
+    def in_state(self, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
+        return self.state
+
+
+AWAY = SinkError("the store is away", hint="wait for it")
+SILENT = LogError("no broker answers", hint="start one")
