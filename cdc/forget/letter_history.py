@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,12 +26,13 @@ class LetterHistory:
     """``mine``: the records with the key, of any kind. ``waiting``: letters of it that nobody has dealt with.
 
     ``done_below``: the offset below which nothing is waited for: every letter is answered, and so is every order.
-    ``first``: the first offset below it that is of the key. None where there is none.
+    ``ordered``: store and key of orders that nobody has answered yet.
     """
 
     mine: Sequence[SeenLetter]
     waiting: Sequence[DeadLetter]
     done_below: int
+    ordered: Collection[tuple[str, bytes | None]] = ()
 
     @property
     def trimmable(self) -> bool:
@@ -45,8 +46,9 @@ class LetterHistory:
         those that a query feeds.
         """
         asked = {*sinks, CAPTURE}
-        parked = {(one.sink, one.key): one for one in self.waiting if one.parks and one.sink in asked}
-        loose = [one for one in self.waiting if not one.parks and one.sink in asked]
+        mine = [one for one in self.waiting if one.sink in asked and (one.sink, one.key) not in self.ordered]
+        parked = {(one.sink, one.key): one for one in mine if one.parks}
+        loose = [one for one in mine if not one.parks]
         return [*((one, Why.RETRY) for one in parked.values()), *((one, Why.DROP) for one in loose)]
 
 
@@ -60,10 +62,12 @@ def letter_history(
         return _is_of(letter, topic, key, plain)
 
     letters = [one.letter for one in seen if one.letter is not None]
+    answered = _answered(letters)
     left = waiting(letters)
     return LetterHistory(
         mine=[one for one in seen if one.letter is not None and is_mine(one.letter)],
         waiting=[one for one in left if is_mine(one)],
+        ordered={(one.sink, one.key) for one in letters if _asks(one) and identity_of(one) not in answered},
         done_below=_done_below(seen, {(one.sink, *place(one)) for one in left}, is_mine),
     )
 
@@ -84,7 +88,7 @@ def _texts(key: bytes, plain: Sequence[PlainTable]) -> Iterable[str]:
 def _done_below(
     seen: Sequence[SeenLetter], left: set[tuple[str, str, int, int]], is_mine: Callable[[DeadLetter], bool]
 ) -> int:
-    answered = {identity_of(one.letter) for one in seen if one.letter is not None and not _asks(one.letter)}
+    answered = _answered(one.letter for one in seen if one.letter is not None)
     for offset, _, letter in seen:
         # Of what is no letter nothing is known: it stays, and so does all behind it.
         if letter is None or _is_needed(letter, left, answered, is_mine):
@@ -104,6 +108,10 @@ def _is_needed(
         return identity_of(letter) not in answered
     # A view that is built anew learns from it which row the log lacks, also when it was dropped.
     return letter.sink == CAPTURE and letter.why.is_letter and not is_mine(letter)
+
+
+def _answered(letters: Iterable[DeadLetter]) -> set[str | None]:
+    return {identity_of(one) for one in letters if not _asks(one)}
 
 
 def _asks(letter: DeadLetter) -> bool:

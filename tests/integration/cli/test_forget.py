@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from cdc.dead import DeadLetter, Why
 from cdc.errors import Exit
+from cdc.settings import load
+from connectors.kafka.dead_letters import DeadLetterTopic
 from tests.conftest import Stack
 from tests.integration.cli.pipeline import Pipeline, assert_refused
-from tests.programs import Spawn
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -209,6 +213,102 @@ def test_a_key_that_never_was_is_said_to_be_unknown(shop: Pipeline) -> None:
     assert "no place knows this key" in done.stderr
     assert_refused(shop.cdc("forget", "orders", "seventeen"), Exit.USAGE, "no key", "events")
     assert_refused(shop.cdc("forget", "nothing", "1"), Exit.USAGE, "no captured table", "public.orders")
+
+
+def test_letters_are_trimmed_where_that_is_asked_for(shop: Pipeline) -> None:
+    topic = DeadLetterTopic(load(shop.config).log, f"{shop.document['name']}.dead")
+    table = f"{shop.document['name']}.public.orders"
+    refused = DeadLetter(
+        sink="cache", why=Why.REFUSED, topic=table, partition=0, offset=3, reason="no", key=b'{"id":17}',
+        value=SENTINEL.encode(),
+    )  # fmt: skip
+    other = replace(refused, key=b'{"id":18}', offset=4)
+    topic.write([refused, replace(refused, why=Why.RELEASED, value=None), other])
+    shop.sql(f"delete from orders where id = {KEY}")
+    held = looked(shop, "--timeout", "0", code=Exit.DIFFERENCE)["dead letters"]["held"]
+    assert "--trim-letters" in held[0]["cure"]
+    topic.write([replace(refused, offset=9)])
+    waits = looked(shop, "--timeout", "0")["dead letters"]["held"]
+    assert "wait for cache" in waits[0]["what"]
+    (order,) = [one for one in topic.read() if one.why is Why.RETRY]
+    topic.write([replace(order, why=Why.RELEASED)])
+    blocked = looked(shop, "--timeout", "0", "--trim-letters")["dead letters"]["held"]
+    assert "letters of other keys" in blocked[0]["until"], "the letter of row 18 stands between and waits"
+    topic.write([replace(other, why=Why.RELEASED, value=None)])
+    assert states(looked(shop, "--timeout", "0", "--trim-letters"))["dead letters"] == "gone"
+    assert list(topic.read()) == []
+
+
+@pytest.fixture
+def nested(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_cdc: RunCdc) -> Pipeline:
+    """A view whose documents nest the name of a customer."""
+    text = "select o.id, c.name from orders o left join customers c on c.id = o.customer_id"
+    (tmp_path / "named.sql").write_text(text, encoding="utf-8")
+    document = {
+        "name": topic_prefix,
+        "source": {"dsn": database, "tables": ["public.*"]},
+        "log": {"bootstrap_servers": kafka, "partitions": 1},
+        "capture": {"http_address": ""},
+        "spark": {"http_address": "", "checkpoint": str(tmp_path / "checkpoints")},
+        "views": {"named": {"sql": str(tmp_path / "named.sql"), "state": str(tmp_path / "state")}},
+        "sinks": {"files": {"kind": "delta", "path": str(tmp_path / "files"), "tables": ["view.named"]}},
+    }
+    made = Pipeline(tmp_path, run_cdc, document)
+    made.sql(
+        "create table customers (id int primary key, name text)",
+        "create table orders (id int primary key, customer_id int)",
+        f"insert into customers values (1, 'other'), ({KEY}, '{SENTINEL}')",
+        f"insert into orders select g, case when g % 2 = 0 then {KEY} else 1 end from generate_series(1, 20) g",
+    )
+    for command in ("init", "snapshot"):
+        made.good(command)
+    return made
+
+
+def test_documents_that_nest_a_row_are_forgotten(
+    nested: Pipeline, spawn: Spawn, kafka: str, log_folder: Path, tmp_path: Path
+) -> None:
+    name = nested.document["name"]
+    logs = [log_folder / f"{name}.{topic}-0" for topic in ("public.customers", "view.named.1")]
+    spawn("cdc", "--config", nested.config, "run")
+    spawn("cdc", "--config", nested.config, "view", "run")
+    wait_until(lambda: files_with(SENTINEL, logs[1]), 60)
+    sink(nested)
+    nested.sql(f"delete from customers where id = {KEY}")
+
+    def look() -> dict[str, Any]:
+        done = nested.cdc("forget", "customers", KEY, "--json", "--timeout", "0")
+        return {one["place"]: one for one in orjson.loads(done.stdout)["places"]} | {"code": done.returncode}
+
+    wait_until(lambda: "older versions" in look()["view named, log"]["held"][0]["what"], 60, look)
+    sink(nested)
+    found = {place: one["state"] for place, one in look().items() if place != "code"}
+    assert found["log"] == "holds"
+    assert found["view named, state"] == "key"
+    assert found["view named, log"] == found["view named, files"] == "may hold"
+    assert not files_with(SENTINEL, tmp_path / "state"), "written over, and the log of before taken in"
+    for topic in ("public.customers", "view.named.1"):
+        set_options(kafka, f"{name}.{topic}", SOON)
+    set_table(tmp_path / "files" / "view" / "named", "interval 1 seconds")
+    rows = iter(range(1000, 10_000))
+
+    def gone() -> bool:
+        more = next(rows)
+        nested.sql(f"insert into customers values ({more}, 'more')", f"insert into orders values ({more}, {more})")
+        return bool(look()["code"] == Exit.OK)
+
+    wait_until(gone, 120, look)
+    wait_until(lambda: not files_with(SENTINEL, *logs), 30)
+    assert not files_with(SENTINEL, tmp_path / "files", tmp_path / "state")
+
+
+def test_h109_a_state_on_another_machine_is_not_gone(nested: Pipeline) -> None:
+    nested.sql(f"delete from customers where id = {KEY}")
+    done = nested.cdc("forget", "customers", KEY, "--json", "--timeout", "0")
+    places = {one["place"]: one for one in orjson.loads(done.stdout)["places"]}
+    assert done.returncode == Exit.DIFFERENCE
+    assert places["view named, state"]["state"] == "unknown"
+    assert "not on this machine" in places["view named, state"]["because"]
 
 
 def test_the_log_has_a_digest_of_the_key_alone(pipeline: Pipeline) -> None:

@@ -11,6 +11,7 @@ from cdc.errors import DifferenceFound, SinkError, SourceError, UsageError
 from cdc.forget.holding import ForgetReport, Kept, Trace, state_word
 from cdc.forget.letter_history import SeenLetter
 from cdc.forget.rules import TopicOptions, conclude
+from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.forget.world import (
     AWAY,
     OPTIONS,
@@ -210,6 +211,31 @@ def test_what_capture_put_aside_is_released() -> None:
     world = World(dead=[letter(0, Why.OVERSIZED, sink=CAPTURE)])
     world.forget().look()
     assert [why for _, why in world.orders] == [Why.DROP]
+
+
+def test_an_order_that_stands_is_not_given_again() -> None:
+    world = World(dead=[letter(0, Why.REFUSED), letter(1, Why.RETRY, order="a")], stores={"cache": []})
+    world.forget().look()
+    assert world.orders == []
+
+
+def test_killed_anywhere_it_is_run_again() -> None:
+    def made() -> World:
+        dead = [letter(0, Why.REFUSED), letter(1, Why.BEHIND, place=6)]
+        return World(topics={TOPIC: [tombstone()]}, dead=dead, stores={"cache": []}, answering=True)
+
+    def run(steps: Steps) -> object:
+        return made().forget(trim=True, steps=steps).run()
+
+    count = 0
+    for steps in every_kill(run):
+        world = made()
+        with pytest.raises(Killed):
+            world.forget(trim=True, steps=steps).run()
+        assert world.forget(trim=True).run().gone
+        assert world.dead == []
+        count += 1
+    assert count >= 8
 
 
 def test_orders_are_given_once_a_run() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
@@ -18,6 +18,7 @@ from cdc.forget.run import Forget, ForgetPlan
 from cdc.forget.typed_key import TypedKey
 from cdc.position import Position
 from cdc.schema import TableSchema
+from tests.killing import Steps
 from tests.unit.connectors.postgres import written as w
 
 SHAPE = w.table(w.column("id", "int4", 0), w.column("name", "text"), name="t")
@@ -57,25 +58,40 @@ class World:
     views: list[MemoryView] = field(default_factory=list)
     source: SourceError | None = None
     orders: list[tuple[DeadLetter, Why]] = field(default_factory=list)
+    answering: bool = False
     cleaned: list[str] = field(default_factory=list)
     asked_keys: list[Sequence[str]] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(20_000 * 10**9))
     options_of: TopicOptions = OPTIONS
 
     def forget(
-        self, typed: str = "42", *, timeout_s: float = 0, trim: bool = False, shapes: Sequence[TableSchema] = ()
+        self,
+        typed: str = "42",
+        *,
+        timeout_s: float = 0,
+        trim: bool = False,
+        shapes: Sequence[TableSchema] = (),
+        steps: Steps | None = None,
     ) -> Forget:
         known = list(shapes) or [SHAPE]
         plan = ForgetPlan(key=TypedKey.read(typed, known[-1]), shapes=known, timeout_s=timeout_s, trim_letters=trim)
         ports = ForgetPorts(
             in_source=self.in_source,
-            log=self,
-            order=lambda asked, _timeout_s: self.orders.extend(asked),
+            log=(steps or Steps()).over("log", self),
+            order=lambda asked, _timeout_s: self.answer(asked, steps or Steps()),
             stores={place: lambda place=place: self.opened(place) for place in self.stores},  # type: ignore[misc]
             fed=tuple(self.stores),
             views=self.views,
         )
         return Forget(plan, ports, self.clock)
+
+    def answer(self, asked: Sequence[tuple[DeadLetter, Why]], steps: Steps) -> None:
+        """Order, and be answered where a store feeds itself from here."""
+        self.orders.extend(asked)
+        steps.reach("behind order")
+        if self.answering:
+            released = [replace(letter, why=Why.RELEASED, value=None) for letter, _ in asked]
+            self.dead += [SeenLetter(len(self.dead) + n, 2000, one) for n, one in enumerate(released)]
 
     def in_source(self, key: TypedKey) -> bool:
         if self.source is not None:
