@@ -52,14 +52,12 @@ class LetterHistory:
         return [*((one, Why.RETRY) for one in parked.values()), *((one, Why.DROP) for one in loose)]
 
 
-def letter_history(
-    seen: Sequence[SeenLetter], topic: str, key: TypedKey, shapes: Iterable[TableSchema]
-) -> LetterHistory:
-    """The key's part of the topic. ``seen``: all of it, in order. ``topic``: the table's."""
-    plain = [PlainTable(shape) for shape in shapes]
+def letter_history(seen: Sequence[SeenLetter], key: TypedKey, shapes: Sequence[TableSchema]) -> LetterHistory:
+    """The key's part of the topic. ``seen``: all of it, in order. ``shapes``: every version of the table's shape."""
+    plain, topics = [PlainTable(shape) for shape in shapes], {shape.topic for shape in shapes}
 
     def is_mine(letter: DeadLetter) -> bool:
-        return _is_of(letter, topic, key, plain)
+        return _is_of(letter, topics, key, plain)
 
     letters = [one.letter for one in seen if one.letter is not None]
     answered = _answered(letters)
@@ -72,9 +70,9 @@ def letter_history(
     )
 
 
-def _is_of(letter: DeadLetter, topic: str, key: TypedKey, plain: Sequence[PlainTable]) -> bool:
+def _is_of(letter: DeadLetter, topics: Collection[str], key: TypedKey, plain: Sequence[PlainTable]) -> bool:
     """By any shape: a letter that nobody could read names none."""
-    return letter.topic == topic and letter.key is not None and any(key.matches(t) for t in _texts(letter.key, plain))
+    return letter.topic in topics and letter.key is not None and any(key.matches(t) for t in _texts(letter.key, plain))
 
 
 def _texts(key: bytes, plain: Sequence[PlainTable]) -> Iterable[str]:

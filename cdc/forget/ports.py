@@ -77,13 +77,15 @@ class ForgetView(Protocol):
 class ForgetPorts:
     """Everything that is asked and done.
 
-    ``in_source``: whether the source has the row. SourceError when it does not answer. ``order``: asks the stores about
-    waiting letters, and returns when they have answered or the time is over. ``stores``: by place, what opens it.
-    ``fed``: the names of sinks that a query feeds. ``views``: those that read a table.
+    ``in_source``: whether the source has the row. SourceError when it does not answer. ``requests``: the topic of the
+    pipeline's state. ``order``: asks the stores about waiting letters, and returns when they have answered or the time
+    is over. ``stores``: by place, what opens it. ``fed``: the names of sinks that a query feeds. ``views``: those that
+    read a table.
     """
 
     in_source: Callable[[TypedKey], bool]
     log: ForgetLog
+    requests: str
     order: Callable[[Sequence[tuple[DeadLetter, Why]], float], None]
     stores: Mapping[str, Callable[[], AbstractContextManager[StoreTraces]]]
     fed: Sequence[str] = ()

@@ -10,6 +10,7 @@ from cdc.forget.document_history import DocumentHistory
 from cdc.forget.holding import ForgetReport, Kept, Trace, moment
 from cdc.forget.key_history import KeyHistory, PartitionHistory
 from cdc.forget.letter_history import LetterHistory
+from cdc.forget.request_history import RequestHistory
 
 _DAY_MS = 86_400_000
 _NEVER_MS = 10 * 365 * _DAY_MS
@@ -119,6 +120,20 @@ def in_letters(history: LetterHistory, sinks: Sequence[str]) -> list[Trace]:
 
 def _has_values(letter: object) -> bool:
     return getattr(letter, "value", None) is not None
+
+
+def in_requests(history: RequestHistory, options: TopicOptions, now_ms: int) -> list[Trace]:
+    """What the state topic holds of the key: ``cdc snapshot TABLE --keys`` and ``--where`` are written there."""
+    found = []
+    for count, what, kept in (
+        (history.keys, "requests that name the key", Kept.KEY),
+        (history.conditions, "requests with a condition on the table", Kept.MAYBE),
+    ):
+        if count:
+            cleaned = _cleaned(f"{count} {what}", 0, history.newest_ms, options, now_ms)
+            until = f"cdc run has carried them out, and then {cleaned.until}"
+            found.append(Trace(what=cleaned.what, kept=kept, until=until, until_ms=cleaned.until_ms, passing=True))
+    return found
 
 
 def in_documents(history: DocumentHistory, options: TopicOptions, now_ms: int, *, known: bool) -> list[Trace]:

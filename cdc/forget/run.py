@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cdc.clock import Clock
+from cdc.errors import TopicError
 from cdc.forget.document_history import DocumentHistory, late_rows
 from cdc.forget.holding import ForgetReport, Kept, Looked, Trace
 from cdc.forget.key_history import KeyHistory
 from cdc.forget.letter_history import LetterHistory, letter_history
 from cdc.forget.ports import ForgetPorts, ForgetView
-from cdc.forget.rules import in_documents, in_letters, in_topic, require_deleted, worth_waiting
+from cdc.forget.request_history import request_history
+from cdc.forget.rules import in_documents, in_letters, in_requests, in_topic, require_deleted, worth_waiting
 from cdc.forget.typed_key import TypedKey
 from cdc.found import Unknown, look
 from cdc.schema import TableSchema
@@ -21,7 +23,7 @@ from cdc.schema import TableSchema
 log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _ORDER_S = 30.0
-LOG, LETTERS = "log", "dead letters"
+LOG, LETTERS, REQUESTS = "log", "dead letters", "requests"
 
 Tell = Callable[[ForgetReport], None]
 """Is called with each look."""
@@ -36,6 +38,11 @@ class ForgetPlan:
     shapes: Sequence[TableSchema]
     trim_letters: bool = False
     timeout_s: float = 30.0
+
+    @property
+    def former_topics(self) -> list[str]:
+        """Topics that the table had before."""
+        return sorted({shape.topic for shape in self.shapes} - {self.shape.topic})
 
     @property
     def shape(self) -> TableSchema:
@@ -76,7 +83,10 @@ class Forget:
         """One look at each place, and what may go at once. Raises as :meth:`run`."""
         table = str(self._plan.shape.table)
         require_deleted(self._ports.in_source(self._plan.key), table)
-        places: dict[str, Looked] = {LOG: look(self._in_log), LETTERS: look(self._in_letters)}
+        places: dict[str, Looked] = {LOG: look(self._in_log)}
+        for topic in self._plan.former_topics:
+            places[f"{LOG}, {topic}"] = look(lambda: self._in_former(topic))  # noqa: B023 - called at once
+        places |= {LETTERS: look(self._in_letters), REQUESTS: look(self._in_requests)}
         for place in self._ports.stores:
             places[place] = look(lambda: self._in_store(place))  # noqa: B023 - called at once
         for view in self._ports.views:
@@ -105,6 +115,21 @@ class Forget:
         self.others = frozenset(history.others)
         return in_topic(topic, history, options, self._now_ms())
 
+    def _in_former(self, topic: str) -> list[Trace]:
+        """A topic that the table had before. What is not there any more holds nothing."""
+        history = KeyHistory(self._plan.key, self._plan.shapes)
+        try:
+            for record in self._ports.log.records(topic):
+                history.take(record)
+            return in_topic(topic, history, self._ports.log.options(topic), self._now_ms())
+        except TopicError:
+            return []
+
+    def _in_requests(self) -> list[Trace]:
+        topic, table = self._ports.requests, str(self._plan.shape.table)
+        history = request_history(self._ports.log.records(topic), table, self._plan.key)
+        return in_requests(history, self._ports.log.options(topic), self._now_ms())
+
     def _in_letters(self) -> list[Trace]:
         history = self._letters()
         orders = history.orders(self._ports.fed)
@@ -118,7 +143,7 @@ class Forget:
         return in_letters(history, self._ports.fed)
 
     def _letters(self) -> LetterHistory:
-        return letter_history(self._ports.log.letters(), self._plan.shape.topic, self._plan.key, self._plan.shapes)
+        return letter_history(self._ports.log.letters(), self._plan.key, self._plan.shapes)
 
     def _in_store(self, place: str) -> list[Trace]:
         with self._ports.stores[place]() as store:

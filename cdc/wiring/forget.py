@@ -16,7 +16,7 @@ from cdc.forget.typed_key import TypedKey
 from cdc.rebuild.rules import find_rebuild
 from cdc.settings import require_postgres
 from cdc.state import TopicsState
-from cdc.topic import dead_topic
+from cdc.topic import dead_topic, state_topic
 from cdc.wiring import open_schemas, open_state, require_broker
 from cdc.wiring.dead import open_letters
 from sinks.stores import spec_of
@@ -49,6 +49,7 @@ def open_forget(
     ports = ForgetPorts(
         in_source=partial(source_has, settings, plan.shape),
         log=WholeTopics(settings.log, dead_topic(settings.name)),
+        requests=state_topic(settings.name),
         order=partial(_order, settings),
         stores=_stores(settings, documents, clock),
         fed=tuple(settings.sinks),

@@ -119,7 +119,8 @@ def test_h270_a_row_is_forgotten_place_by_place(
     shop.sql(f"delete from orders where id = {KEY}")
     first = looked(shop, "--timeout", "0", code=Exit.DIFFERENCE)
     assert states(first) == {place: "holds" for place in ("log", "cache", "warehouse", "reports")} | {
-        "dead letters": "gone"
+        "dead letters": "gone",
+        "requests": "gone",
     }
     assert "cdc run has read the delete" in first["log"]["held"][0]["until"]
 
@@ -128,7 +129,8 @@ def test_h270_a_row_is_forgotten_place_by_place(
     sink(shop)
     second = looked(shop, "--timeout", "0", code=Exit.DIFFERENCE)
     assert states(second) == {
-        "log": "holds", "dead letters": "gone", "cache": "key", "warehouse": "holds", "reports": "key",
+        "log": "holds", "dead letters": "gone", "requests": "gone", "cache": "key", "warehouse": "holds",
+        "reports": "key",
     }  # fmt: skip
     assert files_with(SENTINEL, *logs)
     assert "min.compaction.lag.ms" in second["log"]["held"][0]["until"]

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from cdc.dead import CAPTURE, DeadLetter, Why
-from cdc.errors import DifferenceFound, SinkError, SourceError, UsageError
+from cdc.errors import DifferenceFound, SinkError, SourceError, TopicError, UsageError
 from cdc.forget.holding import ForgetReport, Kept, Trace, state_word
+from cdc.forget.key_history import SeenRecord
 from cdc.forget.letter_history import SeenLetter
 from cdc.forget.rules import TopicOptions, conclude
+from cdc.state import RequestState
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.forget.world import (
     AWAY,
@@ -141,7 +143,8 @@ def test_h109_a_place_that_is_away_hides_no_other() -> None:
     world = World(topics={TOPIC: SILENT}, stores={"cache": AWAY, "search": [there], "reports": []})
     report = world.forget().run()
     assert states(report) == {
-        "log": "unknown", "dead letters": "gone", "cache": "unknown", "search": "holds", "reports": "gone",
+        "log": "unknown", "dead letters": "gone", "requests": "gone", "cache": "unknown", "search": "holds",
+        "reports": "gone",
     }  # fmt: skip
     with pytest.raises(DifferenceFound, match="search"):
         conclude(report)
@@ -180,7 +183,7 @@ def test_it_does_not_wait_for_what_comes_after_its_time() -> None:
 def test_the_key_alone_is_no_row() -> None:
     memory = Trace(what="the memory of the delete", kept=Kept.KEY, until="a week", passing=True)
     report = World(topics={TOPIC: [tombstone()]}, stores={"cache": [memory]}).forget(timeout_s=60).run()
-    assert states(report) == {"log": "key", "dead letters": "gone", "cache": "key"}
+    assert states(report) == {"log": "key", "dead letters": "gone", "requests": "gone", "cache": "key"}
     assert report.seen
     conclude(report)
 
@@ -282,6 +285,36 @@ def test_nothing_that_is_needed_is_trimmed(other: SeenLetter) -> None:
 def test_letters_of_other_tables_are_none_of_it() -> None:
     world = World(dead=[letter(0, Why.REFUSED, key='{"id":7}'), letter(1, Why.REFUSED, key='{"other":42}')])
     assert states(world.forget().look())["dead letters"] == "gone"
+
+
+def test_requests_to_read_rows_again_name_them() -> None:
+    asked = RequestState(id="a", table="public.t", after_lsn=0, reason="asked", keys=[["42"], ["7"]])
+    other = replace(asked, id="b", keys=[["7"]])
+    condition = replace(asked, id="c", keys=None, where="name = 'jane'")
+    stranger = replace(condition, id="d", table="public.u")
+    world = World(state=[state_record(one) for one in (asked, other, condition, stranger)])
+    world.state += [record('{"what":"slot"}', b"{}"), record("no", b"{}"), record('{"what":"request"}', b"{}")]
+    found = world.forget().look().places["requests"]
+    assert isinstance(found, list)
+    assert [(one.what, one.kept) for one in found] == [
+        ("1 requests that name the key", Kept.KEY),
+        ("1 requests with a condition on the table", Kept.MAYBE),
+    ]
+
+
+def state_record(one: RequestState) -> SeenRecord:
+    return record(one.key().decode(), one.to_json())
+
+
+def test_a_topic_that_the_table_had_before_is_read() -> None:
+    former = replace(SHAPE, topic="shop.former")
+    newest = replace(SHAPE, version=2)
+    world = World(topics={TOPIC: [], "shop.former": [row()]})
+    assert states(world.forget(shapes=[former, newest]).look())["log, shop.former"] == "holds"
+    world.topics["shop.former"] = TopicError("the topic does not exist")
+    assert states(world.forget(shapes=[former, newest]).look())["log, shop.former"] == "gone"
+    world.topics["shop.former"] = SILENT
+    assert states(world.forget(shapes=[former, newest]).look())["log, shop.former"] == "unknown"
 
 
 # views

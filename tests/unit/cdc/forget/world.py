@@ -52,6 +52,7 @@ class World:
     """``stores``: by place, what a look finds. An error in place of it is raised."""
 
     topics: dict[str, list[SeenRecord] | CdcError] = field(default_factory=lambda: {SHAPE.topic: []})
+    state: list[SeenRecord] = field(default_factory=list)
     rows: set[str] = field(default_factory=set)
     dead: list[SeenLetter] = field(default_factory=list)
     stores: dict[str, list[Trace] | CdcError] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class World:
         ports = ForgetPorts(
             in_source=self.in_source,
             log=(steps or Steps()).over("log", self),
+            requests="state",
             order=lambda asked, _timeout_s: self.answer(asked, steps or Steps()),
             stores={place: lambda place=place: self.opened(place) for place in self.stores},  # type: ignore[misc]
             fed=tuple(self.stores),
@@ -99,7 +101,7 @@ class World:
         return key.text in self.rows
 
     def records(self, topic: str) -> Iterator[SeenRecord]:
-        found = self.topics[topic]
+        found = self.state if topic == "state" else self.topics[topic]
         if isinstance(found, CdcError):
             raise found
         yield from found
