@@ -59,7 +59,7 @@ class SinkKind:
     same of a callable of a SinkSpec that returns StoreFacts within some seconds, for ``cdc check``. ``facts``: findings
     of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write to the
     store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``traces``:
-    ``module:attribute`` of a callable of a SinkSpec and a Clock that returns StoreTraces, for ``cdc forget``. Without
+    ``module:attribute`` of a callable of a SinkSpec and a Clock that returns KeptVersions, for ``cdc forget``. Without
     one the rows alone are looked at, and the report says so. ``manual``: where the kind is described. A file or an
     address. ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
     products that mean this kind. ``fills_lost_tables``: whether ``cdc verify --repair`` may fill a table of which the

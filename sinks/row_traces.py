@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.forget.holding import Kept, Trace, moment
-from cdc.forget.ports import StoreTraces
+from cdc.forget.ports import KeptVersions
 from cdc.position import Position
 from cdc.schema import TableSchema
 from sinks.kinds import kind_named
@@ -15,13 +16,13 @@ from sinks.port import OpenSink, StoredRow, StoreReader
 from sinks.registry import SinkSpec, attribute, open_sink
 
 
-def open_traces(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> StoreTraces:
+def open_traces(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> KeptVersions:
     """Connect to a store. SinkError when it does not answer. Of a kind that does not say what it keeps beside its
     rows, the rows alone are looked at."""
     kind = kind_named(spec.kind)
     if not kind.traces:
         return PlainTraces(open_sink(spec, clock), spec.kind)
-    opened: StoreTraces = attribute(kind.traces, spec.kind)(spec, clock)
+    opened: KeptVersions = attribute(kind.traces, spec.kind)(spec, clock)
     return opened
 
 
@@ -55,8 +56,22 @@ def frozen_versions(reader: StoreReader, schema: TableSchema, position: Position
             return
 
 
+def shown_versions(
+    store: OpenSink, schema: TableSchema, position: Position | None, ends: Mapping[int, int]
+) -> Iterator[Trace]:
+    """Documents that readers see, of a store that is behind these ends of their topic, or does not follow it."""
+    mark = store.watermarks.read()
+    offsets = mark.offsets.get(schema.topic) if mark is not None else None
+    if offsets is None:
+        until = "a sink follows the view again, or you have taken them away"
+        yield from (replace(one, until=until) for one in frozen_versions(store.reader, schema, position))
+    elif any(offsets.get(partition, 0) < end for partition, end in ends.items()):
+        what, until = f"documents of {schema.table}: the store is behind their topic", "cdc sink has read on"
+        yield Trace(what=what, kept=Kept.MAYBE, until=until, passing=True, cure="cdc sink")
+
+
 class PlainTraces:
-    """The rows of a store of which nothing more is known. Implements :class:`cdc.forget.ports.StoreTraces`."""
+    """The rows of a store of which nothing more is known. Implements :class:`cdc.forget.ports.KeptVersions`."""
 
     def __init__(self, store: OpenSink, kind: str) -> None:
         self._store = store
@@ -90,6 +105,7 @@ class GenerationTraces:
 
     def __init__(self, spec: SinkSpec, others: Iterable[tuple[int, SinkSpec]], clock: Clock = SYSTEM_CLOCK) -> None:
         self._others = list(others)
+        self._spec = spec
         self._clock = clock
         self._store = open_traces(spec, clock)
 
@@ -104,6 +120,10 @@ class GenerationTraces:
         for number, spec in self._others:
             with closing(open_sink(spec, self._clock)) as store:
                 yield from (_of_generation(number, one) for one in frozen_versions(store.reader, schema, position))
+
+    def shown(self, schema: TableSchema, position: Position | None, ends: Mapping[int, int]) -> Iterable[Trace]:
+        with closing(open_sink(self._spec, self._clock)) as store:
+            yield from shown_versions(store, schema, position, ends)
 
     def clean(self, schema: TableSchema) -> None:
         self._store.clean(schema)

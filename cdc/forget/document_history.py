@@ -25,16 +25,18 @@ class DocumentHistory:
 
     ``deleted``: the delete's position in the log. None where that is not known any more: every older version counts.
     ``older``: versions that may nest the row and that a newer record stands behind. ``newest_ms``: when the newest of
-    those newer records was written. ``partition``: its own.
+    those newer records was written. ``partition``: its own. ``ends``: by partition, the offset behind the last record.
     """
 
     def __init__(self, deleted: Position | None) -> None:
         self._deleted = deleted
         self._standing: dict[tuple[int, bytes], None] = {}
         self.older = self.newest_ms = self.partition = 0
+        self.ends: dict[int, int] = {}
 
     def take(self, record: SeenRecord) -> None:
         """The next record of its partition."""
+        self.ends[record.partition] = record.offset + 1
         if record.floor or record.key is None:
             return
         # A digest: a view of millions of documents has as many keys.

@@ -35,7 +35,7 @@ class ForgetLog(Protocol):
         """Delete the records of the dead letters' topic below an offset."""
 
 
-class StoreTraces(Protocol):
+class KeptVersions(Protocol):
     """What one store holds of rows, older versions of them included. SinkError when it does not answer."""
 
     def of_keys(self, schema: TableSchema, keys: Sequence[str]) -> Iterable[Trace]:
@@ -49,6 +49,14 @@ class StoreTraces(Protocol):
 
     def close(self) -> None:
         """Close the connections. Never raises."""
+
+
+class StoreTraces(KeptVersions, Protocol):
+    """The same of a store with all its generations, and how far it is."""
+
+    def shown(self, schema: TableSchema, position: Position | None, ends: Mapping[int, int]) -> Iterable[Trace]:
+        """Rows of any key up to a position that readers still see, unless the store has shown all of the topic up to
+        these offsets, by partition."""
 
 
 class ForgetView(Protocol):

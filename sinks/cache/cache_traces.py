@@ -23,7 +23,7 @@ def open_traces(spec: SinkSpec, clock: Clock) -> CacheTraces:
 
 class CacheTraces:
     """A row's key, and what a program of the user's may have put beside it by ``read_through``. A key that is written
-    over leaves nothing. Implements :class:`cdc.forget.ports.StoreTraces`."""
+    over leaves nothing. Implements :class:`cdc.forget.ports.KeptVersions`."""
 
     def __init__(self, client: CacheClient, place: CachePlace, base: str, clock: Clock) -> None:
         self._client = client

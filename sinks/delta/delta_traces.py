@@ -41,7 +41,7 @@ def open_traces(spec: SinkSpec, clock: Clock) -> DeltaTraces:
 
 
 class DeltaTraces:
-    """Implements :class:`cdc.forget.ports.StoreTraces`."""
+    """Implements :class:`cdc.forget.ports.KeptVersions`."""
 
     def __init__(self, storage: Storage, remember_ms: int, clock: Clock) -> None:
         self._storage = storage

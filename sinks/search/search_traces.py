@@ -25,7 +25,7 @@ def open_traces(spec: SinkSpec, clock: Clock) -> SearchTraces:
 
 class SearchTraces:
     """Documents, and whether the index has segments with versions that were written over. It does not say which those
-    are. Implements :class:`cdc.forget.ports.StoreTraces`."""
+    are. Implements :class:`cdc.forget.ports.KeptVersions`."""
 
     def __init__(self, client: SearchClient, indexes: Indexes, remember_ms: int) -> None:
         self._client = client

@@ -28,7 +28,7 @@ def open_traces(spec: SinkSpec, clock: Clock) -> SqlTraces:
 
 class SqlTraces:
     """Rows. A row that is written over is the database's own to clean. Implements
-    :class:`cdc.forget.ports.StoreTraces`."""
+    :class:`cdc.forget.ports.KeptVersions`."""
 
     def __init__(self, client: SqlClient, tables: SqlTables, remember_ms: int) -> None:
         self._client = client

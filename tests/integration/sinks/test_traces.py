@@ -17,6 +17,7 @@ from cdc.cuts import RepairRow
 from cdc.errors import SinkError
 from cdc.forget.holding import Kept, Trace
 from cdc.position import Position
+from cdc.progress import Watermark
 from sinks.kinds import beside, spec_for
 from sinks.mend import StoreRepair
 from sinks.registry import SinkSpec, open_sink
@@ -170,6 +171,22 @@ def test_older_documents_of_a_warehouse_are_found(spec: Spec) -> None:
         put(place, 24, "new")
         assert {one.kept for one in traces.before(SHAPE, Position(1, 8, 9))} == {Kept.MAYBE}
         assert not [one for one in traces.before(SHAPE, Position(1, 4, 9)) if "replaced" in one.what]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_is_behind_shows_old_documents(spec: Spec, kind: str) -> None:
+    place, deleted = spec(kind), Position(1, 8, 9)
+    put(place, 8, SENTINEL)
+
+    def shown(ends: dict[int, int]) -> list[str]:
+        with closing(GenerationTraces(place, [])) as traces:
+            return [one.until for one in traces.shown(SHAPE, deleted, ends)]
+
+    assert "follows the view again" in shown({0: 5})[0]
+    with closing(open_sink(place)) as store:
+        store.watermarks.write(Watermark(epoch=1, lsn=9, offsets={SHAPE.topic: {0: 4}}))
+    assert shown({0: 5}) == ["cdc sink has read on"]
+    assert shown({0: 4}) == []
 
 
 def test_a_kind_that_says_nothing_may_hold_more(spec: Spec) -> None:

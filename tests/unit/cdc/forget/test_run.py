@@ -347,6 +347,19 @@ def test_older_documents_from_before_the_delete_may_nest_it() -> None:
     assert in_view(world) == []
 
 
+def test_stores_are_held_to_the_ends_of_the_first_look() -> None:
+    world = World(topics={TOPIC: [tombstone()], VIEW.topic: [document(1, 24)]}, views=[MemoryView(fence=(1, 16))])  # type: ignore[list-item]
+    world.stores["warehouse"] = []
+    (found,) = in_view(world, "warehouse")
+    assert "not known yet" in found.what
+    world.views = [MemoryView()]
+    forget = world.forget()
+    forget.look()
+    world.topics[VIEW.topic].append(document(1, 32))  # type: ignore[union-attr, arg-type]
+    forget.look()
+    assert world.ends == [{0: 25}, {0: 25}]
+
+
 def test_without_the_delete_every_older_document_counts() -> None:
     documents = [document(3, 24), document(3, 32)]
     world = World(topics={TOPIC: [], VIEW.topic: documents}, views=[MemoryView()])  # type: ignore[dict-item]

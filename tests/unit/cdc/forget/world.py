@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -61,6 +61,7 @@ class World:
     orders: list[tuple[DeadLetter, Why]] = field(default_factory=list)
     answering: bool = False
     cleaned: list[str] = field(default_factory=list)
+    ends: list[Mapping[int, int]] = field(default_factory=list)
     asked_keys: list[Sequence[str]] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(20_000 * 10**9))
     options_of: TopicOptions = OPTIONS
@@ -137,6 +138,10 @@ class MemoryTraces:
 
     def before(self, schema: TableSchema, position: Position | None) -> Iterable[Trace]:
         return self.found
+
+    def shown(self, schema: TableSchema, position: Position | None, ends: Mapping[int, int]) -> Iterable[Trace]:
+        self.world.ends.append(ends)
+        return ()
 
     def clean(self, schema: TableSchema) -> None:
         self.world.cleaned.append(f"{self.place} {schema.table}")
