@@ -15,6 +15,8 @@ from cdc.wire.floors import read_floor
 from cdc.wire.format import DELETE_OP, KEY_HEADERS, OP, POS, SWEEP_KEY, TRUNCATE_KEY, VER
 from cdc.wire.plain import PlainTable
 
+_FLOORS = (b'{"%b"' % TRUNCATE_KEY.encode(), b'{"%b"' % SWEEP_KEY.encode())
+
 
 class SeenRecord(NamedTuple):
     """One record of a topic. ``time_ms``: as the log has it, since 1970."""
@@ -39,7 +41,7 @@ class SeenRecord(NamedTuple):
     @property
     def floor(self) -> bool:
         """Whether it is of the whole table: a truncate or a sweep mark."""
-        return (self.key or b"").startswith((b'{"%b"' % TRUNCATE_KEY.encode(), b'{"%b"' % SWEEP_KEY.encode()))
+        return self.key is not None and self.key.startswith(_FLOORS)
 
 
 class PartitionHistory:
@@ -67,7 +69,9 @@ class KeyHistory:
         self._key = key
         self._shapes = {shape.version: shape for shape in shapes}
         self._plain = {version: PlainTable(shape) for version, shape in self._shapes.items()}
-        self._form = self._shapes[max(self._shapes)].key_form
+        form = self._shapes[max(self._shapes)].key_form
+        self._former = {version for version, shape in self._shapes.items() if shape.key_form != form}
+        self._versions = {str(version).encode(): version for version in self._shapes}
         self.partitions: dict[int, PartitionHistory] = {}
         self.floors: dict[int, str] = {}
         self.spellings: set[str] = {key.text}
@@ -94,7 +98,7 @@ class KeyHistory:
         except ValueError:
             self.unreadable += record.value is not None
             return
-        if self._shapes[version].key_form != self._form:
+        if version in self._former:
             self.former += record.value is not None
         elif self._key.matches(text):
             self._take(record, version, text)
@@ -114,11 +118,7 @@ class KeyHistory:
         self.others -= self.spellings
 
     def _version(self, record: SeenRecord) -> int | None:
-        try:
-            version = int(record.headers[VER])
-        except (KeyError, ValueError):
-            return None
-        return version if version in self._shapes else None
+        return self._versions.get(record.headers.get(VER, b""))
 
     def _raise(self, record: SeenRecord) -> None:
         with suppress(ValueError, KeyError, TypeError, orjson.JSONDecodeError):

@@ -49,11 +49,13 @@ class TypedKey:
     @property
     def exact(self) -> bool:
         """Whether no other text is equal to this key's."""
-        return all(kind in EXACT_KINDS for kind in self.kinds)
+        return EXACT_KINDS.issuperset(self.kinds)
 
     def matches(self, store_key: str) -> bool:
         """Whether a key as a store has it is this one, by the source's equality."""
-        return store_key == self.text or (not self.exact and self._folded(store_key) == self._folded(self.text))
+        if store_key == self.text:
+            return True
+        return not self.exact and self._folded(store_key) == self._folded(self.text)
 
     def digest(self, table: str) -> str:
         """Stands for the key in the log. A person who can guess the key can tell that it is this one."""
