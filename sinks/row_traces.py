@@ -1,4 +1,4 @@
-"""What a store holds of deleted rows, as its reader shows it: for ``cdc forget``."""
+"""The traces of deleted rows in a store, as its reader shows them: for ``cdc forget``."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import orjson
@@ -10,17 +11,21 @@ from rich.console import Console
 from rich.text import Text
 
 from cdc import logs
+from cdc.cli import completion
+from cdc.clock import SYSTEM_CLOCK
 from cdc.forget.holding import OUTSIDE, ForgetReport, state_word
 from cdc.forget.rules import conclude
+from cdc.forget.run import ForgetWish
 from cdc.found import Unknown
-from cdc.wiring.forget import open_forget
+from cdc.wiring.dead import open_letters
+from connectors.forgetting import forget_of
 
 _STYLES = {"gone": "green", "key": "green", "holds": "bold red", "may hold": "yellow", "unknown": "yellow"}
 
 
 def forget(
     context: typer.Context,
-    table: Annotated[str, typer.Argument(help="The table, as schema.table.")],
+    table: Annotated[str, typer.Argument(help="The table, as schema.table.", autocompletion=completion.tables)],
     key: Annotated[str, typer.Argument(help="The row's key: 42, 7:eu, or JSON of its columns.")],
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for what goes by itself.", min=0)
@@ -42,7 +47,9 @@ def forget(
     """
     logs.configure(max(0, context.obj.verbosity - 1))
     console: Console = context.obj.console
-    searching = open_forget(context.obj.settings(), table, key, timeout_s=timeout_s, trim_letters=trim_letters)
+    wish = ForgetWish(table=table, key=key, trim_letters=trim_letters, timeout_s=timeout_s)
+    settings = context.obj.settings()
+    searching = forget_of(settings, wish, partial(open_letters, settings), SYSTEM_CLOCK)
     told: list[str] = []
 
     def tell(report: ForgetReport) -> None:

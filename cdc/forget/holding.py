@@ -1,4 +1,4 @@
-"""What a place of the pipeline still holds of a row, and the report about all of them. Pure."""
+"""The traces of a row in the places of the pipeline, and the report about all of them. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Looked: TypeAlias = Sequence[Trace] | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReport:
-    """What each place holds, in the order of the data.
+    """The traces in each place, in the order of the data.
 
     ``typed``: the key as the user wrote it. ``understood``: the key as the stores have it. ``seen``: whether anything
     says that there was such a row.

@@ -57,7 +57,7 @@ class PartitionHistory:
         self.newest = record
 
 
-class KeyHistory:
+class KeyRecords:
     """Takes every record of a table's topic, each partition in its order.
 
     ``shapes``: every version of the table's shape. ``unreadable``: records with a value of which no key can be told.

@@ -40,7 +40,7 @@ class LetterHistory:
         return bool(self.mine) and all(one.offset < self.done_below for one in self.mine)
 
     def orders(self, sinks: Iterable[str]) -> list[tuple[DeadLetter, Why]]:
-        """What is to be asked of the stores for the letters that wait, one for each key and store.
+        """The orders to the stores about the letters that wait, one for each key and store.
 
         A letter that parks the key is tried again, and not dropped: the delete waits behind it, or is it. ``sinks``:
         those that a query feeds.

@@ -36,10 +36,10 @@ class ForgetLog(Protocol):
 
 
 class KeptVersions(Protocol):
-    """What one store holds of rows, older versions of them included. SinkError when it does not answer."""
+    """The rows of one store, older versions of them included. SinkError when it does not answer."""
 
     def of_keys(self, schema: TableSchema, keys: Sequence[str]) -> Iterable[Trace]:
-        """What is left under some keys of a table, as the store has them: rows, memories of deletes, older files."""
+        """The traces under some keys of a table, as the store has them: rows, memories of deletes, older files."""
 
     def before(self, schema: TableSchema, position: Position | None) -> Iterable[Trace]:
         """Versions of any key up to a position, which no reader sees any more. None: of any position."""
@@ -78,7 +78,7 @@ class ForgetView(Protocol):
         """Epoch and LSN below which its documents hold every change. None before the first."""
 
     def in_state(self, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
-        """What the files of its runner's state hold of the key. StateAway where none of them is on this machine."""
+        """The traces of the key in the files of its runner's state. StateAway where none of them is on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

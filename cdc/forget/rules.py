@@ -1,4 +1,4 @@
-"""What is left in a place, until when, and whether to wait for it: pure."""
+"""The traces of a row in a place, until when they stay, and whether to wait for it: pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc.errors import DifferenceFound, UsageError
 from cdc.forget.document_history import DocumentHistory
 from cdc.forget.holding import ForgetReport, Kept, Trace, moment
-from cdc.forget.key_history import KeyHistory, PartitionHistory
+from cdc.forget.key_history import KeyRecords, PartitionHistory
 from cdc.forget.letter_history import LetterHistory
 from cdc.forget.request_history import RequestHistory
 
@@ -31,7 +31,7 @@ class TopicOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> TopicOptions:
-        """From the brokers' answer, by Kafka's names. What a broker does not say is Kafka's default."""
+        """From the brokers' answer, by Kafka's names. An option that a broker does not name has Kafka's default."""
         return cls(
             compacted="compact" in config.get("cleanup.policy", "delete"),
             min_lag_ms=int(config.get("min.compaction.lag.ms", 0)),
@@ -43,8 +43,8 @@ class TopicOptions:
         )
 
 
-def in_topic(topic: str, history: KeyHistory, options: TopicOptions, now_ms: int) -> list[Trace]:
-    """What a table's topic holds of the key."""
+def in_topic(topic: str, history: KeyRecords, options: TopicOptions, now_ms: int) -> list[Trace]:
+    """The traces of the key in a table's topic."""
     parts = sorted(history.partitions.items())
     found = [one for number, part in parts for one in _in_partition(number, part, history, options, now_ms)]
     if history.former:
@@ -57,7 +57,7 @@ def in_topic(topic: str, history: KeyHistory, options: TopicOptions, now_ms: int
 
 
 def _in_partition(
-    number: int, part: PartitionHistory, history: KeyHistory, options: TopicOptions, now_ms: int
+    number: int, part: PartitionHistory, history: KeyRecords, options: TopicOptions, now_ms: int
 ) -> Iterator[Trace]:
     newest = part.newest
     if newest is None:
@@ -97,7 +97,7 @@ def _cleaned(what: str, partition: int, last_ms: int, options: TopicOptions, now
 
 
 def in_letters(history: LetterHistory, sinks: Sequence[str]) -> list[Trace]:
-    """What the dead letters' topic holds of the key."""
+    """The traces of the key in the dead letters' topic."""
     if not history.mine:
         return []
     kept = Kept.ROW if any(_has_values(one.letter) for one in history.mine) else Kept.KEY
@@ -123,7 +123,7 @@ def _has_values(letter: object) -> bool:
 
 
 def in_requests(history: RequestHistory, options: TopicOptions, now_ms: int) -> list[Trace]:
-    """What the state topic holds of the key: ``cdc snapshot TABLE --keys`` and ``--where`` are written there."""
+    """The traces of the key in the state topic: ``cdc snapshot TABLE --keys`` and ``--where`` are written there."""
     found = []
     for count, what, kept in (
         (history.keys, "requests that name the key", Kept.KEY),
@@ -137,7 +137,7 @@ def in_requests(history: RequestHistory, options: TopicOptions, now_ms: int) -> 
 
 
 def in_documents(history: DocumentHistory, options: TopicOptions, now_ms: int, *, known: bool) -> list[Trace]:
-    """What a view's topic holds that may nest the row. ``known``: the place of the delete in the log is."""
+    """The documents in a view's topic that may nest the row. ``known``: the place of the delete in the log is."""
     if not history.older:
         return []
     versions = "1 older version" if history.older == 1 else f"{history.older} older versions"

@@ -11,7 +11,7 @@ from cdc.clock import Clock
 from cdc.errors import TopicError
 from cdc.forget.document_history import DocumentHistory, late_rows
 from cdc.forget.holding import ForgetReport, Kept, Looked, Trace
-from cdc.forget.key_history import KeyHistory
+from cdc.forget.key_history import KeyRecords
 from cdc.forget.letter_history import LetterHistory, letter_history
 from cdc.forget.ports import ForgetPorts, ForgetView
 from cdc.forget.request_history import request_history
@@ -27,6 +27,16 @@ LOG, LETTERS, REQUESTS = "log", "dead letters", "requests"
 
 Tell = Callable[[ForgetReport], None]
 """Is called with each look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetWish:
+    """A call of the command. ``table``, ``key``: as they were typed. The others as in :class:`ForgetPlan`."""
+
+    table: str
+    key: str
+    trim_letters: bool = False
+    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +67,7 @@ class Forget:
         self._plan = plan
         self._ports = ports
         self._clock = clock
-        self._history = KeyHistory(plan.key, plan.shapes)
+        self._history = KeyRecords(plan.key, plan.shapes)
         self._ordered = False
         self._ends: dict[str, dict[int, int]] = {}
         self.others: frozenset[str] = frozenset()
@@ -109,7 +119,7 @@ class Forget:
 
     def _in_log(self) -> list[Trace]:
         topic = self._plan.shape.topic
-        options, history = self._ports.log.options(topic), KeyHistory(self._plan.key, self._plan.shapes)
+        options, history = self._ports.log.options(topic), KeyRecords(self._plan.key, self._plan.shapes)
         for record in self._ports.log.records(topic):
             history.take(record)
         self._history = history
@@ -117,8 +127,8 @@ class Forget:
         return in_topic(topic, history, options, self._now_ms())
 
     def _in_former(self, topic: str) -> list[Trace]:
-        """A topic that the table had before. What is not there any more holds nothing."""
-        history = KeyHistory(self._plan.key, self._plan.shapes)
+        """A topic that the table had before. One that is not there any more holds nothing."""
+        history = KeyRecords(self._plan.key, self._plan.shapes)
         try:
             for record in self._ports.log.records(topic):
                 history.take(record)

@@ -37,7 +37,7 @@ class WholeTopics:
             yield _seen(partition, message)
 
     def _messages(self, topic: str) -> Iterator[tuple[int, Message]]:
-        # What an aborted transaction wrote is in the files as well.
+        # Records of an aborted transaction are in the files as well.
         with closing(Consumer(reader_config(self._settings) | {"isolation.level": "read_uncommitted"})) as consumer:
             for partition in self._partitions(consumer, topic):
                 for message in read_on(consumer, self._settings, topic, partition):

@@ -1,4 +1,4 @@
-"""What a cache holds under one key: for ``cdc forget``."""
+"""The traces of a row in a cache: for ``cdc forget``."""
 
 from __future__ import annotations
 

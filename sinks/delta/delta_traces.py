@@ -1,4 +1,4 @@
-"""What a Delta warehouse holds of deleted rows: rows, replaced files, and bounds in its log. For ``cdc forget``."""
+"""The traces of deleted rows in a Delta warehouse: rows, replaced files, and bounds in its log. For ``cdc forget``."""
 
 from __future__ import annotations
 

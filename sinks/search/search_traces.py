@@ -1,4 +1,4 @@
-"""What a search index holds under one key: for ``cdc forget``."""
+"""The traces of a row in a search index: for ``cdc forget``."""
 
 from __future__ import annotations
 

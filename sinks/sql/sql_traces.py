@@ -1,4 +1,4 @@
-"""What a SQL warehouse holds under one key: for ``cdc forget``."""
+"""The traces of a row in a SQL warehouse: for ``cdc forget``."""
 
 from __future__ import annotations
 

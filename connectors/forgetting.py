@@ -1,56 +1,56 @@
-"""``cdc forget``, put together."""
+"""The ports of ``cdc forget``: :mod:`cdc.forget.ports` on Postgres, Kafka and the stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.dead import Why
+from cdc.clock import Clock
+from cdc.dead import DeadLetter, Why
 from cdc.errors import ConfigError, UsageError
-from cdc.forget.ports import ForgetPorts
-from cdc.forget.run import Forget, ForgetPlan
+from cdc.forget.ports import ForgetPorts, StoreTraces
+from cdc.forget.run import Forget, ForgetPlan, ForgetWish
 from cdc.forget.typed_key import TypedKey
+from cdc.letters.run import LettersRun
 from cdc.rebuild.rules import find_rebuild
-from cdc.settings import require_postgres
+from cdc.schema import TableSchema
+from cdc.settings import Settings, require_postgres
 from cdc.state import TopicsState
-from cdc.topic import dead_topic, state_topic
-from cdc.wiring import open_schemas, open_state, require_broker
-from cdc.wiring.dead import open_letters
+from cdc.topic import dead_topic, schema_topic, state_topic
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.whole_topics import WholeTopics
+from connectors.postgres.kept_row import source_has
+from connectors.view_forgetting import views_of
+from sinks.kinds import beside, kind_named, open_generations
+from sinks.registry import SinkSpec
 from sinks.stores import spec_of
-
-if TYPE_CHECKING:
-    from cdc.dead import DeadLetter
-    from cdc.forget.ports import StoreTraces
-    from cdc.schema import TableSchema
-    from cdc.settings import Settings
-    from sinks.registry import SinkSpec
+from sinks.tries import looking
 
 
-def open_forget(
-    settings: Settings, table: str, key: str, *, timeout_s: float, trim_letters: bool, clock: Clock = SYSTEM_CLOCK
-) -> Forget:
+def forget_of(settings: Settings, wish: ForgetWish, letters: Callable[[], LettersRun], clock: Clock) -> Forget:
     """A search for what is left of one deleted row. Nothing is changed before it runs.
 
     UsageError for what is no captured table, or no key of it. ConfigError where Debezium captures. LogError, at once,
     when no broker takes a connection.
     """
-    from connectors.kafka.whole_topics import WholeTopics
-    from connectors.postgres.kept_row import source_has
-    from connectors.view_forgetting import views_of
-
     _require_native(settings)
-    require_broker(settings)
-    documents = open_state(settings).read()
-    shapes = _shapes(settings, documents, table)
-    plan = ForgetPlan(key=TypedKey.read(key, shapes[-1]), shapes=shapes, trim_letters=trim_letters, timeout_s=timeout_s)
+    require_broker(settings.log)
+    documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
+    shapes = _shapes(settings, documents, wish.table)
+    plan = ForgetPlan(
+        key=TypedKey.read(wish.key, shapes[-1]),
+        shapes=shapes,
+        trim_letters=wish.trim_letters,
+        timeout_s=wish.timeout_s,
+    )
     ports = ForgetPorts(
         in_source=partial(source_has, settings, plan.shape),
         log=WholeTopics(settings.log, dead_topic(settings.name)),
         requests=state_topic(settings.name),
-        order=partial(_order, settings),
+        order=partial(_order, letters),
         stores=_stores(settings, documents, clock),
         fed=tuple(settings.sinks),
         views=views_of(settings, plan.shape.table),
@@ -71,7 +71,8 @@ def _shapes(settings: Settings, documents: Mapping[bytes, bytes], name: str) -> 
     """Every version of a captured table's shape. A table may be named without its schema."""
     topics = TopicsState.find(documents)
     captured = topics.tables if topics is not None else {}
-    versions = [shape for shape in open_schemas(settings).versions() if str(shape.table) in captured]
+    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
+    versions = [shape for shape in registry.versions() if str(shape.table) in captured]
     found = [shape for shape in versions if str(shape.table) == name]
     found = found or [shape for shape in versions if shape.table.table == name]
     if not found:
@@ -83,14 +84,13 @@ def _shapes(settings: Settings, documents: Mapping[bytes, bytes], name: str) -> 
     return sorted(found, key=lambda shape: shape.version)
 
 
-def _order(settings: Settings, asked: Sequence[tuple[DeadLetter, Why]], timeout_s: float) -> None:
-    letters = open_letters(settings)
+def _order(opened: Callable[[], LettersRun], asked: Sequence[tuple[DeadLetter, Why]], timeout_s: float) -> None:
+    letters = opened()
     for why in (Why.RETRY, Why.DROP):
         some = [letter for letter, wanted in asked if wanted is why]
-        if some:
-            # The answers are on the topic, which is read again.
-            for _ in letters.order(some, why, timeout_s=timeout_s):
-                pass
+        # The answers are on the topic, which is read again.
+        for _ in letters.order(some, why, timeout_s=timeout_s) if some else ():
+            pass
 
 
 def _stores(
@@ -100,25 +100,25 @@ def _stores(
 
     @contextmanager
     def opened(sink: str) -> Iterator[StoreTraces]:
-        from sinks.kinds import beside, kind_named
-        from sinks.row_traces import GenerationTraces
-        from sinks.tries import looking
+        from sinks.row_traces import GenerationTraces  # noqa: PLC0415 - Arrow is of use here alone
 
         spec, last = spec_of(sink, settings), find_rebuild(documents, sink)
-        kept = kind_named(spec.kind).generations
-        numbers = range(1, last.generation + 1) if last is not None and kept is not None else ()
-        others = [(number, beside(spec, number)) for number in numbers]
-        if kept is not None and kept.apart:
-            used = _in_use(spec, clock) if others else 0
-            others = [(number, place) for number, place in others if number != used]
-        with looking(), closing(GenerationTraces(spec, others, clock)) as traces:
-            yield traces
+        with looking():
+            others = _generations(spec, last.generation if last is not None else 0, clock)
+            with closing(GenerationTraces(spec, others, clock)) as traces:
+                yield traces
 
     return {sink: partial(opened, sink) for sink in settings.sinks}
 
 
-def _in_use(spec: SinkSpec, clock: Clock) -> int:
-    from sinks.kinds import open_generations
-
+def _generations(spec: SinkSpec, newest: int, clock: Clock) -> list[tuple[int, SinkSpec]]:
+    """The places of the generations that are not in use, those that may be gone too."""
+    kept = kind_named(spec.kind).generations
+    if kept is None or not newest:
+        return []
+    places = [(number, beside(spec, number)) for number in range(1, newest + 1)]
+    if not kept.apart:
+        return places
     with closing(open_generations(spec, clock)) as generations:
-        return generations.in_use()
+        used = generations.in_use()
+    return [(number, place) for number, place in places if number != used]
