@@ -278,8 +278,8 @@ def test_documents_that_nest_a_row_are_forgotten(
     sink(nested)
     nested.sql(f"delete from customers where id = {KEY}")
 
-    def look() -> dict[str, Any]:
-        done = nested.cdc("forget", "customers", KEY, "--json", "--timeout", "0")
+    def look(timeout_s: str = "0") -> dict[str, Any]:
+        done = nested.cdc("forget", "customers", KEY, "--json", "--timeout", timeout_s)
         return {one["place"]: one for one in orjson.loads(done.stdout)["places"]} | {"code": done.returncode}
 
     wait_until(lambda: "older versions" in look()["view named, log"]["held"][0]["what"], 60, look)
@@ -293,11 +293,13 @@ def test_documents_that_nest_a_row_are_forgotten(
         set_options(kafka, f"{name}.{topic}", SOON)
     set_table(tmp_path / "files" / "view" / "named", "interval 1 seconds")
     rows = iter(range(1000, 10_000))
+    # It writes to the tables that are cleaned beside it.
+    spawn("cdc", "--config", nested.config, "sink")
 
     def gone() -> bool:
         more = next(rows)
         nested.sql(f"insert into customers values ({more}, 'more')", f"insert into orders values ({more}, {more})")
-        return bool(look()["code"] == Exit.OK)
+        return bool(look("10")["code"] == Exit.OK)
 
     wait_until(gone, 120, look)
     wait_until(lambda: not files_with(SENTINEL, *logs), 30)
