@@ -96,7 +96,7 @@ class DeltaLeftovers:
     def bounds(self, leftover: Leftover) -> Iterator[Mapping[str, Any]]:
         """The statistics of data files that a file of the log adds and the newest version has no more.
 
-        They hold the least and the greatest value of each column: values of rows (hazard H270).
+        They hold the least and the greatest value of each column: values of rows (hazard H280).
         """
         live = {uri.rsplit("/", 1)[-1] for uri in self._table.file_uris()}
         for path, stats in self._added(leftover):

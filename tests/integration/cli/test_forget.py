@@ -108,7 +108,7 @@ def sink(shop: Pipeline) -> None:
     shop.good("sink", "--until-caught-up")
 
 
-def test_h270_a_row_is_forgotten_place_by_place(
+def test_h280_a_row_is_forgotten_place_by_place(
     shop: Pipeline, spawn: Spawn, kafka: str, log_folder: Path, churn: Callable[[], None], tmp_path: Path
 ) -> None:
     topic = f"{shop.document['name']}.public.orders"

@@ -130,7 +130,7 @@ def test_a_row_that_expires_says_when(spec: Spec, redis_url: str) -> None:
     assert found.until_ms is not None
 
 
-def test_h270_the_log_of_a_table_has_bounds_of_the_row(spec: Spec, tmp_path: Path) -> None:
+def test_h280_the_log_of_a_table_has_bounds_of_the_row(spec: Spec, tmp_path: Path) -> None:
     place, folder = spec("delta"), tmp_path / "warehouse" / "public" / "people"
     put(place, 8, SENTINEL)
     put(place, 16, None)

@@ -202,7 +202,7 @@ def letter(
     return SeenLetter(offset, 1000, made)
 
 
-def test_h271_a_waiting_letter_is_tried_again_and_never_dropped() -> None:
+def test_h281_a_waiting_letter_is_tried_again_and_never_dropped() -> None:
     """The delete waits behind it. Dropped, the store would show the row for ever."""
     world = World(dead=[letter(0, Why.REFUSED), letter(1, Why.BEHIND, place=6)], stores={"cache": []})
     (found,) = world.forget().look().places["dead letters"]  # type: ignore[misc]
