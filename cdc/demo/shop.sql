@@ -152,3 +152,9 @@ update customers set tags = array_append(tags, 'seen'), profile = jsonb_set(prof
 
 -- name: shown_order
 select id from orders where status in ('paid', 'shipped') order by id desc limit 1
+
+-- name: open_shown
+update orders set status = 'open' where id = 42
+
+-- name: pay_shown
+update orders set status = 'paid' where id = 42

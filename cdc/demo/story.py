@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cdc.cli.status_text import sink_table
+from cdc.cli.status_text import fitted, view
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.demo.looking import look_around, same_order
+from cdc.demo.one_change import paid_order
 from cdc.demo.shop import ShopSize, make_shop
 from cdc.demo.shop_views import ORDER_SEARCH, TAKEN, order_search_text, renamed_customer, write_views
 from cdc.demo.workload import KINDS, Workload
@@ -26,7 +27,8 @@ from cdc.stack.local import LocalStack
 from cdc.stack.part import refuse_taken_port
 from cdc.stack.settings_file import make_database, write_settings
 from cdc.stack.start import start_watched
-from cdc.status.rules import Status, age, size, status_of
+from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.status.rules import age, size, status_of
 from cdc.status.run import StatusReader
 from cdc.up.children import Child, Children
 from cdc.wiring.status import open_status
@@ -119,20 +121,27 @@ class Story:
         with ExitStack() as stack:
             reader = stack.enter_context(open_status(settings, self.clock))
             self._watch(reader, settings, running, "the stores take the snapshot in", until="consistent")
+            self._one_change(dsn, children)
             self._live(dsn, reader, settings, running)
         self._step("a customer is renamed, and so he is in the documents of his orders")
         for line in renamed_customer(dsn, settings, self.clock):
-            self.console.print(line, highlight=False, soft_wrap=True)
+            self._print(line)
         self._step("the view's own text on Postgres, against the index", f"verify {ORDER_SEARCH}")
         self._must(children, "verify", str(ORDER_SEARCH))
         self._step("source and stores, row by row, at a fence", "verify")
         self._must(children, "verify")
         self._step("the same order, read from each store")
         for line in same_order(dsn, settings):
-            self.console.print(line, highlight=False, soft_wrap=True)
+            self._print(line)
+
+    def _one_change(self, dsn: str, children: Children) -> None:
+        self._step("one change, from the table to the log", "events orders")
+        for line in paid_order(dsn, children.start("events", "orders"), self.clock):
+            self._print(line)
 
     def _live(self, dsn: str, reader: StatusReader, settings: Settings, running: list[Child]) -> None:
-        self._step(f"{self.duration_s:g} seconds of life: orders, payments, cancellations, renumbered lines")
+        life = f"{self.duration_s:g} seconds of life: orders, payments, cancellations, renumbered lines"
+        self._step(life, "status --watch")
         workload = Workload(dsn, self.size, self.duration_s, clock=self.clock)
         workload.start()
         try:
@@ -153,12 +162,14 @@ class Story:
         if title:
             self._step(title)
         deadline = self.clock.monotonic() + CATCH_UP_S
+        looks = LiveLooks()
         with Live(console=self.console, auto_refresh=False, transient=not self.console.is_terminal) as live:
             while True:
                 for child in running:
                     child.require_running()
+                at_s, at_ms = self.clock.monotonic(), self.clock.now_ns() // 1_000_000
                 shown = status_of(reader.read(), settings.limits)
-                self._show(live, shown)
+                self._show(live, looks.add(shown, at_s, at_ms))
                 if isinstance(until, Workload):
                     if not until.is_alive():
                         return
@@ -177,9 +188,10 @@ class Story:
         else:
             self.clock.sleep(pause_s)
 
-    def _show(self, live: Live, shown: Status) -> None:
+    def _show(self, live: Live, look: LiveLook) -> None:
+        shown = look.shown
         if self.console.is_terminal:
-            live.update(sink_table(shown), refresh=True)
+            live.update(fitted(view(shown, look), self.console), refresh=True)
             return
         stores = "  ".join(
             f"{sink.name} {Lsn(sink.lsn) if sink.lsn else '-'} {age(sink.lag_s)}" for sink in shown.sinks
@@ -194,7 +206,7 @@ class Story:
         self._stack.detach()
         self._step("left running; to look around")
         for line in look_around(self._config):
-            self.console.print(line, highlight=False, soft_wrap=True)
+            self._print(line)
         return True
 
     def _must(self, children: Children, *command: str) -> None:
@@ -210,6 +222,9 @@ class Story:
             self.console.print(Text(f"$ cdc {command}", style="cyan"))
 
     def _say(self, words: str) -> None:
+        self._print(words)
+
+    def _print(self, words: str | Text) -> None:
         self.console.print(words, highlight=False, soft_wrap=True)
 
     @property
