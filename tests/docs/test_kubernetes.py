@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,11 +20,13 @@ import yaml
 from cdc.settings import Settings, parse
 from tests.docs.test_units import FOLDER as UNITS
 from tests.docs.test_units import told
+from tests.kustomize import rendered
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "compose" / "kubernetes"
 IMAGE = ROOT / "compose" / "image"
-FILES = sorted(FOLDER.glob("*.yaml"))
+FILES = sorted(file for file in FOLDER.rglob("*.yaml") if file.name != "kustomization.yaml")
+KUSTOMIZED = sorted(file.parent.name for file in FOLDER.rglob("kustomization.yaml"))
 UNIT_OF = {"capture": "run", "sink": "sink", "view": "view"}
 PINNED = re.compile(r"^([a-z0-9._-]+)==(\S+).*$", re.MULTILINE)
 
@@ -51,7 +55,7 @@ def test_each_manifest_is_one_that_kubernetes_takes(file: Path) -> None:
 
 def test_a_manifest_with_a_wrong_word_is_refused() -> None:
     """The validator looks at what it is given."""
-    (one, *_) = documents(FOLDER / "capture.yaml")
+    (one, *_) = documents(FOLDER / "base" / "capture.yaml")
     one["spec"]["template"]["spec"]["terminationGracePeriod"] = 60
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
@@ -81,12 +85,13 @@ def test_a_pod_has_the_command_and_the_time_of_its_unit(part: str, unit: str) ->
     assert container["args"][2:] == told(file, "ExecStart").split(".toml ")[1].split()
     assert pod["terminationGracePeriodSeconds"] == int(told(file, "TimeoutStopSec"))
     manual = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert f"{pod['terminationGracePeriodSeconds']} s |" in manual.partition(f"`{part}.yaml`")[2].splitlines()[0]
+    assert f"{pod['terminationGracePeriodSeconds']} s |" in manual.partition(f"{part}.yaml`")[2].splitlines()[0]
 
 
 @pytest.mark.parametrize("part", UNIT_OF)
 def test_one_process_at_a_time_is_asked_where_it_answers(part: str) -> None:
-    made = {one["kind"]: one for one in documents(FOLDER / f"{part}.yaml")}
+    (file,) = FOLDER.rglob(f"{part}.yaml")
+    made = {one["kind"]: one for one in documents(file)}
     process = made.get("Deployment") or made["StatefulSet"]
     assert process["spec"]["replicas"] == 1
     if "Deployment" in made:
@@ -102,10 +107,58 @@ def test_one_process_at_a_time_is_asked_where_it_answers(part: str) -> None:
     assert address in (None, f"0.0.0.0:{port['containerPort']}")
 
 
-def settings() -> Settings:
-    """The file of the ConfigMap."""
-    (one,) = documents(FOLDER / "settings.yaml")
-    return parse(tomllib.loads(one["data"]["cdc.toml"]), "settings.yaml", {})
+def settings(folder: str = "base") -> Settings:
+    """The file that the ConfigMap is made of."""
+    return parse(tomllib.loads((FOLDER / folder / "cdc.toml").read_text(encoding="utf-8")), "cdc.toml", {})
+
+
+def test_each_manifest_is_named_by_a_kustomization() -> None:
+    for folder in KUSTOMIZED:
+        told = yaml.safe_load((FOLDER / folder / "kustomization.yaml").read_text(encoding="utf-8"))
+        own = {file.name for file in FILES if file.parent.name == folder}
+        assert {name for name in told["resources"] if name.endswith(".yaml")} == own
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZED)
+def test_a_kustomization_makes_what_kubernetes_takes(folder: str) -> None:
+    made = rendered(FOLDER / folder)
+    for one in made:
+        kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+    kinds = [one["kind"] for one in made]
+    assert kinds.count("PodDisruptionBudget") == kinds.count("Deployment") + kinds.count("StatefulSet") > 0
+
+
+def test_settings_that_change_begin_the_processes_anew(tmp_path: Path) -> None:
+    """The name of the ConfigMap has a hash of them, and every pod has that name."""
+    place = tmp_path / "kubernetes"
+    shutil.copytree(FOLDER, place)
+    names = []
+    for text in ("", "# another word\n"):
+        with (place / "base" / "cdc.toml").open("a", encoding="utf-8") as file:
+            file.write(text)
+        made = rendered(place / "base")
+        (name,) = {one["metadata"]["name"] for one in made if one["kind"] == "ConfigMap"}
+        assert json.dumps(made).count(f'"configMap": {{"name": "{name}"}}') == 3
+        names.append(name)
+    assert names[0] != names[1]
+
+
+def test_the_example_of_an_overlay_changes_what_it_says() -> None:
+    made = rendered(FOLDER / "overlay")
+    assert {one["metadata"]["namespace"] for one in made} == {"shop"}
+    images = {
+        container["image"]
+        for one in made
+        for container in one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+    }
+    assert images == {"images.example.org/headrace:0.1.0"}
+    (written,) = [one["data"] for one in made if one["kind"] == "ConfigMap"]
+    assert written["cdc.toml"] == (FOLDER / "overlay" / "cdc.toml").read_text(encoding="utf-8")
+    own = settings("overlay")
+    (view,) = own.views.values()
+    assert view.sql == "/etc/headrace/order_search.sql" and "order_search.sql" in written
+    (port,) = PODS["view"]["containers"][0]["ports"]
+    assert own.view_runner.http_address == f"0.0.0.0:{port['containerPort']}"
 
 
 def test_the_image_has_what_the_pods_use() -> None:
