@@ -2,7 +2,7 @@
 # make test [ARGS=..]  all tests, lint among them; ARGS go to pytest
 # make bench [ARGS=..] the benchmarks: ratios measured in one run
 # make faults [ARGS=..] the fault laboratory: seeded, goes on where it ended
-# make release         the wheel, if every experiment of the laboratory has run on this code
+# make release         the wheel and its lock, if every experiment of the laboratory has run on this code
 # make lint | format | lock | wheel | clean
 #
 # All that is needed is Python 3.11 or newer, with pip and venv. PYTHON=... names another one.
@@ -94,8 +94,10 @@ release: setup
 	@$(BIN)/python -m tests.faults --none-due
 	@$(MAKE) wheel
 
+# Beside it lies the lock of what it needs: the image's, which has no server and no tool of development.
 wheel: setup
 	@$(BIN)/python -m hatchling build -t wheel
+	@cp compose/image/requirements.txt dist/requirements.txt
 
 # Stop a stack that runs in .cdc first: cdc stack down --wipe
 clean:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -96,6 +97,35 @@ class SecuredKafka(KafkaPart):
         for future in client.create_acls(made).values():
             future.result(30)
 
+    def apply(self, script: Path) -> None:
+        """Run a file of ``kafka-acls`` as the administrator, with Kafka's own tool."""
+        folder = self.place.folder
+        tool, settings = folder / "kafka-acls", folder / "admin.properties"
+        words = " ".join(shlex.quote(word) for word in [*self._java(), "org.apache.kafka.tools.AclCommand"])
+        tool.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+        tool.chmod(0o700)
+        module = f'{_MODULE} username="{ADMIN}" password="{password(ADMIN)}";'
+        lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.jaas.config={module}")
+        settings.write_text("\n".join(lines), encoding="utf-8")
+        environment = {**os.environ, "KAFKA_ACLS": str(tool)}
+        done = subprocess.run(
+            ["sh", script, self.address, settings], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def given(self) -> set[tuple[str, str, str]]:
+        """All rights that were given: user, name of the topic or group, and right."""
+        none: Any = None
+        """Any name, principal and host."""
+        pattern, allow = ResourcePatternType.ANY, AclPermissionType.ANY
+        any_of = AclBindingFilter(ResourceType.ANY, none, pattern, none, none, AclOperation.ANY, allow)
+        client = self.admin()
+        named = {operation: right for right, operation in OPERATIONS.items()}
+        return {
+            (found.principal.removeprefix("User:"), found.name, named[found.operation])
+            for found in client.describe_acls(any_of).result(30)
+        }
+
     def revoke(self, user: str, kind: ResourceType, name: str, right: str) -> None:
         given = binding(user, kind, name, right)
         wanted = AclBindingFilter(
@@ -108,8 +138,9 @@ class SecuredKafka(KafkaPart):
 
 
 def binding(user: str, kind: ResourceType, name: str, right: str) -> AclBinding:
-    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    return AclBinding(kind, name, literal, f"User:{user}", "*", OPERATIONS[right], allow)
+    """A name that ends with a dot stands for all that begin so."""
+    pattern = ResourcePatternType.PREFIXED if name.endswith(".") else ResourcePatternType.LITERAL
+    return AclBinding(kind, name, pattern, f"User:{user}", "*", OPERATIONS[right], AclPermissionType.ALLOW)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""SECURITY.md's table of rights, tried: users who have just these, and users who lack one of them."""
+"""SECURITY.md's table of rights, given by the file that is shipped: users who have just these, and who lack one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ from tests.secured import SecuredKafka, login, secured_kafka
 from tests.settings_file import write_settings
 from tests.waiting import wait_until
 
-SECURITY = Path(__file__).parents[3] / "SECURITY.md"
-USERS = ("capture", "operator", "sinks")
+ROOT = Path(__file__).parents[3]
+SECURITY = ROOT / "SECURITY.md"
+SHIPPED = ROOT / "compose" / "rights" / "kafka-acls.sh"
+USERS = ("shop_capture", "shop_operator", "shop_sinks")
+CAPTURE, OPERATOR, SINKS = USERS
 GROUP = "cdc-reader"
+TABLES = "shop.public."
+"""All tables' topics begin so."""
 TO_BEGIN: tuple[tuple[str, ...], ...] = (("check",), ("init",), ("snapshot", "--workers", "1"))
 """What the operator does first; every test stands on it."""
 AS_OPERATOR: tuple[tuple[str, ...], ...] = (("status",), ("events", "--until-caught-up"))
-AS_SINKS: tuple[tuple[str, ...], ...] = (("verify", "--timeout", "1"), ("wait", "cache", "0/1", "--timeout", "1"))
+AS_SINKS: tuple[tuple[str, ...], ...] = (("verify", "--timeout", "200"), ("wait", "cache", "0/1", "--timeout", "60"))
+
+START_S = 240.0
 
 Cdc = Callable[..., tuple[int, str]]
 
@@ -73,18 +80,22 @@ class Shop:
             },
             "capture": {"http_address": ""},
             "sinks": {"cache": {"kind": "redis", "url": self.url}},
+            "spark": {"checkpoint": str(folder / "checkpoints"), "http_address": ""},
         }
         return write_settings(folder, document)
 
     @contextmanager
     def without(self, user: str, topic: str, right: str) -> Iterator[None]:
         """One right less meanwhile. Describe comes with Read and Write, so it is given by itself."""
-        self.kafka.grant(user, ResourceType.TOPIC, topic, ["Describe"])
-        self.kafka.revoke(user, ResourceType.TOPIC, topic, right)
+        name = TABLES if topic.startswith(TABLES) else topic
+        kind = ResourceType.GROUP if topic.startswith("cdc-") else ResourceType.TOPIC
+        if kind is ResourceType.TOPIC:
+            self.kafka.grant(user, kind, name, ["Describe"])
+        self.kafka.revoke(user, kind, name, right)
         try:
             yield
         finally:
-            self.kafka.grant(user, ResourceType.TOPIC, topic, [right])
+            self.kafka.grant(user, kind, name, [right])
 
     def grant_all(self) -> None:
         for (user, topic), rights in rights_of(self.name, "public.orders").items():
@@ -102,9 +113,9 @@ def shop(postgres: str, redis_server: str, tmp_path_factory: pytest.TempPathFact
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("create table orders (id int primary key); insert into orders values (1)")
         made = Shop(folder, dsn, stack.enter_context(new_redis_url(redis_server)), kafka)
-        made.grant_all()
+        kafka.apply(SHIPPED)
         for command in TO_BEGIN:
-            assert run(["--config", str(made.settings("operator")), *command]) == Exit.OK, command
+            assert run(["--config", str(made.settings(OPERATOR)), *command]) == Exit.OK, command
         yield made
 
 
@@ -123,31 +134,32 @@ def cdc(capsys: pytest.CaptureFixture[str]) -> Cdc:
 def test_h137_who_has_the_rights_of_the_table_can_do_its_work(shop: Shop, cdc: Cdc, spawn: Spawn) -> None:
     table = rights_of(shop.name, "public.orders")
     assert {user for user, _ in table} == set(USERS)
-    capture = spawn("cdc", "--config", shop.settings("capture"), "run")
+    capture = spawn("cdc", "--config", shop.settings(CAPTURE), "run")
     wait_until(lambda: '"streaming"' in capture.stderr, 60, describe=lambda: capture.stderr)
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         connection.execute("insert into orders values (2)")
     for command in AS_OPERATOR:
-        code, words = cdc(shop.settings("operator"), *command)
+        code, words = cdc(shop.settings(OPERATOR), *command)
         assert code in (Exit.OK, Exit.DIFFERENCE), (command, words)
         assert "lacks the right" not in words
     # Only where there are records of it already.
-    told_which(shop, cdc, "operator", "shop.progress", "Read", ("status",))
+    told_which(shop, cdc, OPERATOR, "shop.progress", "Read", ("status",))
+    sink = spawn("cdc", "--config", shop.settings(SINKS), "sink")
     for command in AS_SINKS:
-        code, words = cdc(shop.settings("sinks"), *command)
-        assert "lacks the right" not in words, (command, words)
-        assert code != Exit.CONFIG or "nothing to compare" in words, (command, words)
-    assert capture.terminate() == 0, capture.stderr
+        done = spawn("cdc", "--config", shop.settings(SINKS), *command)
+        assert done.wait(START_S) == Exit.OK, (command, done.stdout + done.stderr + sink.stderr)
+    for program in (sink, capture):
+        assert program.terminate(90) == Exit.OK, program.stderr
 
 
 # A right, the user who has it, and a command of that user that cannot do without.
 LESS = [
-    ("operator", "shop.public.orders", "DescribeConfigs", ("check",)),
-    ("operator", "shop.state", "Read", ("status",)),
-    ("operator", "shop.state", "DescribeConfigs", ("init",)),
-    ("operator", "shop.schema", "Read", ("events", "--until-caught-up")),
-    ("operator", "shop.public.orders", "Read", ("events", "--until-caught-up", "--from-beginning")),
-    ("sinks", "shop.state", "Read", ("wait", "cache", "0/1", "--timeout", "1")),
+    (OPERATOR, "shop.public.orders", "DescribeConfigs", ("check",)),
+    (OPERATOR, "shop.state", "Read", ("status",)),
+    (OPERATOR, "shop.state", "DescribeConfigs", ("init",)),
+    (OPERATOR, "shop.schema", "Read", ("events", "--until-caught-up")),
+    (OPERATOR, "shop.public.orders", "Read", ("events", "--until-caught-up", "--from-beginning")),
+    (SINKS, "shop.state", "Read", ("verify", "--timeout", "1")),
 ]
 
 
@@ -168,16 +180,44 @@ def told_which(shop: Shop, cdc: Cdc, user: str, topic: str, right: str, command:
     assert "kafka-acls --add" in words
 
 
+def test_a_sink_that_lacks_its_group_is_told_so(shop: Shop, spawn: Spawn) -> None:
+    with shop.without(SINKS, "cdc-sink", "Read"):
+        done = spawn("cdc", "--config", shop.settings(SINKS), "sink", "--until-caught-up")
+        assert done.wait(START_S) == Exit.CONFIG, done.stderr
+    assert "lacks the right Read on the group cdc-sink" in done.stderr
+
+
+def test_capture_that_may_not_write_a_table_is_told_so(shop: Shop, spawn: Spawn) -> None:
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        connection.execute("insert into orders values (3)")
+    with shop.without(CAPTURE, "shop.public.orders", "Write"):
+        done = spawn("cdc", "--config", shop.settings(CAPTURE), "run")
+        assert done.wait(START_S) == Exit.CONFIG, done.stderr
+    assert "lacks the right Write on the topic" in done.stderr
+
+
+def test_the_file_gives_what_the_table_says_and_no_more(shop: Shop) -> None:
+    """Each right alone. Describe, which other tests gave beside it, comes with Read and Write."""
+    wanted = {
+        (user, TABLES if topic.startswith(TABLES) else topic, right)
+        for (user, topic), rights in rights_of("shop", "public.orders").items()
+        for right in rights
+    }
+    wanted |= {(user, GROUP, "Read") for user in USERS} | {(SINKS, "cdc-sink", "Read")}
+    given = {one for one in shop.kafka.given() if one[2] != "Describe" and not one[1].startswith("gone.")}
+    assert given == wanted
+
+
 def test_dropping_topics_needs_delete(shop: Shop, cdc: Cdc) -> None:
     other = replace(shop, name="gone")
     other.grant_all()
-    assert run(["--config", str(other.settings("operator")), "init"]) == Exit.OK
-    shop.kafka.grant("operator", ResourceType.TOPIC, "gone.views", ["Describe"])
-    code, words = cdc(other.settings("operator"), "drop", "--yes", "--topics")
+    assert run(["--config", str(other.settings(OPERATOR)), "init"]) == Exit.OK
+    shop.kafka.grant(OPERATOR, ResourceType.TOPIC, "gone.views", ["Describe"])
+    code, words = cdc(other.settings(OPERATOR), "drop", "--yes", "--topics")
     assert code == Exit.CONFIG, words
     assert "deleting the topic gone." in words
     assert "lacks the right Delete on the topic" in words
     for kind in ("public.orders", "state", "schema", "progress", "dead"):
-        shop.kafka.grant("operator", ResourceType.TOPIC, f"gone.{kind}", ["Delete"])
-    code, words = cdc(other.settings("operator"), "drop", "--yes", "--topics")
+        shop.kafka.grant(OPERATOR, ResourceType.TOPIC, f"gone.{kind}", ["Delete"])
+    code, words = cdc(other.settings(OPERATOR), "drop", "--yes", "--topics")
     assert code == Exit.OK, words
