@@ -127,3 +127,15 @@ def test_grafana_asks_the_prometheus_beside_it() -> None:
     (provider,) = read("monitoring/grafana/dashboards.yml")["providers"]
     assert f"{provider['options']['path']}/headrace.json" in mounted
     assert all(":127.0.0.1" in f":{port}" for one in SERVICES.values() for port in one.get("ports", []))
+
+
+def test_the_page_names_each_part_and_its_port() -> None:
+    page = (COMPOSE / "README.md").read_text(encoding="utf-8")
+    part = page.partition("## A whole pipeline")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z, -]+) \| [^|]+ \|([^|]*)\|$", part, re.MULTILINE)
+    named = {name: port for cell, port in rows for name in cell.split(", ") if name not in ("part", "---")}
+    assert named.keys() == SERVICES.keys()
+    for name, service in SERVICES.items():
+        ports = [port.rpartition(":")[2] for port in service.get("ports", [])]
+        assert [port for port in ports if port not in named[name]] == []
+        assert bool(ports) == bool(named[name].strip())

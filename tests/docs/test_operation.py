@@ -60,3 +60,12 @@ def test_the_lists_of_pages_lead_to_them() -> None:
     for page in ("RESTORE.md", "UPGRADE.md", "CAPACITY.md"):
         assert f"]({page})" in text_of("README.md")
         assert f"](compose/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_file_of_rights_stands_on_its_page_and_is_tried() -> None:
+    page = text_of("rights/README.md")
+    tried = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    for file in (COMPOSE / "rights").iterdir():
+        if file.suffix != ".md":
+            assert f"]({file.name})" in page
+            assert f'"{file.name}"' in tried, f"no test applies {file.name}"

@@ -88,6 +88,18 @@ def without_lsn(line: str) -> str:
     return re.sub(r"[0-9A-F]+/[0-9A-F]+", "LSN", line)
 
 
+def test_figures_in_words_are_those_of_the_table() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    words = readme.partition("In words: ")[2].partition("\n\n")[0]
+    measured = readme.partition("<!-- bench -->")[2].partition("<!-- /bench -->")[0]
+    figures = re.findall(r"\d[\d,.]*\d(?= (?:changes/s|transactions/s|ms|s|rows/s))", words)
+    assert len(figures) == 9
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", measured)] == []
+    # "a fifth more", "an eighth".
+    assert re.search(r"\| 1\.(?:1[89]|2[0-2])\d* of its rate", measured)
+    assert re.search(r"\| 0\.1(?:1[5-9]|2\d|3[0-5]) of its rate", measured)
+
+
 def test_the_manuals_console_block_prints_what_it_shows(tmp_path: Path, run_cdc: RunCdc) -> None:
     manual = (ROOT / "cdc" / "README.md").read_text(encoding="utf-8")
     block = re.search(r"```console\n(.*?)```", manual, re.DOTALL)
