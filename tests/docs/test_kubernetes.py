@@ -116,7 +116,8 @@ def test_each_manifest_is_named_by_a_kustomization() -> None:
     for folder in KUSTOMIZED:
         told = yaml.safe_load((FOLDER / folder / "kustomization.yaml").read_text(encoding="utf-8"))
         own = {file.name for file in FILES if file.parent.name == folder}
-        assert {name for name in told["resources"] if name.endswith(".yaml")} == own
+        listed = [*told["resources"], *(name for one in told.get("configMapGenerator", ()) for name in one["files"])]
+        assert {name for name in listed if name.endswith(".yaml")} == own
 
 
 @pytest.mark.parametrize("folder", KUSTOMIZED)
@@ -159,6 +160,36 @@ def test_the_example_of_an_overlay_changes_what_it_says() -> None:
     assert view.sql == "/etc/headrace/order_search.sql" and "order_search.sql" in written
     (port,) = PODS["view"]["containers"][0]["ports"]
     assert own.view_runner.http_address == f"0.0.0.0:{port['containerPort']}"
+
+
+def test_the_sinks_alone_have_a_token_where_executors_are_pods() -> None:
+    made = {(one["kind"], one["metadata"]["name"]): one for one in rendered(FOLDER / "executors")}
+    for part in ("capture", "sink"):
+        pod = made["Deployment", f"headrace-shop-{part}"]["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is (part == "sink")
+        assert pod.get("serviceAccountName") == ("headrace-shop-sink" if part == "sink" else None)
+    binding = made["RoleBinding", "headrace-shop-sink"]
+    assert ("Role", binding["roleRef"]["name"]) in made
+    assert [("ServiceAccount", one["name"]) in made for one in binding["subjects"]] == [True]
+    assert "ClusterRole" not in {kind for kind, _ in made}
+
+
+def test_executors_reach_the_driver_by_its_service() -> None:
+    own, image = settings("executors"), PODS["sink"]["containers"][0]["image"]
+    made = rendered(FOLDER / "executors")
+    (service,) = [one for one in made if one["kind"] == "Service" and one["metadata"]["name"].endswith("-sink")]
+    name, space = service["metadata"]["name"], service["metadata"]["namespace"]
+    assert service["spec"]["clusterIP"] == "None", "the name stands for the pod, so that each port is open"
+    assert own.spark.conf["spark.driver.host"] == f"{name}.{space}.svc"
+    assert own.spark.conf["spark.kubernetes.namespace"] == space
+    assert own.spark.conf["spark.kubernetes.container.image"] == image
+    assert own.spark.conf["spark.kubernetes.executor.podTemplateFile"] == "/etc/headrace/executor.yaml"
+    (pod,) = documents(FOLDER / "executors" / "executor.yaml")
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["/opt/headrace/bin/spark-executor"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    copied = "COPY --chmod=0755 compose/image/executor.sh /opt/headrace/bin/spark-executor"
+    assert copied in (IMAGE / "Dockerfile").read_text(encoding="utf-8")
 
 
 def test_the_image_has_what_the_pods_use() -> None:
