@@ -109,7 +109,7 @@ class Cache:
         Raises SinkError when the cache does not answer, UsageError for a table without its schema and for a value that
         is no key, NotShown as the class says.
         """
-        look = self._look(table, [key_text(key) for key in keys])
+        look = self._look(table, [key_text(key) for key in keys], noted=since is not None)
         if since is not None:
             wanted = self._wanted(table, since)
             if not wanted.met(look.watermark()):
@@ -137,7 +137,7 @@ class Cache:
         values, and what ``read`` raises.
         """
         text = key_text(key)
-        look = self._look(table, [text], fills=True)
+        look = self._look(table, [text], noted=True, fills=True)
         found, fill = self._cached(look.rows[0]), Fill.kept(self._ours(look.rows[1]))
         place = self._fill_place(look.generation, table, text)
         if found is not None and (since is None or self._shows(table, since, look)):
@@ -164,15 +164,16 @@ class Cache:
         except NotShown:
             return False
 
-    def _look(self, table: str, keys: Sequence[str], *, fills: bool = False) -> _Look:
-        """Watermark and rows of the generation in use, and their fills behind them."""
+    def _look(self, table: str, keys: Sequence[str], *, noted: bool, fills: bool = False) -> _Look:
+        """Rows of the generation in use, and their fills behind them. ``noted``: with its watermark, which is long
+        where there are many tables."""
         within = _within(table)
 
         def look() -> _Look:
             prefix = generation_prefix(self._name, self._generation)
             rows: list[_Call] = [("hmget", f"{prefix}:{within}:{key}", POS, "row") for key in keys]
             places = [self._fill_place(self._generation, table, key) for key in keys if fills]
-            return self._ask(self._notes(), [*rows, *(("hmget", place, *FIELDS) for place in places)])
+            return self._ask(self._notes() if noted else [], [*rows, *(("hmget", place, *FIELDS) for place in places)])
 
         return self._following(look)
 
@@ -194,10 +195,11 @@ class Cache:
         # The servers of a cluster are asked at the same time.
         lots = [notes, rows, in_use] if self._cluster else [[*notes, *rows, *in_use]]
         try:
-            text, *found, number = [answer for calls in lots if calls for answer in self._answers(calls)]
+            *found, number = [answer for calls in lots if calls for answer in self._answers(calls)]
         except redis.RedisError as error:
             raise self._away(error) from None
-        return _Look(_number(self._own(number)), self._own(text), found)
+        text = self._own(found[0]) if notes else None
+        return _Look(_number(self._own(number)), text, found[len(notes) :])
 
     def _answers(self, calls: Sequence[_Call]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
