@@ -31,7 +31,7 @@ from cdc.views.view_plan import ViewPlan
 from cdc.wire.types import INTEGERS
 from connectors.kafka.admin import TopicAdmin
 from connectors.view_looks import state_path
-from connectors.view_running import newest_shapes, plan_view
+from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
 
 _BUSY_S = 1.0

@@ -91,9 +91,11 @@ class Pods:
         argv = [*self.commands[program], *container.get("args", [])]
         self.made.append(pod)
         self.pods[name] = pod
-        log = self.folder / name
+        # An executor fetches its jars into the folder that it starts in.
+        folder = self.folder / name
+        folder.mkdir()
         self._programs[name] = Spawned.cold(
-            argv, log.with_suffix(".out"), log.with_suffix(".err"), {**os.environ, **given}
+            argv, folder.with_suffix(".out"), folder.with_suffix(".err"), {**os.environ, **given}, folder
         )
 
     def _seen(self, name: str) -> dict[str, Any]:

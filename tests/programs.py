@@ -32,12 +32,14 @@ class Spawned:
         self.err = err
 
     @classmethod
-    def cold(cls, argv: Sequence[str], out: Path, err: Path, env: Mapping[str, str]) -> Spawned:
-        """Started as any program; the kernel ends it with us."""
+    def cold(
+        cls, argv: Sequence[str], out: Path, err: Path, env: Mapping[str, str], folder: Path | None = None
+    ) -> Spawned:
+        """Started as any program, in this folder; the kernel ends it with us."""
         command_line = ANYBODY.ending_with_parent(argv, death_signal=signal.SIGKILL, parent=os.getpid())
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
-                command_line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env)
+                command_line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env), cwd=folder
             )
         return cls(process, out, err)
 
