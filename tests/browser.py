@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import IO, Any
@@ -18,6 +18,8 @@ from tests.chromium import chromium
 from tests.waiting import TIME_SCALE, wait_until
 
 _ANSWER_S = 30.0
+_ENDED: dict[str, Any] = {"error": "ended"}
+"""Stands for the answer of a browser that has ended."""
 _OPTIONS = (
     "--headless",
     # Pages of our own alone are opened, and a sandbox needs rights that a test does not have.
@@ -53,6 +55,7 @@ class OpenPage:
         self._answers: dict[int, Queue[dict[str, Any]]] = {}
         self._number = 0
         self._session = ""
+        self._ended = threading.Event()
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self._reader = threading.Thread(target=self._read, args=(theirs,), daemon=True)
@@ -70,12 +73,16 @@ class OpenPage:
         message = {"id": number, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
-        self._ours.write(json.dumps(message).encode() + b"\0")
-        self._ours.flush()
+        with suppress(BrokenPipeError):  # told below, by the end of its answers
+            self._ours.write(json.dumps(message).encode() + b"\0")
+            self._ours.flush()
+        if self._ended.is_set():
+            answers.put(_ENDED)
         try:
             answer = answers.get(timeout=_ANSWER_S * TIME_SCALE)
         except Empty:
             raise AssertionError(f"the browser did not answer {method}") from None
+        assert answer is not _ENDED, "the browser has ended"
         assert "error" not in answer, answer["error"]
         result: dict[str, Any] = answer["result"]
         return result
@@ -117,6 +124,9 @@ class OpenPage:
             *messages, rest = (rest + piece).split(b"\0")
             for message in messages:
                 self._hear(json.loads(message))
+        self._ended.set()
+        for waiting in list(self._answers.values()):
+            waiting.put(_ENDED)
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         if "id" in message:
@@ -140,7 +150,8 @@ def opened_browser(profile: Path) -> Iterator[OpenPage]:
     our_output, their_output = os.pipe()
     command = [program.command, *_OPTIONS, f"--user-data-dir={profile}", "about:blank"]
     words = [sys.executable, "-c", _LAUNCHER, str(their_end), str(their_output), *command]
-    with (profile.parent / f"{profile.name}.log").open("wb") as log:
+    written = profile.parent / f"{profile.name}.log"
+    with written.open("wb") as log:
         process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -153,7 +164,11 @@ def opened_browser(profile: Path) -> Iterator[OpenPage]:
     os.close(their_output)
     with os.fdopen(our_input, "wb") as ours, os.fdopen(our_output, "rb", buffering=0) as theirs:
         try:
-            page = OpenPage(ours, theirs)
+            try:
+                page = OpenPage(ours, theirs)
+            except AssertionError as problem:
+                said = written.read_text(encoding="utf-8", errors="replace")[-2000:]
+                raise AssertionError(f"{problem}: {said}") from None
             yield page
             page.ask("Page.close")
         finally:

@@ -43,7 +43,9 @@ def chromium() -> Program:
     with only_one(folder / "lock"):
         if not tree.exists():
             _fetch(folder, tree)
-    libraries = [str(path) for path in (tree / "usr" / "lib").glob("*-linux-gnu")]
+    # Sound is in a folder of its own, which its library names by no path.
+    folders = [*(tree / "usr" / "lib").glob("*-linux-gnu"), *(tree / "usr" / "lib").glob("*-linux-gnu/pulseaudio")]
+    libraries = [str(path) for path in folders]
     environment = {"LD_LIBRARY_PATH": ":".join(libraries), "FONTCONFIG_FILE": str(tree / "fonts.conf")}
     return Program(str(tree / "usr" / "lib" / "chromium" / "chromium"), environment)
 

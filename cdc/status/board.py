@@ -141,7 +141,8 @@ class _Pointed:
         if silent:
             return Shown(f"not known since {utc_text(min(silent))}", tone="unknown")
         value = self.at(pointer)
-        return Shown(text(value), pointer, value) if value is not None else Shown("-")
+        # A figure without text is none: a browser shows nothing there.
+        return Shown(text(value), pointer, value) if value not in (None, "") else Shown("-")
 
     def state(self, pointer: str, *parts: str) -> Shown:
         """A word with its colour."""

@@ -163,3 +163,8 @@ def test_no_password_of_a_url_is_shown() -> None:
 
 def test_all_is_well() -> None:
     assert board(FACTS)[0].verdict == Shown("all is well", tone="good")
+
+
+def test_a_figure_without_text_is_none() -> None:
+    """A browser shows nothing there."""
+    assert row(board(BUSY)[0], "Tables read again", ODD)["detail"] == Shown("-")
