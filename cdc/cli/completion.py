@@ -1,12 +1,14 @@
 """Names that a shell completes: stores, tables and views of the settings file.
 
-A shell asks at each press of a key. The file is read as TOML alone, so that no client of a server is loaded, and every
-fault is silent: an error would be printed into the line that is being typed.
+A shell asks at each press of a key, in any folder. The file is read as TOML alone, so that no client of a server is
+loaded, and every fault is silent: an error would be printed into the line that is being typed. The folder may be of
+somebody else: zsh evaluates what it is offered, and so a name that a shell could take for more than a word is not.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +20,10 @@ import typer
 Complete = Callable[[typer.Context, str], list[str]]
 _WORDS = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
 """Where shells put the line that is being typed."""
+_WORD = re.compile(r"\w[\w.@%+-]*")
+"""A name that each shell takes as it is, and no command for an option."""
+_MOST_BYTES = 1024 * 1024
+"""Of a settings file: a longer one is none."""
 
 
 def sinks(context: typer.Context, incomplete: str) -> list[str]:
@@ -54,21 +60,35 @@ def tables_of(document: Mapping[str, Any]) -> list[str]:
     """
     source = document.get("source", {})
     left = set(source.get("exclude", ()))
-    return [name for name in sorted(source.get("tables", ())) if "*" not in name and name not in left]
+    named = source.get("tables", ())
+    return [name for name in sorted(named) if "*" not in name and name not in left] if isinstance(named, list) else []
 
 
 def _section(document: Mapping[str, Any], name: str) -> list[str]:
-    return list(document.get(name, {}))
+    found = document.get(name)
+    return list(found) if isinstance(found, dict) else []
 
 
 def _named(context: typer.Context, incomplete: str, names: Callable[[Mapping[str, Any]], Iterable[str]]) -> list[str]:
     try:
-        document = tomllib.loads(_settings_file(context).read_text(encoding="utf-8"))
+        document = tomllib.loads(_read(_settings_file(context)))
         # A name that was typed before is not offered again.
         taken = {word for value in context.params.values() if isinstance(value, list | tuple) for word in value}
-        return [name for name in names(document) if name.startswith(incomplete) and name not in taken]
+        found = (name for name in names(document) if _WORD.fullmatch(name) and name not in taken)
+        return [name for name in found if name.startswith(incomplete)]
     except Exception:  # whatever is wrong with the file: the command that is being typed will say it
         return []
+
+
+def _read(file: Path) -> str:
+    """OSError or ValueError for what is no file of settings: a pipe that nobody writes into would never end."""
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    with file.open("rb") as opened:
+        content = opened.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(file)
+    return content.decode()
 
 
 def _settings_file(context: typer.Context) -> Path:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 
 SETTINGS = """
@@ -23,13 +24,13 @@ sql = "slim.sql"
 _SLOW = ("pyspark", "confluent_kafka", "psycopg", "redis", "opensearchpy", "deltalake", "pandas", "pyarrow")
 
 
-def completed(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+def completed(folder: Path, line: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Complete the last word of a line as bash has it done. It prints its imports on stderr."""
     words = line.split(" ")
     asked = {"_CDC_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     program = "import sys; sys.argv[0] = 'cdc'; from cdc.cli import main; main()"
     command = [sys.executable, "-X", "importtime", "-c", program]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")} | asked
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")} | asked | more
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
@@ -74,7 +75,19 @@ def test_the_file_is_the_one_of_the_line(folder: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"[sinks", b"sinks = 7", b"source = { tables = 3 }", b"\xff", b"sinks = [[1]]"]
+    "content",
+    [
+        None,
+        b"[sinks",
+        b"sinks = 7",
+        b"source = { tables = 3 }",
+        b"\xff",
+        b"sinks = [[1]]",
+        b'sinks = "abc"',
+        b'sinks = ["abc"]',
+        b'source = { tables = "abc" }',
+        b"[sinks.cache]\n#" + b"-" * 2**20,
+    ],
 )
 def test_a_fault_is_silent(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
@@ -82,3 +95,33 @@ def test_a_fault_is_silent(tmp_path: Path, content: bytes | None) -> None:
     done = completed(tmp_path, "cdc verify ")
     assert (done.returncode, done.stdout.strip()) == (0, "")
     assert [row for row in done.stderr.splitlines() if not row.startswith("import time:")] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["x$(touch pwned)", "x`touch pwned`", "x;y", 'x"y', "x'y", "x y", "-c", "x\\y", "x:y", "x\ny"]
+)
+def test_h270_a_name_that_a_shell_would_evaluate_is_not_offered(tmp_path: Path, name: str) -> None:
+    quoted = orjson.dumps(name).decode()
+    text = f"[sinks.{quoted}]\n[sinks.good]\n[source]\ntables = [{quoted}]\n"
+    (tmp_path / "cdc.toml").write_text(text, encoding="utf-8")
+    assert completed(tmp_path, "cdc verify ").stdout.splitlines() == ["good"]
+
+
+@pytest.mark.parametrize("name", ["orders_2", "public.orders", "a-b", "a+b@c%d", "größe"])
+def test_usual_names_are_offered(tmp_path: Path, name: str) -> None:
+    (tmp_path / "cdc.toml").write_text(f'[sinks."{name}"]', encoding="utf-8")
+    assert completed(tmp_path, "cdc sink ").stdout.splitlines() == [name]
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "/dev/stdin", "pipe", "."])
+def test_h270_a_file_without_an_end_does_not_hold_the_shell(tmp_path: Path, file: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = completed(tmp_path, f"cdc -c {file} sink ")
+    assert (done.returncode, done.stdout.strip()) == (0, "")
+
+
+def test_the_file_may_be_in_the_home_folder(tmp_path: Path) -> None:
+    """The shell leaves ~ as it is typed."""
+    (tmp_path / "own.toml").write_text("[sinks.copy]", encoding="utf-8")
+    for line in ("cdc -c ~/own.toml sink ", "cdc --config=~/own.toml sink "):
+        assert completed(tmp_path, line, HOME=str(tmp_path)).stdout.splitlines() == ["copy"]
