@@ -20,6 +20,7 @@ from rich.console import Console
 from cdc import logs
 from cdc.cli.loading import ending_at_once
 from cdc.cli.refusal import report
+from cdc.cli.terminal import TerminalConsole
 from cdc.errors import Exit, UsageError
 from cdc.settings import Settings
 from cdc.siblings import check_packages
@@ -69,7 +70,7 @@ class Invocation:
     def __init__(self, config: Path, verbosity: int = 0, console: Console | None = None) -> None:
         self.config = config
         self.verbosity = verbosity
-        self.console = console or Console(stderr=True)
+        self.console = console or TerminalConsole(stderr=True)
         """Talk for people: stderr."""
         self._settings: Settings | None = None
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
+from cdc.cli.terminal import TerminalConsole
 from cdc.errors import CdcError, Exit
 from cdc.wiring.debezium import check_connect
 from cdc.wiring.probes import open_probes
@@ -36,7 +37,7 @@ def check(
     if as_json:
         typer.echo(orjson.dumps([f.document() for f in findings], option=orjson.OPT_INDENT_2).decode())
     else:
-        show(findings, Console())
+        show(findings, TerminalConsole())
     conclude(findings)
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cdc.cli.terminal import TerminalConsole
 from cdc.comparison.verdict import Comparison
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
@@ -13,7 +14,7 @@ from cdc.lsn import Lsn
 
 def show_comparison(found: Comparison, console: Console | None = None) -> None:
     """A line per table, then each rule that was needed, then what none explains."""
-    console = console or Console()
+    console = console or TerminalConsole()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("table", overflow="fold")
     for title in ("debezium", "native", "equal", "undecided", "unexplained"):

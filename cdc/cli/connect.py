@@ -10,6 +10,7 @@ import typer
 
 from cdc.cli import completion
 from cdc.cli.comparison import conclude_comparison, show_comparison
+from cdc.cli.terminal import echo
 from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, DifferenceFound, UsageError
 from cdc.found import Unknown, look
@@ -54,7 +55,7 @@ def plugins(
         _print_json(found)
         return
     for plugin in found:
-        typer.echo(f"{plugin.get('type', ''):<15} {plugin['class']} {plugin.get('version', '')}".rstrip())
+        echo(f"{plugin.get('type', ''):<15} {plugin['class']} {plugin.get('version', '')}".rstrip())
 
 
 @connect.command("validate")
@@ -65,7 +66,7 @@ def validate(context: typer.Context, as_json: Json = False) -> None:
         _print_json(errors)
     for option, words in errors.items():
         for word in words if not as_json else ():
-            typer.echo(f"{option}: {word}")
+            echo(f"{option}: {word}")
     if errors:
         raise ConfigError(
             f"Kafka Connect refuses {len(errors)} option{'s' if len(errors) > 1 else ''}",
@@ -132,25 +133,25 @@ def status(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         _print_json({**found.document(), "reads": reads, "unread": cautions})
     else:
-        typer.echo(f"{found.name}  {found.state}  {found.worker}{_trouble(found.trace)}")
+        echo(f"{found.name}  {found.state}  {found.worker}{_trouble(found.trace)}")
         for task in found.tasks:
-            typer.echo(f"  task {task.task}  {task.state}  {task.worker}{_trouble(task.trace, task.cause)}")
+            echo(f"  task {task.task}  {task.state}  {task.worker}{_trouble(task.trace, task.cause)}")
         if found.lag is not None:
             lag = found.lag
-            typer.echo(
+            echo(
                 f"  slot {lag.slot}  {'active' if lag.active else 'inactive'}  lag {_bytes(lag.lag_bytes)}"
                 f"  retained {_bytes(lag.retained_bytes)}  wal {lag.wal_status or '-'}"
             )
             if reads is not None:
-                typer.echo(f"  {_READS[reads]}")
+                echo(f"  {_READS[reads]}")
         else:
-            typer.echo(f"  lag unknown: {found.lag_unknown}")
+            echo(f"  lag unknown: {found.lag_unknown}")
         if words := connector.waiting_snapshot(found):
-            typer.echo(f"  {words}")
+            echo(f"  {words}")
         for caution in cautions if cautions is not None else [f"rows that are still to be read: unknown: {unread}"]:
-            typer.echo(f"  {caution}")
+            echo(f"  {caution}")
         for entry in found.offsets:
-            typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
+            echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
         raise DifferenceFound(f"the connector {found.name} is {_state(found)}", hint=_next_step(connector, found))
     if reads is not None and not reads.good:
@@ -220,9 +221,9 @@ def signal(
     """Ask the running connector for a snapshot of some tables, or steer the one that runs. Prints the signal's id."""
     connector = _connector(context)
     if word == "snapshot":
-        typer.echo(connector.snapshot(tables or [], blocking=blocking, where=where))
+        echo(connector.snapshot(tables or [], blocking=blocking, where=where))
     else:
-        typer.echo(connector.snapshot_control(word, tables or []))
+        echo(connector.snapshot_control(word, tables or []))
 
 
 @connect.command("delete")
@@ -302,7 +303,7 @@ def _print_json(document: Any) -> None:
 
 def _print_changes(changes: dict[str, tuple[str | None, str | None]]) -> None:
     for option, (was, now) in changes.items():
-        typer.echo(f"{option}: {'(unset)' if was is None else was} -> {'(unset)' if now is None else now}")
+        echo(f"{option}: {'(unset)' if was is None else was} -> {'(unset)' if now is None else now}")
 
 
 def _confirm(name: str, deed: str, yes: bool) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from cdc.cli import completion
+from cdc.cli.terminal import TerminalConsole, echo
 from cdc.dead import CAPTURE, DeadLetter, Why, waiting
 from cdc.errors import DifferenceFound, SinkError, UsageError
 from cdc.settings import Settings
@@ -39,7 +39,7 @@ def list_letters(
         table.add_column(title, overflow="fold")
     for letter in letters:
         table.add_row(letter.sink, letter.why.value, address(letter), shown(letter.key), letter.reason)
-    Console().print(table if letters else "no dead letters")
+    TerminalConsole().print(table if letters else "no dead letters")
 
 
 @dead.command("show")
@@ -94,7 +94,7 @@ def drop_letters(
     settings = context.obj.settings()
     chosen = _chosen(settings, sink, table, key)
     for words in _ask(context, chosen, Why.DROP, timeout_s):
-        typer.echo(words)
+        echo(words)
 
 
 def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s: float) -> list[str]:
@@ -111,13 +111,13 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
         unchanged += answer is not None and answer.why is Why.HELD
         if answer is not None:
             state = "still held: " if answer.why is Why.HELD else ""
-            typer.echo(f"{letter.sink}  {letter.topic} {shown(letter.key)}  {state}{answer.reason}")
+            echo(f"{letter.sink}  {letter.topic} {shown(letter.key)}  {state}{answer.reason}")
             if why is Why.DROP and answer.why is Why.RELEASED:
                 dropped.append(letter)
     words = list(opened.shown(dropped))
     if silent:
         for sentence in words:
-            typer.echo(sentence)
+            echo(sentence)
         raise SinkError(
             f"{_count(silent)} not answered in {timeout_s:g} s: no cdc sink feeds the store, or it is busy or away",
             hint="the order stands: it is carried out when cdc sink runs",

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from cdc.cli.terminal import TerminalConsole
 from cdc.diff.rules import Difference, differences, silent
 from cdc.errors import Exit
 from cdc.wiring.probes import open_probes
@@ -40,7 +41,7 @@ def diff(
         for one in found:
             typer.echo(orjson.dumps(one.document()).decode())
     else:
-        _show(found, Console())
+        show(found, TerminalConsole())
     unasked = silent(made)
     for name, unknown in unasked.items():
         console.print(Text(f"{name} was not compared: {unknown}"), soft_wrap=True)
@@ -51,7 +52,8 @@ def diff(
     console.print("The pipeline is as the settings say.", highlight=False)
 
 
-def _show(found: list[Difference], console: Console) -> None:
+def show(found: list[Difference], console: Console) -> None:
+    """Each with the command that ends it."""
     for one in found:
         console.print(Text.assemble((f"{one.part}: ", "bold"), one.what), soft_wrap=True)
         if one.cure:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cdc.cli import completion
+from cdc.cli.terminal import echo
 from cdc.errors import UsageError
 from cdc.settings import Settings
 from cdc.topic import TableName
@@ -38,7 +39,10 @@ def events(
     names = short_names(changes.tables)
     for batch in changes.follow(chosen, from_beginning=from_beginning, until_caught_up=until_caught_up):
         for change in in_order(batch):
-            typer.echo(change.json() if as_json else change.line(names[change.table]))
+            if as_json:
+                typer.echo(change.json())
+            else:
+                echo(change.line(names[change.table]))
 
 
 def choose(tables: list[TableName], wanted: str | None) -> list[TableName]:

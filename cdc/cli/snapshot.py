@@ -15,6 +15,7 @@ from rich.text import Text
 
 from cdc.cli import completion
 from cdc.cli.again import Again
+from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.wiring.snapshot import build_snapshot, open_rereads
 
@@ -69,7 +70,7 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     if as_json:
         typer.echo(orjson.dumps(summary.document(), option=orjson.OPT_INDENT_2).decode())
     else:
-        show(summary, Console())
+        show(summary, TerminalConsole())
 
 
 def show(summary: SnapshotSummary, console: Console) -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cdc.cli.terminal import TerminalConsole
 from cdc.errors import Exit
 from cdc.jvm.jars import ALWAYS, locked
 from cdc.stack.free_ports import DEFAULT_PORTS
@@ -65,7 +66,7 @@ def status(
     if as_json:
         typer.echo(orjson.dumps(local.connections()).decode())
     else:
-        Console(soft_wrap=True).print(_table(parts))
+        TerminalConsole(soft_wrap=True).print(_table(parts))
     for name, part in parts.items():
         if part["state"] == "failed":
             context.obj.console.print(f"{name}: {part['error']}; {part['hint']}", highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cdc.cli.status_text import fitted, view
+from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, UsageError
 from cdc.status.live_looks import LiveLook, LiveLooks
@@ -57,7 +58,7 @@ def status(
     if as_json:
         typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
     else:
-        Console().print(view(shown))
+        TerminalConsole().print(view(shown))
     _refuse(shown)
 
 
@@ -87,7 +88,7 @@ class Watching(NamedTuple):
 
 def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLOCK) -> Status:
     """Show one look after the other; returns the last one. KeyboardInterrupt ends it as the user wants."""
-    looks, console, number = LiveLooks(), Console(), 0
+    looks, console, number = LiveLooks(), TerminalConsole(), 0
     with ExitStack() as drawn:
         # Drawn in one place, without a second screen: what was shown last stays.
         live = drawn.enter_context(Live(console=console, auto_refresh=False)) if _draws(console, how) else None

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import completion
+from cdc.cli.terminal import TerminalConsole, echo
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound, UsageError
 from cdc.topic import TableName
@@ -68,7 +69,9 @@ def verify(
     looking = Looking(console) if console.is_terminal else ReadLines(console)
     with looking, open_verification(settings, chosen, timeout_s=timeout_s, watch=looking) as verification:
         if repairing:
-            report, repaired = verification.repair_all(lambda found: None if as_json else show(found, Console()))
+            report, repaired = verification.repair_all(
+                lambda found: None if as_json else show(found, TerminalConsole())
+            )
         else:
             report = verification.compare()
     if as_json:
@@ -76,8 +79,8 @@ def verify(
         typer.echo(orjson.dumps(report.document() | made, option=orjson.OPT_INDENT_2).decode())
     else:
         for one in repaired:
-            typer.echo(_mended(one))
-        show(report, Console())
+            echo(_mended(one))
+        show(report, TerminalConsole())
     for words in open_letters(settings).left_out():
         console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     with Freshness(settings) as freshness:

@@ -11,6 +11,7 @@ import orjson
 import typer
 
 from cdc.cli import completion
+from cdc.cli.terminal import echo
 from cdc.errors import CdcError, UsageError
 from cdc.lsn import Lsn
 from cdc.status.rules import size
@@ -105,25 +106,25 @@ def _print(described: dict[str, Any]) -> None:
     key = ", ".join(described["key"].values())
     of_each = "group of rows" if described["grouped"] else "row"
     said = f"a document for each {of_each} of {described['root']}, by {key}" if key else "one document"
-    typer.echo(f"{described['view']}: {said}")
+    echo(f"{described['view']}: {said}")
     columns = ", ".join(f"{name} {kind}" for name, kind in described["columns"].items())
-    typer.echo(f"  columns: {columns}")
+    echo(f"  columns: {columns}")
     shown = dict.fromkeys(_tie_line(tie) for tie in described["ties"])
     for line in shown:
-        typer.echo(f"  {line}")
+        echo(f"  {line}")
     for table, indexes in described["indexes"].items():
         for index in indexes:
-            typer.echo(f"  index on {table} ({', '.join(index)})")
+            echo(f"  index on {table} ({', '.join(index)})")
     for out in described["fan_out"]:
-        typer.echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
+        echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
     if described["state_bytes"] is not None:
-        typer.echo(f"  state: about {size(described['state_bytes'])}")
+        echo(f"  state: about {size(described['state_bytes'])}")
     if described["engine"] == "spark":
-        typer.echo("  kept by executors: its state is Delta tables, a relation once for its key and for each index")
+        echo("  kept by executors: its state is Delta tables, a relation once for its key and for each index")
     for promise in described["promises"]:
-        typer.echo(f"  {described['consistency']}: {promise}")
+        echo(f"  {described['consistency']}: {promise}")
     for note in described["notes"]:
-        typer.echo(f"  note: {note}")
+        echo(f"  note: {note}")
 
 
 def _tie_line(tie: dict[str, Any]) -> str:
@@ -175,7 +176,7 @@ def list_views(
         else:
             more = f"  held: {held}" if held else ""
             none = "eager, of a source without LSNs" if eager and progress is not None else "not published yet"
-            typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or none}{more}")
+            echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or none}{more}")
 
 
 @view.command()
@@ -226,11 +227,11 @@ def import_views(
     """
     for made in imported_views(context.obj.settings(), schema):
         if into is None:
-            typer.echo(f"-- view: {made.name}\n{made.sql}")
+            echo(f"-- view: {made.name}\n{made.sql}")
         else:
             path = into / f"{made.name}.sql"
             write_text(path, made.sql)
-            typer.echo(f"[views.{made.name}]\nsql = {orjson.dumps(str(path)).decode()}\n")
+            echo(f"[views.{made.name}]\nsql = {orjson.dumps(str(path)).decode()}\n")
         _said(context, (f"{made.name}: {note}" for note in made.notes))
 
 
@@ -252,4 +253,4 @@ def show(
         return
     for part in view.parts(key):
         own = ":".join(map(str, part.key))
-        typer.echo(f"{Lsn(part.position.commit_lsn)}  {part.table}  {own}")
+        echo(f"{Lsn(part.position.commit_lsn)}  {part.table}  {own}")
