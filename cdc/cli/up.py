@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from cdc.cli.status import Watching, served, watched
+from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, Exit, UsageError
 from cdc.lsn import Lsn
@@ -113,7 +114,7 @@ def _run(settings: Settings, together: Together, console: Console, tell: Callabl
             together.look()
             return status_of(reader.read(), settings.limits)
 
-        if console.is_terminal and Console().is_terminal:
+        if console.is_terminal and TerminalConsole().is_terminal:
             watched(look, Watching(_WATCH_S, 0, as_json=False, tell=tell))
         else:
             lines(look, together.look, Telling(partial(_say, console), tell))

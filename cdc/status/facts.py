@@ -100,7 +100,8 @@ class StatusFacts:
     ``ends``: where the table topics end, read for a source without LSNs. ``views``: those of the settings.
     ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``: by table, what capture
     notes of those that are set aside or wait (H119). ``tables``: how many are captured. ``fresh``: what the running
-    processes say."""
+    processes say. ``answered_s``: by part, when it answered, of a clock that never goes back: ``log``, ``source``,
+    ``connector``, and stores by :func:`store_part`."""
 
     name: str
     slot_name: str
@@ -119,6 +120,12 @@ class StatusFacts:
     ends: Offsets = field(default_factory=dict)
     fresh: FreshFacts = field(default_factory=FreshFacts)
     views: Sequence[ViewFacts] = ()
+    answered_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def store_part(name: str) -> str:
+    """A store among the parts, by its sink's name: a sink may be called ``log``."""
+    return f"store {name}"
 
 
 def rereads_of(documents: Mapping[bytes, bytes]) -> list[Reread]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -13,11 +12,12 @@ from cdc.dead import Parked
 from cdc.epochs import EpochsState
 from cdc.errors import TopicError
 from cdc.following import stopped_following
-from cdc.found import Unknown, look
+from cdc.found import Found, Unknown
 from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.status.facts import SinkFacts, SourceState, StatusFacts, rereads_of
+from cdc.status.asked_parts import PART_S, AskedParts
+from cdc.status.facts import FreshFacts, SinkFacts, SourceState, StatusFacts, rereads_of, store_part
 from cdc.status.ports import DatabaseStatus, StatusPorts
 from cdc.status.view_lines import ViewFacts
 
@@ -35,48 +35,65 @@ class StatusPlan:
 
 
 class _Log(NamedTuple):
-    """Kafka's answers about a pipeline: the state topic, the progress records, parked keys by sink (None: not read)."""
+    """Kafka's answers about a pipeline: the state topic, the progress records, the views."""
 
     documents: Mapping[bytes, bytes]
     marks: Sequence[Mark]
-    parked: Mapping[str, int] | None
     views: Sequence[ViewFacts] = ()
 
 
-_NOTHING = _Log({}, (), None)
+_NOTHING = _Log({}, ())
 
 
 class StatusReader:
     """Looks at everything, again and again. Connections are kept open. A context."""
 
-    def __init__(self, plan: StatusPlan, ports: StatusPorts, clock: Clock) -> None:
+    def __init__(self, plan: StatusPlan, ports: StatusPorts, clock: Clock, limit_s: float = PART_S) -> None:
+        """``limit_s``: how long a look waits for one part."""
         self._plan = plan
         self._ports = ports
         self._clock = clock
+        self._parts = AskedParts(clock, limit_s)
         self._stores = KeptStores(ports.open_store)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stores.close()
-        if self._ports.source is not None:
+        # The connection of a part that hangs is in use. It ends with the process.
+        if not self._parts.hangs(*map(store_part, self._plan.sinks)):
+            self._stores.close()
+        if self._ports.source is not None and not self._parts.hangs("source"):
             self._ports.source.close()
 
     def read(self) -> StatusFacts:
-        """Everything as it is now. The answer of a silent part is Unknown, and hides no other."""
-        plan, ports = self._plan, self._ports
-        log = look(self._read_log)
+        """Everything as it is now. The answer of a silent part is Unknown, and hides no other. Not for two threads."""
+        plan, ports, ask = self._plan, self._ports, self._parts.ask
+        # All at once, so that parts that are away cost one wait together.
+        asked_log = ask("log", "Kafka", self._read_log)
+        asked_source = ask("source", "Postgres", ports.source.facts) if ports.source is not None else None
+        asked_connector = ask("connector", "Kafka Connect", ports.connector) if ports.connector is not None else None
+        asked_fresh = ask("fresh", "a process", ports.fresh)
+        asked_stores = {name: self._ask_store(name) for name in plan.sinks}
+        log = asked_log()
+        # What a broker that is away is asked takes long to fail.
+        asked_letters = ask("letters", "Kafka", self._parked) if not isinstance(log, Unknown) else None
+        source, left = self._judged(asked_source, None if isinstance(log, Unknown) else log.documents)
+        parked = asked_letters() if asked_letters is not None else None
+        if isinstance(parked, Unknown) and not self._parts.hangs("letters"):
+            log = parked  # It has answered, and cannot be read. Letters that are many are not: they are not counted.
         known_log = _NOTHING if isinstance(log, Unknown) else log
         silent = log if isinstance(log, Unknown) else None
-        asked = look(lambda: self._ask_source(known_log.documents))
-        source, left = (asked, {}) if isinstance(asked, Unknown) else asked
-        connector = look(ports.connector) if ports.connector is not None else None
+        connector = asked_connector() if asked_connector is not None else None
         if connector is not None and not isinstance(connector, Unknown):
             epochs = EpochsState.find(known_log.documents) or EpochsState()
             connector = replace(connector, fell=epochs.fell, moved=epochs.moved)
-        ends = {} if ports.source is not None or silent is not None else look(lambda: self._ends(known_log.documents))
+        ends: Offsets | Unknown = {}
+        if ports.source is None and silent is None:
+            ends = ask("log", "Kafka", lambda: self._ends(known_log.documents))()
         topics = TopicsState.find(known_log.documents)
+        keys = None if isinstance(parked, Unknown) else parked
+        fresh = asked_fresh()
         return StatusFacts(
             name=plan.name,
             slot_name=plan.slot,
@@ -85,7 +102,15 @@ class StatusReader:
             slot=silent or SlotState.find(known_log.documents),
             snapshot=silent or SnapshotState.find(known_log.documents),
             marks=known_log.marks,
-            sinks=self._ask_stores(known_log.parked),
+            sinks=[
+                SinkFacts(
+                    name=name,
+                    kind=plan.sinks[name],
+                    watermark=asked(),
+                    parked=keys.get(name, 0) if keys is not None else None,
+                )
+                for name, asked in asked_stores.items()
+            ],
             rereads=rereads_of(known_log.documents),
             not_followed=left,
             asides=asides_of(known_log.documents),
@@ -93,8 +118,9 @@ class StatusReader:
             log=silent or (ends if isinstance(ends, Unknown) else None),
             connector=connector,
             ends={} if isinstance(ends, Unknown) else ends,
-            fresh=ports.fresh(),
+            fresh=FreshFacts() if isinstance(fresh, Unknown) else fresh,
             views=known_log.views if silent is None else [ViewFacts(name=name, known=False) for name in plan.views],
+            answered_s=self._parts.answered_s(),
         )
 
     def _read_log(self) -> _Log:
@@ -102,7 +128,7 @@ class StatusReader:
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
         SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
         EpochsState.find(found)
-        return _Log(found, self._ports.log.marks(), self._parked(), self._ports.views())
+        return _Log(found, self._ports.log.marks(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:
         """Parked keys by sink."""
@@ -112,9 +138,19 @@ class StatusReader:
             return {}
         return {name: len(Parked(name, letters)) for name in self._plan.sinks}
 
-    def _ask_source(self, documents: Mapping[bytes, bytes]) -> tuple[SourceState | None, Mapping[str, str]]:
-        source = self._ports.source
-        return (None, {}) if source is None else (source.facts(), self._not_followed(source, documents))
+    def _judged(
+        self, asked: Callable[[], SourceState | Unknown] | None, documents: Mapping[bytes, bytes] | None
+    ) -> tuple[Found[SourceState], Mapping[str, str]]:
+        """The source, and the tables of the log that its stream says nothing of. ``documents``: None where the log is
+        silent: then nothing is said of them."""
+        source = asked() if asked is not None else None
+        database = self._ports.source
+        if database is None or documents is None or source is None or isinstance(source, Unknown):
+            return source, {}
+        answered = self._parts.answered_s()["source"]
+        left = self._parts.ask("source", "Postgres", lambda: self._not_followed(database, documents))()
+        self._parts.stamp("source", answered)
+        return (left, {}) if isinstance(left, Unknown) else (source, left)
 
     def _not_followed(self, source: DatabaseStatus, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
         return stopped_following(documents, self._plan.takes, source.relations, source.publication)
@@ -123,14 +159,8 @@ class StatusReader:
         topics = TopicsState.find(documents)
         return self._ports.log.ends(sorted(set(topics.tables.values())) if topics is not None else [])
 
-    def _ask_stores(self, parked: Mapping[str, int] | None) -> list[SinkFacts]:
-        def ask(name: str) -> SinkFacts:
-            keys = parked.get(name, 0) if parked is not None else None
-            watermark = look(lambda: self._read_watermark(name))
-            return SinkFacts(name=name, kind=self._plan.sinks[name], watermark=watermark, parked=keys)
-
-        with ThreadPoolExecutor(max(1, len(self._plan.sinks))) as pool:
-            return list(pool.map(ask, self._plan.sinks))
+    def _ask_store(self, name: str) -> Callable[[], Found[Watermark]]:
+        return self._parts.ask(store_part(name), "it", lambda: self._read_watermark(name))
 
     def _read_watermark(self, name: str) -> Watermark | None:
         with self._ports.briefly():

@@ -109,6 +109,6 @@ def test_h271_every_command_prints_by_it() -> None:
     for path in Path("cdc/cli").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         if path.name != "terminal.py":
-            assert not re.findall(r"(?<![\w.])Console\(\)|Console\(stderr|Console\(soft", text), path
-            bare = re.findall(r"typer\.echo\((.*)", text)
+            assert not re.findall(r"(?<!\w)Console\((?:\)|stderr|soft)", text), path
+            bare = re.findall(r"typer\.echo\(\s*(\S.*)", text)
             assert [one for one in bare if not re.match(_QUOTES_NOBODY, one)] == [], path

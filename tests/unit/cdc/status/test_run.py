@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ from cdc.checks.facts import PublicationFacts
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
 from cdc.epochs import EpochsState
-from cdc.errors import CdcError, LogError, SinkError, SourceError, TopicError
+from cdc.errors import CdcError, Exit, LogError, SinkError, SourceError, TopicError
 from cdc.found import Unknown
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
@@ -21,6 +23,7 @@ from cdc.status.ports import StatusPorts
 from cdc.status.run import StatusPlan, StatusReader
 from cdc.topic import TableName
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
+from tests.waiting import wait_until
 
 TOPICS = TopicsState(
     cluster_id="c",
@@ -39,11 +42,16 @@ class World:
     closed: list[str] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
     used: bool = True
+    hanging: dict[str, threading.Event] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
     held: dict[bytes, bytes] = field(
         default_factory=lambda: {one.key(): one.to_json() for one in (KNOWN, SNAPSHOT, TOPICS)}
     )
 
     def ask(self, part: str) -> None:
+        self.asked[part] += 1
+        if part in self.hanging:
+            assert self.hanging[part].wait(60)
         if part in self.away:
             raise self.away[part]
 
@@ -113,7 +121,7 @@ class World:
             open_store=self.open_store,
             briefly=self.briefly,
         )
-        return StatusReader(plan, ports, ManualClock())
+        return StatusReader(plan, ports, ManualClock(), limit_s=0.5 if self.hanging else 60)
 
     def read(self) -> StatusFacts:
         with self.look() as look:
@@ -225,3 +233,73 @@ def test_stores_are_kept_until_another_generation_is_in_use() -> None:
         look.read()
         assert len(world.opened) == 4
     assert len(world.closed) == 5
+
+
+PARTS = ["log", "letters", "source", "publication", "cache"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_h272_a_part_that_hangs_hides_no_other(part: str) -> None:
+    """It is not known, in its own words, and is asked again only when it has ended."""
+    world = World(hanging={part: threading.Event()})
+    before = threading.active_count()
+    with world.look() as look:
+        for _ in range(3):
+            facts = look.read()
+            unknown = {
+                "log": isinstance(facts.log, Unknown),
+                "letters": facts.sinks[0].parked is None and facts.log is None,
+                "source": isinstance(facts.source, Unknown),
+                "publication": isinstance(facts.source, Unknown),
+                "cache": isinstance(facts.sinks[0].watermark, Unknown),
+            }
+            same = {"source": {"source", "publication"}, "publication": {"source", "publication"}}
+            no_letters = {"log": {"log"}}
+            assert {one for one, silent in unknown.items() if silent} == same.get(part, no_letters.get(part, {part}))
+            assert facts.sinks[1].watermark == Watermark(epoch=1, lsn=300)
+            assert threading.active_count() <= before + 1, "a part that hangs has one thread"
+        assert world.asked[part] == 1
+        world.hanging[part].set()
+        wait_until(lambda: threading.active_count() <= before, 20)
+        assert look.read().source == World().read().source
+        assert world.asked[part] > 1
+
+
+@pytest.mark.parametrize(("part", "words"), [("source", "Postgres has not answered in 0.5 s"), ("cache", "it has not")])
+def test_h272_a_part_that_hangs_is_named(part: str, words: str) -> None:
+    world = World(hanging={part: threading.Event()})
+    with world.look() as look:
+        facts = look.read()
+        found = facts.source if part == "source" else facts.sinks[0].watermark
+        world.hanging[part].set()
+    assert isinstance(found, Unknown)
+    assert str(found).startswith(words)
+    assert (found.because.exit, "asks at once" in found.because.hint) == (Exit.UNAVAILABLE, True)
+
+
+def test_h272_what_a_part_that_hangs_uses_is_not_closed() -> None:
+    """Its end would wait for the part as well. It ends with the process."""
+    world = World(hanging={"cache": threading.Event(), "source": threading.Event()})
+    with world.look() as look:
+        look.read()
+    assert world.closed == []
+    for one in world.hanging.values():
+        one.set()
+
+
+def test_a_bug_in_a_look_is_no_silence() -> None:
+    world = World()
+    with pytest.raises(KeyError, match="cache"), world.look() as look:
+        world.away = Fails()
+        look.read()
+
+
+class Fails(dict[str, CdcError]):
+    def __contains__(self, part: object) -> bool:
+        if part == "cache":
+            raise KeyError(part)
+        return False
+
+
+def test_each_part_s_answer_has_its_time() -> None:
+    assert set(World().read().answered_s) >= {"log", "source", "store cache", "store search"}
