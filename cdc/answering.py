@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET6
 from threading import Thread
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -59,6 +60,10 @@ class Answering(BaseHTTPRequestHandler):
             *others, last = *first, *self.verdicts, *(path for path in paths if path not in first)
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"try {', '.join(others)} or {last}\n".encode())
 
+    def version_string(self) -> str:
+        """The header ``Server``: nobody needs to know which Python answers."""
+        return "cdc"
+
     def _asked(self, question: Question, query: str) -> Reply:
         pairs = parse_qsl(query, keep_blank_values=True)
         asked = dict(pairs)
@@ -72,7 +77,8 @@ class Answering(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log a request. ``format`` and ``args`` are those of the standard library's method."""
@@ -87,10 +93,17 @@ def answering(
     return type("PagesAndHealth", (Answering,), served)
 
 
-class _ThreadEach(ThreadingHTTPServer):
+class ThreadEach(ThreadingHTTPServer):
     """A thread a request. A reader who leaves before the end of his answer is no fault."""
 
     daemon_threads = True
+    request_queue_size = 128
+    """Readers who come at once are not refused: the library's own is 5."""
+
+    def __init__(self, address: tuple[str, int], handler: type[Answering]) -> None:
+        if ":" in address[0]:
+            self.address_family = AF_INET6
+        super().__init__(address, handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print a bug's traceback, as the standard library does. A broken connection has none."""
@@ -101,8 +114,10 @@ class _ThreadEach(ThreadingHTTPServer):
 class PagesServer:
     """The thread that answers. ``name``: the thread's. OSError and OverflowError where the address cannot be had."""
 
-    def __init__(self, address: tuple[str, int], handler: type[Answering], name: str) -> None:
-        self._server = _ThreadEach(address, handler)
+    def __init__(
+        self, address: tuple[str, int], handler: type[Answering], name: str, server: type[ThreadEach] = ThreadEach
+    ) -> None:
+        self._server = server(address, handler)
         self._thread = Thread(target=self._server.serve_forever, name=name, daemon=True)
         self._thread.start()
 

@@ -86,15 +86,18 @@ class Watching(NamedTuple):
     tell: Callable[[LiveLook], None] | None = None
 
 
-def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLOCK) -> Status:
-    """Show one look after the other; returns the last one. KeyboardInterrupt ends it as the user wants."""
-    looks, console, number = LiveLooks(), TerminalConsole(), 0
+def watched(
+    look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLOCK, follows: LiveLooks | None = None
+) -> Status:
+    """Show one look after the other; returns the last one. ``follows``: those that were before. KeyboardInterrupt ends
+    it as the user wants."""
+    looks, console, number = follows or LiveLooks(), TerminalConsole(), 0
     with ExitStack() as drawn:
         # Drawn in one place, without a second screen: what was shown last stays.
         live = drawn.enter_context(Live(console=console, auto_refresh=False)) if _draws(console, how) else None
         while True:
-            at_s, at_ms = clock.monotonic(), clock.now_ns() // 1_000_000
-            seen, number = looks.add(look(), at_s, at_ms), number + 1
+            at_s = clock.monotonic()
+            seen, number = looks.look(look, clock), number + 1
             if how.tell is not None:
                 how.tell(seen)
             if how.as_json:

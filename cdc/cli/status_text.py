@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import TypeVar
 
 from rich.console import Console, Group
@@ -14,18 +13,13 @@ from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
 from cdc.status.fresh import fresh_text
-from cdc.status.live_looks import LiveLook
+from cdc.status.live_looks import LiveLook, utc_text
 from cdc.status.pace import Pace, StorePace
 from cdc.status.rules import Status, age, size
 from cdc.status.sink_lines import SinkStatus
 
 T = TypeVar("T")
 _STYLES = {"consistent": "green", "level": "green", "unreachable": "bold red", "empty": "bold red"}
-
-
-def time_text(at_ms: int) -> str:
-    """The time of day, where this process is."""
-    return f"{datetime.fromtimestamp(at_ms / 1000):%H:%M:%S}"
 
 
 def view(shown: Status, look: LiveLook | None = None) -> Group:
@@ -64,7 +58,7 @@ def _moves(pace: Pace, shown: Status) -> list[Text]:
 
 
 def _level(store: StorePace) -> str:
-    if store.level_s is None:
+    if store.nearer is False:
         return ", and comes no nearer"
     return f", level in {age(store.level_s)}" if store.level_s else ""
 
@@ -137,7 +131,7 @@ def _measured(figure: T | None, text: Callable[[T], str]) -> str:
 
 def _head(shown: Status, look: LiveLook | None) -> list[Text]:
     epoch = f", epoch {shown.epoch}" if shown.epoch is not None else ""
-    at = f", at {time_text(look.at_ms)}" if look is not None else ""
+    at = f", at {utc_text(look.at_ms)}" if look is not None else ""
     lines = [Text.assemble((f"pipeline {shown.name}", "bold"), epoch, at)]
     lines += map(Text, _connector_lines(shown, look))
     if shown.asked:
@@ -194,8 +188,9 @@ def _log_lines(shown: Status, look: LiveLook | None) -> Iterator[str]:
 
 
 def _since(look: LiveLook | None, part: str) -> str:
-    at_ms = look.since_ms.get(part) if look is not None else None
-    return f" since {time_text(at_ms)}" if at_ms is not None else ""
+    if look is None or part not in look.since_ms:
+        return ""
+    return f" since {utc_text(look.since_ms[part], look.at_ms)}"
 
 
 def _again(one: Reread) -> str:

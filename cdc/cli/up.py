@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -20,6 +20,7 @@ from cdc.errors import CdcError, ConfigError, Exit, UsageError
 from cdc.lsn import Lsn
 from cdc.settings import Settings
 from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.status.looks_beside import LooksBeside
 from cdc.status.rules import Status, age, size, status_of
 from cdc.up.children import Children
 from cdc.up.parts import parts_of, slot_to_make
@@ -29,6 +30,8 @@ from cdc.wiring.status import open_status
 _WATCH_S = 2.0
 _LINE_S = 30.0
 """Between two lines where nobody looks at a page."""
+_FAULTS = 5
+"""In one of them."""
 
 
 def up(
@@ -57,8 +60,15 @@ def up(
         ending = opened.enter_context(interruptible(children.kill))
         try:
             tell = opened.enter_context(served(http, settings.name, _WATCH_S, console))
-            _prepare(settings, together, yes=yes)
-            _run(settings, together, console, tell)
+            looks = LiveLooks()
+            # A first snapshot takes its time: the page is true meanwhile.
+            with _beside(settings, tell, looks):
+                _prepare(settings, together, yes=yes)
+                # Stores fill while rows are read.
+                together.start("sink")
+                together.must("snapshot")
+                together.start("run", "view")
+            _watch(settings, together, Telling(partial(_say, console), tell, looks), console)
         except KeyboardInterrupt:
             ending()
             _say(console, "stopping")
@@ -103,11 +113,19 @@ def agree(settings: Settings, question: str) -> None:
         raise UsageError("that is not the slot's name: nothing was made", hint=f"the slot is {settings.slot}")
 
 
-def _run(settings: Settings, together: Together, console: Console, tell: Callable[[LiveLook], None] | None) -> None:
-    # Stores fill while rows are read.
-    together.start("sink")
-    together.must("snapshot")
-    together.start("run", "view")
+@contextmanager
+def _beside(settings: Settings, tell: Callable[[LiveLook], None] | None, looks: LiveLooks) -> Iterator[None]:
+    """Within, looks are told of, where somebody hears them."""
+    if tell is None:
+        yield
+        return
+    with open_status(settings) as reader:
+        look = LooksBeside(lambda: status_of(reader.read(), settings.limits), tell, looks, _WATCH_S, SYSTEM_CLOCK)
+        with look:
+            yield
+
+
+def _watch(settings: Settings, together: Together, telling: Telling, console: Console) -> None:
     with open_status(settings) as reader:
 
         def look() -> Status:
@@ -115,27 +133,29 @@ def _run(settings: Settings, together: Together, console: Console, tell: Callabl
             return status_of(reader.read(), settings.limits)
 
         if console.is_terminal and TerminalConsole().is_terminal:
-            watched(look, Watching(_WATCH_S, 0, as_json=False, tell=tell))
+            watched(look, Watching(_WATCH_S, 0, as_json=False, tell=telling.tell), follows=telling.looks)
         else:
-            lines(look, together.look, Telling(partial(_say, console), tell))
+            lines(look, together.look, telling)
 
 
 class Telling(NamedTuple):
-    """The listeners where nobody sees a terminal. ``say`` gets a line now and then, ``tell`` every look."""
+    """The listeners. ``say`` gets a line now and then where nobody sees a terminal, ``tell`` every look. ``looks``:
+    those that were told of before."""
 
     say: Callable[[str], None]
     tell: Callable[[LiveLook], None] | None
+    looks: LiveLooks
 
 
 def lines(look: Callable[[], Status], alive: Callable[[], None], telling: Telling, clock: Clock = SYSTEM_CLOCK) -> None:
     """A line now and then, for pipes and files, until ``look`` or ``alive`` raises. Both look after the parts, so that
     one that ends is noticed between two lines. Each look asks every part: without a listener there is one a line."""
-    looks, said_s = LiveLooks(), -math.inf
+    said_s = -math.inf
     while True:
-        at_s, at_ms = clock.monotonic(), clock.now_ns() // 1_000_000
+        at_s = clock.monotonic()
         due = at_s - said_s >= _LINE_S
         if due or telling.tell is not None:
-            seen = looks.add(look(), at_s, at_ms)
+            seen = telling.looks.look(look, clock)
             if telling.tell is not None:
                 telling.tell(seen)
             if due:
@@ -147,8 +167,9 @@ def lines(look: Callable[[], Status], alive: Callable[[], None], telling: Tellin
 
 def _line(shown: Status) -> str:
     stores = (f"{sink.name} {Lsn(sink.lsn) if sink.lsn else '-'} {age(sink.lag_s)}" for sink in shown.sinks)
-    passed = (f"! {words}" for words in shown.passed)
-    return "  ".join((f"log {size(shown.lag_bytes)} behind", *stores, *passed))
+    passed = [f"! {words}" for words in shown.passed[:_FAULTS]]
+    more = [f"! and {len(shown.passed) - _FAULTS} more"] if len(shown.passed) > _FAULTS else []
+    return "  ".join((f"log {size(shown.lag_bytes)} behind", *stores, *passed, *more))
 
 
 def _say(console: Console, words: str) -> None:

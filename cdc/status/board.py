@@ -5,13 +5,14 @@ Each figure names its place in the document by a JSON pointer, and is read there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from cdc.foreign import without_urls
 from cdc.status.live_looks import LiveLook, utc_text
-from cdc.status.rules import age, size
+from cdc.status.rules import age, share_text, size
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -21,31 +22,42 @@ _TONES = {
 }
 """Colours of states, which stand in words as well. Every other state is one to look at."""
 
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Characters that no encoding has. A name of a file may hold some."""
+_FAULTS, _ROWS = 8, 20
+"""So many of them are shown: of more a page tells nothing."""
+_PARTS = {"log": "the log", "source": "the source", "connector": "the connector"}
+_UNTOLD = "freshness is not known: no process answers at [capture] and [spark] http_address"
+
 
 class Shown(NamedTuple):
     """A figure: its text, its place in the document, its value there. ``tone``: ``good``, ``bad``, ``warn``,
-    ``unknown`` or empty. ``share``: how full a bar beside it is, from 0 to 1."""
+    ``unknown`` or empty. ``share``: how full a bar beside it is, from 0 to 1. ``silent``: the parts that do not say
+    it."""
 
     text: str
     at: str = ""
     value: Any = None
     tone: str = ""
     share: float | None = None
+    silent: tuple[str, ...] = ()
 
 
 class Tile(NamedTuple):
-    """A titled list of figures."""
+    """A titled list of figures. ``notes``: a sentence each, such as why one is not known."""
 
     title: str
     lines: Sequence[tuple[str, Shown]]
+    notes: Sequence[str] = ()
 
 
 class Grid(NamedTuple):
-    """A titled table of figures."""
+    """A titled table of figures. ``notes`` as of a tile."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Shown]]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +80,9 @@ def document_of(look: LiveLook) -> dict[str, Any]:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return without_urls(value)
+        return without_urls(_HALVES.sub("\N{REPLACEMENT CHARACTER}", value))
     if isinstance(value, Mapping):
-        return {key: _clean(member) for key, member in value.items()}
+        return {_clean(key): _clean(member) for key, member in value.items()}
     return [_clean(member) for member in value] if isinstance(value, list | tuple) else value
 
 
@@ -83,9 +95,9 @@ def board_of(document: Document) -> Board:
         title=f"{document['name']}{epoch}",
         at=found.figure("/at_ms", utc_text),
         verdict=_verdict(document),
-        faults=tuple(document["passed"]),
-        tiles=tuple(_tiles(found)),
-        grids=tuple(grid for grid in grids if grid.rows),
+        faults=tuple(_first(document["passed"], _FAULTS)),
+        tiles=tuple(tile._replace(notes=found.notes(shown for _, shown in tile.lines)) for tile in _tiles(found)),
+        grids=tuple(grid for grid in map(found.noted, grids) if grid.rows or grid.notes),
     )
 
 
@@ -94,19 +106,24 @@ def first_board(pipeline: str) -> Board:
     return Board(title=pipeline, at=Shown("never yet"), verdict=Shown("looking for the first time", tone="unknown"))
 
 
-def old_board(document: Document, now_ms: int) -> Board:
-    """The page where no look has ended for long: it shows none of the old figures."""
+def old_board(document: Document, age_s: float, now_ms: int) -> Board:
+    """The page where no look has ended for long: it shows none of the old figures. ``age_s``: how long ago the last
+    look began. ``now_ms``: of the calendar, for its day alone."""
     at_ms = document["at_ms"]
-    words = f"not known since {utc_text(at_ms)}"
-    why = (
-        f"The last look began {age((now_ms - at_ms) / 1000)} ago, and none has ended since: a part answers very slowly."
-    )
+    at = utc_text(at_ms, now_ms)
+    why = f"The last look began {age(age_s)} ago, and none has ended since: a part answers very slowly."
     return Board(
         title=document["name"],
-        at=Shown(utc_text(at_ms), "/at_ms", at_ms),
-        verdict=Shown(words, tone="unknown"),
+        at=Shown(at, "/at_ms", at_ms),
+        verdict=Shown(f"not known since {at}", tone="unknown"),
         faults=(why,),
     )
+
+
+def _first(words: Sequence[str], most: int) -> Iterator[str]:
+    yield from words[:most]
+    if len(words) > most:
+        yield f"and {len(words) - most:,} more: cdc status prints them all"
 
 
 def _verdict(document: Document) -> Shown:
@@ -137,12 +154,37 @@ class _Pointed:
 
     def figure(self, pointer: str, text: Callable[[Any], str] = str, *parts: str) -> Shown:
         """A figure. ``parts``: those that it is worked out from. While one does not answer it is not known."""
-        silent = [since for part, since in self.document["unknown_since_ms"].items() if part in parts]
+        silent = tuple(part for part in self.document["unknown_since_ms"] if part in parts)
         if silent:
-            return Shown(f"not known since {utc_text(min(silent))}", tone="unknown")
+            return Shown("?", tone="unknown", silent=silent)
         value = self.at(pointer)
         # A figure without text is none: a browser shows nothing there.
         return Shown(text(value), pointer, value) if value not in (None, "") else Shown("-")
+
+    def fresh(self, here: str, quantile: str) -> Shown:
+        """How fresh changes are. That nothing came is a dash, and that nobody says it is not."""
+        if not self.at(f"{here}/freshness_known") and self.at(f"{here}/freshness") is None:
+            return Shown("?", tone="unknown")
+        return self.figure(f"{here}/freshness/{quantile}", _seconds)
+
+    def notes(self, shown: Iterable[Shown]) -> tuple[str, ...]:
+        """Why figures are not known: once for all of them."""
+        unknown = [one for one in shown if one.tone == "unknown"]
+        silent = {part for one in unknown for part in one.silent}
+        untold = [_UNTOLD] if any(not one.silent for one in unknown) else []
+        now_ms = self.document["at_ms"]
+        since = (
+            f"{_PARTS.get(part, part)} since {utc_text(at_ms, now_ms)}"
+            for part, at_ms in self.document["unknown_since_ms"].items()
+            if part in silent
+        )
+        return (*([f"not known: {', '.join(since)}"] if silent else []), *untold)
+
+    def noted(self, grid: Grid) -> Grid:
+        """The first rows of a grid, with its notes."""
+        rows, more = grid.rows[:_ROWS], len(grid.rows) - _ROWS
+        rest = (f"and {more:,} more: cdc status prints them all",) if more > 0 else ()
+        return grid._replace(rows=rows, notes=(*grid.notes, *self.notes(one for row in rows for one in row), *rest))
 
     def state(self, pointer: str, *parts: str) -> Shown:
         """A word with its colour."""
@@ -169,10 +211,6 @@ def _count(number: int) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s"
-
-
-def _share(share: float) -> str:
-    return f"{share:.0%}"
 
 
 def _tiles(found: _Pointed) -> Iterator[Tile]:
@@ -214,7 +252,7 @@ def _slot(found: _Pointed) -> Tile:
         ("keeps", found.figure("/slot/retained_bytes", size, "source")),
         ("WAL", found.state("/slot/wal_status", "source")),
         ("read by", Shown("nobody", tone="bad") if reader.text == "-" else reader),
-        ("lost in", found.figure("/pace/slot_loss_s", age, "source")),
+        ("lost in, at this rate", found.figure("/pace/slot_loss_s", age, "source")),
     ]
     return Tile("Slot", lines)
 
@@ -224,15 +262,15 @@ def _log(found: _Pointed) -> Tile:
         ("holds", found.figure("/log/lsn", str, "log")),
         ("behind", found.figure("/log/lag_bytes", size, "log", "source")),
         ("age", found.figure("/log/lag_seconds", age, "log", "source")),
-        ("takes", found.figure("/pace/log_bytes_s", _rate, "log")),
-        ("freshness p50", found.figure("/log/freshness/p50_seconds", _seconds)),
-        ("p99", found.figure("/log/freshness/p99_seconds", _seconds)),
+        ("grows by", found.figure("/pace/log_bytes_s", _rate, "log")),
+        ("freshness p50", found.fresh("/log", "p50_seconds")),
+        ("p99", found.fresh("/log", "p99_seconds")),
     ]
     return Tile("Log", lines)
 
 
 def _stores(found: _Pointed) -> Grid:
-    columns = ("store", "state", "shows", "behind", "age", "takes", "level in", "p50", "p99", "parked keys")
+    columns = ("store", "state", "shows", "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys")
     return Grid("Stores", columns, [_store(found, name) for name in found.document["sinks"]])
 
 
@@ -242,20 +280,25 @@ def _store(found: _Pointed, name: str) -> list[Shown]:
     if found.at(f"{here}/lag_records") is not None:
         behind = found.figure(f"{here}/lag_records", "{:,} records".format, name, "log")
     else:
-        behind = found.figure(f"{here}/lag_bytes", size, name, "source")
+        behind = found.figure(f"{here}/lag_bytes", size, name, "log", "source")
     return [
         Shown(name),
-        state if fill is None else state._replace(share=fill, text=f"{state.text} {_share(fill)}"),
+        state if fill is None else state._replace(share=fill, text=f"{state.text} {share_text(fill)}"),
         # A store that is being filled is at no place in the WAL yet.
         Shown("-") if shows.value == "0/0" else found.figure(f"{here}/lsn", str, name),
         behind,
         found.figure(f"{here}/lag_seconds", age, name, "log", "source"),
         found.figure(f"{pace}/bytes_s", _rate, name),
         _level(found, here, pace),
-        found.figure(f"{here}/freshness/p50_seconds", _seconds),
-        found.figure(f"{here}/freshness/p99_seconds", _seconds),
-        found.figure(f"{here}/parked", _count, "log"),
+        found.fresh(here, "p50_seconds"),
+        found.fresh(here, "p99_seconds"),
+        _warned(found.figure(f"{here}/parked", _count, "log")),
     ]
+
+
+def _warned(shown: Shown) -> Shown:
+    """A count that ought to be 0."""
+    return shown._replace(tone="warn") if shown.value else shown
 
 
 def _level(found: _Pointed, here: str, pace: str) -> Shown:
@@ -264,7 +307,7 @@ def _level(found: _Pointed, here: str, pace: str) -> Shown:
 
 
 def _views(found: _Pointed) -> Grid:
-    columns = ("view", "state", "shows", "behind", "age", "takes", "waiting", "on disk")
+    columns = ("view", "state", "shows", "behind", "age", "takes up", "waiting", "on disk")
     rows = []
     for name in found.document["views"]:
         here = f"/views/{step(name)}"
@@ -289,14 +332,14 @@ def _others(found: _Pointed) -> Grid:
         here = f"/tables/others/{step(table)}"
         figures = [found.figure(f"{here}/{name}") for name in ("cause", "detail", "since_lsn")]
         rows.append([Shown(table), found.state(f"{here}/state"), *figures])
-    return Grid("Tables set aside", ("table", "state", "cause", "detail", "since"), rows)
+    return Grid("Tables set aside", ("table", "state", "cause", "detail", "since"), rows, _silent_log(found))
 
 
 def _rereads(found: _Pointed) -> Grid:
     rows = []
     for number, one in enumerate(found.document["rereads"]):
         here = f"/rereads/{number}"
-        share = found.figure(f"{here}/share", _share)._replace(share=one["share"])
+        share = found.figure(f"{here}/share", share_text)._replace(share=one["share"])
         rows.append(
             [
                 Shown(one["table"]),
@@ -307,4 +350,9 @@ def _rereads(found: _Pointed) -> Grid:
                 found.figure(f"{here}/detail"),
             ]
         )
-    return Grid("Tables read again", ("table", "state", "done", "rows", "why", "detail"), rows)
+    return Grid("Tables read again", ("table", "state", "done", "rows", "why", "detail"), rows, _silent_log(found))
+
+
+def _silent_log(found: _Pointed) -> tuple[str, ...]:
+    """A log that is silent does not say that there is none."""
+    return found.notes([found.figure("/tables", str, "log")]) if "log" in found.document["unknown_since_ms"] else ()

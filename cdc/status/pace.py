@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from cdc.found import known
+from cdc.status.facts import store_part
 from cdc.status.rules import Status
 
 WINDOW_S = 30.0
@@ -18,11 +20,13 @@ WINDOW_S = 30.0
 class StorePace:
     """WAL bytes per second that a store takes up, and the seconds until it is level with the source at this rate.
 
-    ``level_s`` is None where it does not come nearer. Negative rates are not shown: a store was made anew.
+    ``level_s`` is None where it does not come nearer, and where that is not known. ``nearer``: whether it comes nearer,
+    or is level. None where it is not known, as while the source is silent.
     """
 
     bytes_s: float
     level_s: float | None
+    nearer: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,22 @@ class Pace:
     slot_loss_s: float | None = None
 
 
+class _Point(NamedTuple):
+    """How far something was, and when that was read. ``lsn``: None where it was not known or is no place in the WAL."""
+
+    at_s: float
+    lsn: int | None
+
+
+class _Reached(NamedTuple):
+    """How far a store or a view is. ``part``: the one that said it."""
+
+    name: str
+    part: str
+    lsn: int | None
+    lag_bytes: int | None
+
+
 class Paces:
     """The looks of the last ``WINDOW_S`` seconds."""
 
@@ -48,71 +68,111 @@ class Paces:
         self._looks: deque[tuple[float, Status]] = deque()
         self._epoch: int | None = None
 
+    def forget(self) -> None:
+        """The looks before the next one are not comparable with it."""
+        self._looks.clear()
+
     def of(self, shown: Status, at_s: float) -> Pace | None:
         """The pace up to this look, which is kept. None for the first one, and after another epoch began.
 
-        ``at_s``: of a clock that never goes back.
+        ``at_s``: of a clock that never goes back, for what does not say itself when it was read.
         """
         if shown.epoch is not None:
             if self._epoch not in (None, shown.epoch):
-                self._looks.clear()
+                self.forget()
             self._epoch = shown.epoch
         self._looks.append((at_s, shown))
         while len(self._looks) > 2 and self._looks[1][0] <= at_s - WINDOW_S:
             self._looks.popleft()
         first_s, first = self._looks[0]
-        return _pace(first, shown, at_s - first_s) if at_s > first_s else None
+        return self._pace(first, shown, at_s - first_s) if at_s > first_s else None
+
+    def _pace(self, before: Status, now: Status, seconds: float) -> Pace:
+        log_part = "connector" if now.connector is not None else "log"
+        source = _rate(_rising(_answered(self._points("source", lambda shown: shown.wal_lsn))))
+        logged = _rate(_rising(_answered(self._points(log_part, lambda shown: shown.log_lsn))))
+        return Pace(
+            seconds=seconds,
+            source_bytes_s=source,
+            log_bytes_s=logged,
+            stores=self._each(_stores, source),
+            views=self._each(_views, source),
+            slot_loss_s=_loss_s(before, now, _between_s(before, now, seconds)),
+        )
+
+    def _points(self, part: str, lsn: Callable[[Status], int | None]) -> Iterator[_Point]:
+        """The looks of the window, the newest first."""
+        for at_s, shown in reversed(self._looks):
+            yield _Point(shown.answered_s.get(part, at_s), lsn(shown))
+
+    def _each(self, reached: Callable[[Status], list[_Reached]], source: float | None) -> dict[str, StorePace]:
+        paces = dict[str, StorePace]()
+        for one in reached(self._looks[-1][1]):
+            # One that was silent may have been made anew meanwhile.
+            rate = _rate(_rising(self._points(one.part, partial(_lsn_of, one.name, reached))))
+            if rate is not None:
+                paces[one.name] = _store_pace(rate, source, one.lag_bytes)
+        return paces
 
 
-class _Reached(NamedTuple):
-    """How far a store or a view is."""
-
-    name: str
-    lsn: int | None
-    lag_bytes: int | None
+def _lsn_of(name: str, reached: Callable[[Status], list[_Reached]], shown: Status) -> int | None:
+    """None for the LSN 0 of a store that is being filled: it is no place in the WAL."""
+    return next((one.lsn or None for one in reached(shown) if one.name == name), None)
 
 
-def _pace(before: Status, now: Status, seconds: float) -> Pace:
-    source = _rate(before.wal_lsn, now.wal_lsn, seconds)
-    return Pace(
-        seconds=seconds,
-        source_bytes_s=source,
-        log_bytes_s=_rate(before.log_lsn, now.log_lsn, seconds),
-        stores=_each(_stores(before), _stores(now), seconds, source),
-        views=_each(_views(before), _views(now), seconds, source),
-        slot_loss_s=_loss_s(before, now, seconds),
-    )
+def _store_pace(rate: float, source: float | None, behind: int | None) -> StorePace:
+    if behind == 0:
+        return StorePace(bytes_s=rate, level_s=0.0, nearer=True)
+    if behind is None or source is None:
+        return StorePace(bytes_s=rate, level_s=None, nearer=None)
+    gain = rate - source
+    return StorePace(bytes_s=rate, level_s=behind / gain if gain > 0 else None, nearer=gain > 0)
+
+
+def _answered(points: Iterator[_Point]) -> Iterator[_Point]:
+    """The newest point, and those before it that are known: silence in between sets a server back by nothing."""
+    yield next(points)
+    yield from (point for point in points if point.lsn is not None)
+
+
+def _rising(points: Iterable[_Point]) -> list[tuple[float, int]]:
+    """The newest points up to the first that is not known, or is ahead of a newer one: it was made anew there."""
+    found: list[tuple[float, int]] = []
+    for point in points:
+        if point.lsn is None or (found and point.lsn > found[-1][1]):
+            break
+        found.append((point.at_s, point.lsn))
+    return found
+
+
+def _rate(points: Sequence[tuple[float, int]]) -> float | None:
+    """``points``: the newest first. None where two answers are not apart."""
+    if len(points) < 2:
+        return None
+    (newest_s, newest), *_, (oldest_s, oldest) = points
+    return (newest - oldest) / (newest_s - oldest_s) if newest_s > oldest_s else None
 
 
 def _stores(shown: Status) -> list[_Reached]:
-    return [_Reached(sink.name, sink.lsn, sink.lag_bytes) for sink in shown.sinks]
+    return [_Reached(sink.name, store_part(sink.name), sink.lsn, sink.lag_bytes) for sink in shown.sinks]
 
 
 def _views(shown: Status) -> list[_Reached]:
-    return [_Reached(view.facts.name, view.facts.lsn, view.lag_bytes) for view in shown.views]
+    return [_Reached(view.facts.name, "log", view.facts.lsn, view.lag_bytes) for view in shown.views]
 
 
-def _each(
-    before: Iterable[_Reached], now: Iterable[_Reached], seconds: float, source: float | None
-) -> dict[str, StorePace]:
-    earlier, paces = {one.name: one.lsn for one in before}, dict[str, StorePace]()
-    for one in now:
-        # The LSN 0 of a store that is being filled is no place in the WAL.
-        rate = _rate(earlier.get(one.name) or None, one.lsn or None, seconds)
-        if rate is not None:
-            gain, behind = rate - (source or 0.0), one.lag_bytes
-            level = None if behind is None else 0.0 if behind == 0 else behind / gain if gain > 0 else None
-            paces[one.name] = StorePace(bytes_s=rate, level_s=level)
-    return paces
+def _between_s(before: Status, now: Status, seconds: float) -> float:
+    """Between the answers of the source."""
+    if "source" not in before.answered_s or "source" not in now.answered_s:
+        return seconds
+    return now.answered_s["source"] - before.answered_s["source"]
 
 
 def _loss_s(before: Status, now: Status, seconds: float) -> float | None:
     earlier, slot = known(before.slot), known(now.slot)
-    if earlier is None or slot is None or slot.safe_wal_bytes is None:
+    if earlier is None or slot is None or slot.safe_wal_bytes is None or seconds <= 0:
         return None
-    grows = _rate(earlier.retained_bytes, slot.retained_bytes, seconds)
-    return max(0, slot.safe_wal_bytes) / grows if grows else None
-
-
-def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
-    return None if before is None or now is None or now < before else (now - before) / seconds
+    if earlier.retained_bytes is None or slot.retained_bytes is None:
+        return None
+    grows = slot.retained_bytes - earlier.retained_bytes
+    return max(0, slot.safe_wal_bytes) / (grows / seconds) if grows > 0 else None

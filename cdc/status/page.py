@@ -18,6 +18,12 @@ from cdc.status.svg import plots
 
 _ICON = "data:,"
 """Without an icon of its own a browser asks for one."""
+_FIRST = ("Stores", "Views")
+"""Above the plots."""
+_NUMBERS = frozenset(
+    ("behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys", "waiting", "on disk", "done", "rows")
+)
+"""The columns whose figures stand below each other."""
 
 
 @cache
@@ -79,28 +85,47 @@ def _main(board: Board, curves: Sequence[Curve]) -> Html:
         title,
         faults if board.faults else Html(""),
         element("div", *map(_tile, board.tiles), class_="tiles") if board.tiles else Html(""),
-        *map(_grid, board.grids),
+        *(_grid(grid) for grid in board.grids if grid.title in _FIRST),
         plots(curves),
+        *(_grid(grid) for grid in board.grids if grid.title not in _FIRST),
     )
 
 
 def _tile(tile: Tile) -> Html:
-    lines = (together(element("dt", label), element("dd", _figure(shown))) for label, shown in tile.lines)
-    return element("section", element("h2", tile.title), element("dl", *lines), class_="tile")
+    lines = (
+        element("div", element("dt", label), element("dd", _figure(shown)), class_="line-of")
+        for label, shown in tile.lines
+    )
+    return element("section", element("h2", tile.title), _notes(tile.notes), element("dl", *lines), class_="tile")
+
+
+def _notes(notes: Sequence[str]) -> Html:
+    return together(*(element("p", words, class_="note unknown") for words in notes))
 
 
 def _grid(grid: Grid) -> Html:
-    head = element("thead", element("tr", *(element("th", title, scope="col") for title in grid.columns)))
+    head = element("thead", element("tr", *(_column(title) for title in grid.columns)))
     rows = (element("tr", *_cells(row, grid.columns)) for row in grid.rows)
-    table = element("table", head, element("tbody", *rows))
-    return together(element("h2", grid.title), element("div", table, class_="grid"))
+    table = element("div", element("table", head, element("tbody", *rows)), class_="grid") if grid.rows else Html("")
+    return together(element("h2", grid.title), _notes(grid.notes), table)
+
+
+def _column(title: str) -> Html:
+    return element("th", title, scope="col", **_aligned(title))
+
+
+def _aligned(title: str) -> dict[str, str]:
+    return {"class_": "number"} if title in _NUMBERS else {}
 
 
 def _cells(row: Sequence[Shown], columns: Sequence[str]) -> list[Html]:
     first, *rest = row
     return [
         element("th", _figure(first), scope="row"),
-        *(element("td", _figure(shown), data_label=title) for shown, title in zip(rest, columns[1:], strict=True)),
+        *(
+            element("td", _figure(shown), data_label=title, **_aligned(title))
+            for shown, title in zip(rest, columns[1:], strict=True)
+        ),
     ]
 
 

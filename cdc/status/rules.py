@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_statu
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
+_DAY_S = 86_400
 _FILLS = ("filling", "behind", "unjudged")
 """The states of a store in which its sink may still read the log from the beginning."""
 
@@ -42,7 +44,8 @@ class Status:
     lag_bytes: int | None
     lag_s: float | None
     snapshot: str
-    snapshot_rows: int
+    snapshot_rows: int | None
+    """None where the connector reads them, which counts none."""
     sinks: Sequence[SinkStatus] = field(default=())
     views: Sequence[ViewStatus] = field(default=())
     rereads: Sequence[Reread] = field(default=())
@@ -57,6 +60,8 @@ class Status:
     """From commit to log in the last minutes. None where nothing came."""
     fresh_known: bool = False
     """Whether a running ``cdc run`` reported it."""
+    answered_s: Mapping[str, float] = field(default_factory=dict)
+    """As :class:`cdc.status.facts.StatusFacts` has it."""
 
     @property
     def exit(self) -> Exit:
@@ -65,8 +70,11 @@ class Status:
         return first.exit if first is not None else Exit.DIFFERENCE if self.passed else Exit.OK
 
     @property
-    def following(self) -> int:
-        """How many tables are captured and not set aside. Before the slot is made nobody follows any."""
+    def following(self) -> int | None:
+        """How many tables are captured and not set aside. Before the slot is made nobody follows any. None where no
+        state says how many there are, as with a connector."""
+        if not self.tables and self.snapshot_rows is None:
+            return None
         return 0 if self.snapshot == "none" else max(0, self.tables - len(self.asides))
 
     def document(self) -> dict[str, Any]:
@@ -123,7 +131,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         lag_bytes=lag_bytes,
         lag_s=lag_s,
         snapshot=_snapshot(facts),
-        snapshot_rows=snapshot.rows if snapshot is not None else 0,
+        snapshot_rows=None if facts.connector is not None else snapshot.rows if snapshot is not None else 0,
         sinks=sinks,
         views=tuple(_view_status(view, facts, wal_lsn, lag_s) for view in facts.views),
         rereads=facts.rereads,
@@ -134,6 +142,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         asked=facts.source is not None,
         fresh=facts.fresh.log,
         fresh_known="log" in facts.fresh.asked,
+        answered_s=facts.answered_s,
     )
     return replace(shown, passed=tuple(_passed(shown, facts, limits)))
 
@@ -197,12 +206,25 @@ def age(seconds: float | None) -> str:
 
     >>> age(0.04), age(12.34), age(600), age(90_000), age(None)
     ('0.0 s', '12.3 s', '10 min', '25 h', '?')
+    >>> age(1_000_000), age(1e17)
+    ('12 days', '> 999 days')
     """
     if seconds is None:
         return "?"
     if seconds < 120:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+    if seconds < 3 * _DAY_S:
+        return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+    return f"{seconds / _DAY_S:.0f} days" if seconds < 999 * _DAY_S else "> 999 days"
+
+
+def share_text(share: float) -> str:
+    """How much is done, for people. What is not done is never 100 %.
+
+    >>> share_text(0.414), share_text(0.9996), share_text(1.0)
+    ('41%', '99%', '100%')
+    """
+    return f"{math.floor(share * 100 + 1e-9)}%"
 
 
 def _silent(facts: StatusFacts) -> Iterator[tuple[str, CdcError]]:
@@ -249,7 +271,9 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
         )
     slot = known(facts.slot)
     # The LSN 0 of a store that is being filled is no place in the WAL, and another epoch's LSN is none in this one.
-    comparable = watermark.lsn > 0 and (slot is None or watermark.epoch == slot.epoch)
+    # While the log is silent the epoch of now is not known.
+    same = not isinstance(facts.slot, Unknown) and (slot is None or watermark.epoch == slot.epoch)
+    comparable = watermark.lsn > 0 and same
     behind_log_s = lag_seconds(facts.marks, (watermark.epoch, watermark.lsn), facts.now_ms)
     return SinkStatus(
         name=sink.name,
@@ -266,7 +290,7 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
 
 def _view_status(view: ViewFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> ViewStatus:
     slot = known(facts.slot)
-    comparable = slot is None or view.epoch == slot.epoch
+    comparable = not isinstance(facts.slot, Unknown) and (slot is None or view.epoch == slot.epoch)
     behind_log_s = lag_seconds(facts.marks, (view.epoch or 0, view.lsn or 0), facts.now_ms)
     age_s = max(behind_log_s, log_lag_s) if log_lag_s is not None else None
     return view_status(view, _behind(wal_lsn, view.lsn) if comparable else None, age_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from cdc.status.hour import POINT_S, POINTS, Curve
 from cdc.status.html import Html, element, together
@@ -16,15 +17,22 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "records": lambda value: f"{value:,.0f}",
 }
 
+_QUARTERS = (0.25, 0.5, 0.75)
+_TICKS = "".join(f"M{_WIDTH * share:g} 0V{_HEIGHT:g}" for share in _QUARTERS)
+_AXIS = ("60 min ago", "45", "30", "15", "now")
+
 
 def plotted(curve: Curve) -> Html:
-    """A curve with its newest and its highest value. Where nothing is known the line is broken off."""
+    """A curve with its newest and its highest value. Where something was not known the line is broken off, and the
+    time is marked."""
     text, known = _UNITS[curve.unit], [value for value in curve.values if value is not None]
-    last, top = curve.values[-1], max(known, default=0.0)
-    now = text(last) if last is not None else "not known"
+    top = max(known, default=0.0)
+    now = text(curve.now) if curve.now is not None else "not known"
     most = f"at most {text(top)} in {_span(len(curve.values))}" if known else ""
     drawing = element(
         "svg",
+        element("path", d=_TICKS, class_="tick"),
+        element("path", d=" ".join(_gaps(curve.values)), class_="gap"),
         element("path", d=" ".join(_areas(curve.values, top)), class_="area"),
         element("path", d=" ".join(_lines(curve.values, top)), class_="line"),
         viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
@@ -33,7 +41,8 @@ def plotted(curve: Curve) -> Html:
         aria_label=f"{curve.title}: now {now}, {most}",
     )
     title = element("figcaption", element("b", curve.title), element("span", now), element("small", most))
-    return element("figure", title, drawing)
+    axis = element("div", *(element("small", words) for words in _AXIS), class_="axis", aria_hidden="true")
+    return element("figure", title, drawing, axis)
 
 
 def plots(curves: Sequence[Curve]) -> Html:
@@ -50,8 +59,18 @@ def _span(points: int) -> str:
 def _lines(values: Sequence[float | None], top: float) -> Iterator[str]:
     """Strokes of the known stretches. One known point alone is a stroke as well."""
     for stretch in _stretches(values, top):
-        (first_x, first_y), *rest = stretch
-        yield f"M{first_x:g} {first_y:g}" + "".join(f"L{x:g} {y:g}" for x, y in rest or [(first_x, first_y)])
+        (first_x, first_y), *rest = stretch if len(stretch) > 1 else [(stretch[0][0] - 1, stretch[0][1]), stretch[0]]
+        yield f"M{first_x:g} {first_y:g}" + "".join(f"L{x:g} {y:g}" for x, y in rest)
+
+
+def _gaps(values: Sequence[float | None]) -> Iterator[str]:
+    """Marks of the unknown stretches, each from the known point before it to the one after."""
+    left, last = _WIDTH - (len(values) - 1), len(values) - 1
+    for unknown, run in groupby(range(len(values)), key=lambda place: values[place] is None):
+        if unknown:
+            first, *rest = run
+            begin, end = max(0, first - 1), min(last, (rest or [first])[-1] + 1)
+            yield f"M{left + begin:g} 0H{left + end:g}V{_HEIGHT:g}H{left + begin:g}Z"
 
 
 def _areas(values: Sequence[float | None], top: float) -> Iterator[str]:

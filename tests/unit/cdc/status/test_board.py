@@ -13,6 +13,7 @@ from cdc.errors import SinkError, SourceError
 from cdc.found import Unknown
 from cdc.measures import Quantiles
 from cdc.progress import Watermark
+from cdc.running import FillShare
 from cdc.status.board import Board, Shown, board_of, document_of, first_board, old_board
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.live_looks import LiveLook, LiveLooks, utc_text
@@ -20,6 +21,7 @@ from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.checks.test_postgres import SLOT
 from tests.unit.cdc.status.test_live_looks import AT_MS, AWAY, FILLING, seen
 from tests.unit.cdc.status.test_rules import FACTS, HEAD, SOURCE
+from tests.unit.cdc.status.test_status_faults import aside
 
 ODD = "a/b~c<script>"
 BUSY = replace(
@@ -90,7 +92,7 @@ def test_a_busy_pipeline() -> None:
     assert tile(found, "Tables")["not followed now"] == Shown("1", tone="warn")
     filled = row(found, "Stores", "warehouse-of-reports")
     assert (filled["state"].text, filled["state"].share, filled["shows"].text) == ("filling 41%", 0.414, "-")
-    assert filled["level in"].text == "75.0 s"
+    assert filled["caught up in"].text == "75.0 s"
     good = row(found, "Stores", ODD)
     assert [good[name].text for name in ("behind", "p50", "p99", "parked keys")] == ["50 B", "0.30 s", "1.25 s", "3"]
     assert row(found, "Views", "slim")["waiting"].text == "7"
@@ -101,19 +103,27 @@ def test_a_busy_pipeline() -> None:
 def test_h110_a_silent_part_shows_no_figure() -> None:
     """All that is worked out from it is not known, since its first look without an answer."""
     found, _ = board(AWAY, BUSY)
-    since = Shown(f"not known since {utc_text(AT_MS + 10_000)}", tone="unknown")
+    since = utc_text(AT_MS + 10_000)
     assert found.verdict == Shown("not known: log, source, cache", tone="bad")
     for title in ("Source", "Slot", "Tables"):
-        assert set(tile(found, title).values()) == {since}
+        assert {(shown.text, shown.tone) for shown in tile(found, title).values()} == {("?", "unknown")}
+    notes = {one.title: one.notes for one in found.tiles}
+    assert notes["Source"] == (f"not known: the source since {since}",)
+    assert notes["Tables"] == (f"not known: the log since {since}",)
     log = tile(found, "Log")
-    assert [log[name] for name in ("holds", "behind", "age", "takes")] == [since] * 4
-    assert set(row(found, "Views", "slim").values()) == {Shown("slim"), since}
+    assert [log[name].text for name in ("holds", "behind", "age", "grows by")] == ["?"] * 4
+    assert notes["Log"][0] == f"not known: the log since {since}, the source since {since}"
+    assert [shown.text for shown in row(found, "Views", "slim").values()] == ["slim", *"???????"]
     cache = row(found, "Stores", "cache")
     assert cache["state"] == Shown("unreachable", "/sinks/cache/state", "unreachable", "bad")
-    assert [cache[name] for name in ("shows", "behind", "age", "takes", "parked keys")] == [since] * 5
+    assert [cache[name].text for name in ("shows", "behind", "age", "takes up", "parked keys")] == ["?"] * 5
+    [stores] = [one for one in found.grids if one.title == "Stores"]
+    assert stores.notes[0] == f"not known: the log since {since}, the source since {since}, cache since {since}"
 
 
-@pytest.mark.parametrize(("away", "unknown"), [("source", "behind"), ("cache", "age"), ("log", "age")])
+@pytest.mark.parametrize(
+    ("away", "unknown"), [("source", "behind"), ("cache", "age"), ("log", "age"), ("log", "behind")]
+)
 def test_h110_one_silent_part_hides_no_other(away: str, unknown: str) -> None:
     facts = {
         "source": replace(FACTS, source=AWAY.source),
@@ -129,7 +139,7 @@ def test_h110_one_silent_part_hides_no_other(away: str, unknown: str) -> None:
 
 
 def test_h110_an_old_look_shows_no_figure_at_all() -> None:
-    found = old_board(document_of(looked(BUSY, FACTS)), AT_MS + 100_000)
+    found = old_board(document_of(looked(BUSY, FACTS)), 90.0, AT_MS + 100_000)
     assert found.verdict.text == f"not known since {utc_text(AT_MS + 10_000)}"
     assert found.faults[0].startswith("The last look began 90.0 s ago")
     assert (found.tiles, found.grids) == ((), ())
@@ -168,3 +178,65 @@ def test_all_is_well() -> None:
 def test_a_figure_without_text_is_none() -> None:
     """A browser shows nothing there."""
     assert row(board(BUSY)[0], "Tables read again", ODD)["detail"] == Shown("-")
+
+
+def test_a_silence_of_another_day_names_it_on_the_page() -> None:
+    looks = LiveLooks()
+    seen(AWAY, looks, 0)
+    found = board_of(document_of(seen(AWAY, looks, 3 * 86_400)))
+    assert found.tiles[0].notes == ("not known: the source since 2023-11-14 22:13 UTC",)
+
+
+def test_what_a_connector_does_not_count_is_not_0() -> None:
+    connector = ConnectorFacts(name="shop-cdc", database="mysql", address="db", state="RUNNING", snapshot="complete")
+    facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=connector, ends={"t": {0: 9}})
+    found, document = board(facts)
+    assert [tile(found, "Tables")[name].text for name in ("rows of it", "followed")] == ["-", "-"]
+    assert (document["snapshot"]["rows"], document["tables"]["following"]) == (None, None)
+    assert tile(board(replace(facts, tables=3))[0], "Tables")["followed"].text == "3"
+
+
+def test_that_nothing_came_is_told_from_that_nobody_says_it() -> None:
+    unasked, _ = board(FACTS)
+    idle, _ = board(replace(FACTS, fresh=replace(FACTS.fresh, asked=frozenset(["log", "cache"]))))
+    assert (tile(unasked, "Log")["freshness p50"].text, tile(idle, "Log")["freshness p50"].text) == ("?", "-")
+    assert (row(unasked, "Stores", "cache")["p99"].text, row(idle, "Stores", "cache")["p99"].text) == ("?", "-")
+    assert [one.notes for one in idle.tiles if one.title == "Log"] == [()]
+    [notes] = [one.notes for one in unasked.tiles if one.title == "Log"]
+    assert notes == ("freshness is not known: no process answers at [capture] and [spark] http_address",)
+
+
+def test_h110_a_silent_log_does_not_say_that_no_table_is_set_aside() -> None:
+    found, _ = board(AWAY)
+    grids = {one.title: one for one in found.grids}
+    for title in ("Tables set aside", "Tables read again"):
+        assert (grids[title].rows, len(grids[title].notes)) == ([], 1)
+    assert {one.title for one in board(FACTS)[0].grids} == {"Stores"}
+
+
+def test_what_is_nearly_done_is_not_done() -> None:
+    store = "warehouse-of-reports"
+    found, _ = board(replace(BUSY, fresh=replace(BUSY.fresh, fills={store: FillShare(0.9996, 1e17)})))
+    shown = row(found, "Stores", store)
+    assert (shown["state"].text, shown["caught up in"].text) == ("filling 99%", "> 999 days")
+
+
+def test_a_page_has_a_bound() -> None:
+    """Two hundred tables set aside are a fault each, and a row each."""
+    many = {f"public.t{number:03}": aside(f"public.t{number:03}") for number in range(200)}
+    found, _ = board(replace(FACTS, tables=200, asides=many))
+    assert (len(found.faults), found.faults[-1]) == (9, "and 192 more: cdc status prints them all")
+    [grid] = [one for one in found.grids if one.title == "Tables set aside"]
+    assert (len(grid.rows), grid.notes) == (20, ("and 180 more: cdc status prints them all",))
+    assert found.verdict.text == "200 faults"
+
+
+def test_half_a_character_and_a_password_in_a_name_are_not_shown() -> None:
+    odd = {"redis://u:hunter2@h/\udcff": aside("x")}
+    _, document = board(replace(FACTS, asides=odd, tables=1))
+    assert list(document["tables"]["others"]) == ["redis://***@h/\N{REPLACEMENT CHARACTER}"]
+
+
+def test_parked_keys_are_seen() -> None:
+    assert row(board(BUSY)[0], "Stores", ODD)["parked keys"].tone == "warn"
+    assert not row(board(FACTS)[0], "Stores", "cache")["parked keys"].tone

@@ -8,19 +8,19 @@ from io import StringIO
 import orjson
 from rich.console import Console
 
-from cdc.cli.status_text import fitted, time_text, view
+from cdc.cli.status_text import fitted, view
 from cdc.errors import LogError, SinkError, SourceError
 from cdc.found import Unknown
 from cdc.progress import Watermark
 from cdc.running import FillShare
 from cdc.settings import LimitSettings
 from cdc.status.facts import FreshFacts, SinkFacts, StatusFacts
-from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.status.live_looks import LiveLook, LiveLooks, utc_text
 from cdc.status.pace import Pace
 from cdc.status.rules import status_of
 from cdc.status.view_lines import ViewFacts
 from tests.unit.cdc.checks.test_postgres import SLOT
-from tests.unit.cdc.status.test_rules import FACTS, SOURCE
+from tests.unit.cdc.status.test_rules import FACTS, HEAD, SOURCE
 from tests.unit.cdc.status.test_status_faults import aside
 
 AT_MS = 1_700_000_000_000
@@ -43,8 +43,9 @@ FILLING = replace(
 
 
 def seen(facts: StatusFacts, looks: LiveLooks, after_s: float) -> LiveLook:
+    """A look that begins so long after a ManualClock does."""
     shown = status_of(facts, LimitSettings())
-    return looks.add(shown, after_s, AT_MS + round(after_s * 1000))
+    return looks.add(shown, AT_MS / 1000 + after_s, AT_MS + round(after_s * 1000))
 
 
 def lines(look: LiveLook) -> list[str]:
@@ -66,8 +67,8 @@ def test_a_silent_part_is_shown_as_not_known_since_then() -> None:
     looks = LiveLooks()
     seen(AWAY, looks, 0)
     page = lines(seen(AWAY, looks, 61))
-    since = f"not known since {time_text(AT_MS)}"
-    assert page[0] == f"pipeline shop, at {time_text(AT_MS + 61_000)}"
+    since = f"not known since {utc_text(AT_MS)}"
+    assert page[0] == f"pipeline shop, at {utc_text(AT_MS + 61_000)}"
     assert page[1:4] == ["! no broker", "! cannot connect", "! cache: refused"]
     assert f"source    {since}, it does not answer" in page
     assert f"slot      cdc_shop: {since}, Postgres does not answer" in page
@@ -119,4 +120,20 @@ def test_a_look_is_one_document() -> None:
     assert document["pace"]["seconds"] == 2.0
     assert document["sinks"]["warehouse-of-reports"]["fill"] == {"share": 0.414, "remaining_seconds": 75.0}
     assert seen(AWAY, looks, 4).document()["unknown_since_ms"]["log"] == AT_MS + 4000
-    assert isinstance(looks.add(seen(FACTS, looks, 6).shown, 7, AT_MS + 7000).pace, Pace)
+    assert isinstance(looks.add(seen(FACTS, looks, 6).shown, AT_MS / 1000 + 7, AT_MS + 7000).pace, Pace)
+
+
+def test_a_store_is_not_said_to_come_no_nearer_while_the_source_is_silent() -> None:
+    looks, cache = LiveLooks(), FACTS.sinks[0]
+    seen(FACTS, looks, 0)
+    moved = replace(cache, watermark=Watermark(epoch=1, lsn=HEAD - 10))
+    assert not any(
+        "nearer" in line for line in lines(seen(replace(FACTS, source=AWAY.source, sinks=[moved]), looks, 2))
+    )
+
+
+def test_a_silence_of_another_day_names_it() -> None:
+    looks = LiveLooks()
+    seen(AWAY, looks, 0)
+    page = lines(seen(AWAY, looks, 86_400))
+    assert "source    not known since 2023-11-14 22:13 UTC, it does not answer" in page

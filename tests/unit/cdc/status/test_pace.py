@@ -16,6 +16,7 @@ from cdc.found import Unknown
 from cdc.progress import Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.status.facts import SinkFacts, StatusFacts
+from cdc.status.live_looks import LiveLooks
 from cdc.status.pace import WINDOW_S, Paces, StorePace
 from cdc.status.rules import Status, status_of
 from cdc.status.view_lines import ViewFacts, view_status
@@ -108,7 +109,7 @@ def test_a_view_has_a_rate_as_a_store_has() -> None:
     paces.of(shown(80 * MB), 0.0)
     pace = paces.of(shown(90 * MB), 5.0)
     assert pace is not None
-    assert pace.views == {"slim": StorePace(bytes_s=2 * MB, level_s=5.0)}
+    assert pace.views == {"slim": StorePace(bytes_s=2 * MB, level_s=5.0, nearer=True)}
 
 
 @pytest.mark.parametrize(
@@ -145,3 +146,68 @@ def test_looks_follow_each_other_at_their_interval(capsys: pytest.CaptureFixture
     assert "per second, of the last 2 s: the source writes 512.0 kB, the log takes 0 B" in pages
     assert "cache takes 0 B, and comes no nearer" in pages
     assert max(map(len, pages.splitlines())) <= 80
+
+
+def test_without_the_source_s_rate_nothing_is_said_of_a_store_s_end() -> None:
+    """The source was away at the window's first look, and then at its newest."""
+    paces = Paces()
+    paces.of(replace(look(100 * MB, 100 * MB, 80 * MB), wal_lsn=None), 0.0)
+    pace = paces.of(look(130 * MB, 100 * MB, 90 * MB), 10.0)
+    assert pace is not None and pace.source_bytes_s is None
+    assert pace.stores["cache"] == StorePace(bytes_s=MB, level_s=None, nearer=None)
+    assert paces.of(look(140 * MB, 100 * MB, 99 * MB), 11.0).source_bytes_s == 10 * MB  # type: ignore[union-attr]
+    silent = paces.of(replace(look(130 * MB, 100 * MB, 100 * MB), wal_lsn=None), 12.0)
+    assert silent is not None and silent.source_bytes_s is None
+
+
+@pytest.mark.parametrize("between", [0, None, 5 * MB])
+def test_a_store_made_anew_has_no_rate_over_that(between: int | None) -> None:
+    """It was emptied, away, or fell back: it never took up what lies between its two places."""
+    paces = Paces()
+    paces.of(look(100 * MB, 100 * MB, 10 * MB), 0.0)
+    paces.of(look(100 * MB, 100 * MB, between), 10.0)
+    if between:
+        between = 90 * MB
+        pace = paces.of(look(100 * MB, 100 * MB, 95 * MB), 20.0)
+        assert pace is not None and pace.stores["cache"].bytes_s == 9 * MB
+        return
+    pace = paces.of(look(100 * MB, 100 * MB, 100 * MB), 28.0)
+    assert pace is not None and not pace.stores
+    pace = paces.of(look(100 * MB, 100 * MB, 100 * MB), 29.0)
+    assert pace is not None and pace.stores["cache"].bytes_s == 0
+
+
+def test_a_rate_is_between_the_answers_and_not_the_looks() -> None:
+    """Kafka answers late in the second look, and Postgres, which is asked with it, early."""
+    paces = Paces()
+    paces.of(replace(look(100 * MB, 50 * MB, 30 * MB), answered_s={"source": 0.1, "log": 0.1, "store cache": 0.1}), 0.2)
+    later = replace(look(102 * MB, 60 * MB, 34 * MB), answered_s={"source": 2.1, "log": 10.1, "store cache": 4.1})
+    pace = paces.of(later, 10.2)
+    assert pace is not None
+    assert [pace.source_bytes_s, pace.log_bytes_s, pace.stores["cache"].bytes_s] == pytest.approx([MB] * 3)
+
+
+def test_a_look_that_takes_long_does_not_raise_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    """The source writes 1 MB a second, and is read at the look's end."""
+    clock, count = ManualClock(), 0
+    begun = clock.monotonic()
+
+    def shown() -> Status:
+        nonlocal count
+        count += 1
+        clock.sleep(8.0 if count == 2 else 0.0)
+        return look(round((100 + clock.monotonic() - begun) * MB), 100 * MB, 80 * MB)
+
+    watched(shown, Watching(2.0, 2, as_json=True), clock)
+    last = orjson.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["pace"]["source_bytes_s"] == pytest.approx(MB, rel=0.01)
+
+
+@pytest.mark.parametrize(("calendar_s", "paced"), [(2, True), (6, True), (8 * 3600, False), (-3600, True)])
+def test_no_rate_is_over_a_time_that_the_machine_slept(calendar_s: int, paced: bool) -> None:
+    """Then the clock that never goes back stands still, and the calendar does not. One that is set back is no sleep."""
+    looks = LiveLooks()
+    looks.add(look(100 * MB, 100 * MB, 80 * MB), 100.0, 0)
+    after = looks.add(look(30_000 * MB, 100 * MB, 80 * MB), 102.0, calendar_s * 1000)
+    assert (after.pace is not None, after.slept) == (paced, not paced)
+    assert looks.add(look(30_001 * MB, 100 * MB, 80 * MB), 104.0, calendar_s * 1000 + 2000).pace is not None
