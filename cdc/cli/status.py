@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import orjson
@@ -21,12 +22,14 @@ from cdc.status.page_server import StatusPages
 from cdc.status.rules import Status, status_of
 from cdc.wiring.status import open_status
 
+_EVERY_S, _DAY_S = 0.2, 86_400.0
+
 
 def status(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, with rates, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.2)] = 2.0,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=_EVERY_S, max=_DAY_S)] = 2.0,
     looks: Annotated[int, typer.Option("--looks", help="End after so many looks, 0 for never.", min=0)] = 0,
     http: Annotated[
         str, typer.Option("--http", metavar="HOST:PORT", help="With --watch, serve it as a page for browsers too.")
@@ -36,7 +39,7 @@ def status(
 
     With --watch the page is drawn anew in a terminal, printed page after page elsewhere, and one line of JSON a look
     with --json. With --http as well nothing is printed outside a terminal but its address. The exit code is then that
-    of the last look, and 0 after Ctrl-C.
+    of the last look, and 0 after Ctrl-C: 130 as long as the command is still being loaded.
 
     Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked. That of the first part
     which does not answer, when one does not. Figures that it did not give are shown as not known.
@@ -44,16 +47,18 @@ def status(
     settings = context.obj.settings()
     if http and not watch:
         raise UsageError("--http shows one look after the other", hint="give --watch with it")
-    with open_status(settings) as reader:
-        if watch:
-            try:
-                with served(http, settings.name, every, context.obj.console) as tell:
-                    how = Watching(every, looks, as_json, tell)
-                    shown = watched(lambda: status_of(reader.read(), settings.limits), how)
-            except KeyboardInterrupt:
-                return
-            _refuse(shown)
+    if not _EVERY_S <= every <= _DAY_S:  # NaN is within each range
+        raise UsageError(f"--every {every} is no time", hint="give seconds, as --every 5")
+    if watch:
+        try:
+            with open_status(settings) as reader, served(http, settings.name, every, context.obj.console) as tell:
+                how = Watching(every, looks, as_json, tell)
+                shown = watched(lambda: status_of(reader.read(), settings.limits), how)
+        except KeyboardInterrupt:
             return
+        _refuse(shown)
+        return
+    with open_status(settings) as reader:
         shown = status_of(reader.read(), settings.limits)
     if as_json:
         typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
@@ -94,7 +99,8 @@ def watched(
     looks, console, number = follows or LiveLooks(), TerminalConsole(), 0
     with ExitStack() as drawn:
         # Drawn in one place, without a second screen: what was shown last stays.
-        live = drawn.enter_context(Live(console=console, auto_refresh=False)) if _draws(console, how) else None
+        first = Text("looking for the first time", style="yellow")
+        live = drawn.enter_context(Live(first, console=console, auto_refresh=False)) if _draws(console, how) else None
         while True:
             at_s = clock.monotonic()
             seen, number = looks.look(look, clock), number + 1
@@ -103,7 +109,7 @@ def watched(
             if how.as_json:
                 typer.echo(orjson.dumps(seen.document()).decode())
             elif live is not None:
-                live.update(fitted(view(seen.shown, seen), console), refresh=True)
+                live.update(fitted(partial(view, seen.shown, seen), console), refresh=True)
             elif how.tell is None:
                 console.print(view(seen.shown, seen), Text("-" * 20), sep="\n")
             if number == how.looks:
@@ -112,7 +118,8 @@ def watched(
 
 
 def _draws(console: Console, how: Watching) -> bool:
-    return console.is_terminal and not how.as_json
+    # A terminal that cannot move its cursor would show nothing.
+    return console.is_terminal and not console.is_dumb_terminal and not how.as_json
 
 
 def _refuse(shown: Status) -> None:

@@ -2,59 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from cdc.aside import AsideState
 from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
 from cdc.status.fresh import fresh_text
 from cdc.status.live_looks import LiveLook, utc_text
 from cdc.status.pace import Pace, StorePace
-from cdc.status.rules import Status, age, size
+from cdc.status.rules import Status, age, share_text, size
 from cdc.status.sink_lines import SinkStatus
+from cdc.status.view_lines import ViewStatus
 
 T = TypeVar("T")
 _STYLES = {"consistent": "green", "level": "green", "unreachable": "bold red", "empty": "bold red"}
+_GOOD = ("consistent", "level")
 
 
-def view(shown: Status, look: LiveLook | None = None) -> Group:
+class Room(NamedTuple):
+    """How much of a page is shown: so many ``lines`` of each list, and ``rows`` of stores and of views. None: all."""
+
+    lines: int | None = None
+    rows: int | None = None
+
+
+_ALL = Room()
+_ROOMS = (_ALL, *(Room(lines) for lines in (12, 8, 5, 3, 2, 1)), *(Room(1, rows) for rows in (12, 8, 5, 3, 2, 1)))
+"""From the widest on. Stores are what a page is looked at for: their rows go last."""
+
+
+def view(shown: Status, look: LiveLook | None = None, room: Room = _ALL) -> Group:
     """The page. ``look``: the look that it is of, where one follows the other. Faults then stand above the figures,
     because a terminal that is too low for the page cuts it off below."""
-    passed = [Text(f"! {words}", style="yellow") for words in shown.passed]
-    views: list[Text | Table] = [Text(""), view_table(shown)] if shown.views else []
-    rest = (sink_table(shown), *views, *_fresh(shown))
+    passed = _few([Text(f"! {words}", style="yellow") for words in shown.passed], room.lines)
+    views: list[Text | Table] = [Text(""), *_rows(view_table, shown.views, _is_good_view, room)] if shown.views else []
+    stores = _rows(sink_table, shown.sinks, _is_good_sink, room)
+    rest = (*stores, *views, *_fresh(shown, room))
     if look is None:
-        return Group(*_head(shown, None), Text(""), *rest, *passed)
-    moves = [*_moves(look.pace, shown), Text("")] if look.pace is not None else []
-    title, *head = _head(shown, look)
+        return Group(*_head(shown, None, room), Text(""), *rest, *passed)
+    moves = [*_moves(look.pace, shown, room), Text("")] if look.pace is not None else []
+    title, *head = _head(shown, look, room)
     return Group(title, *passed, *head, Text(""), *moves, *rest)
 
 
-def fitted(page: Group, console: Console) -> Group:
-    """The page without its empty lines, where the terminal is too low for it with them."""
-    if len(console.render_lines(page, pad=False)) < console.height:
-        return page
-    return Group(*(part for part in page.renderables if not (isinstance(part, Text) and not part.plain)))
+def fitted(draw: Callable[[Room], Group], console: Console) -> Group:
+    """The page with as much of it as the terminal has lines for, without empty ones where it is too low with them."""
+    for room in _ROOMS:
+        page = draw(room)
+        if _fits(page, console):
+            return page
+        page = Group(*(part for part in page.renderables if not (isinstance(part, Text) and not part.plain)))
+        if _fits(page, console):
+            break
+    return page
 
 
-def _moves(pace: Pace, shown: Status) -> list[Text]:
+def _fits(page: Group, console: Console) -> bool:
+    return len(console.render_lines(page, pad=False)) < console.height
+
+
+def _few(lines: Sequence[Text], most: int | None) -> list[Text]:
+    """The first lines, and how many more there are. One more is shown: it takes no more room than its mention."""
+    if most is None or len(lines) <= most + 1:
+        return list(lines)
+    return [*lines[:most], Text(f"  and {len(lines) - most:,} more")]
+
+
+def _rows(
+    table: Callable[[Sequence[T]], Table], every: Sequence[T], is_good: Callable[[T], bool], room: Room
+) -> list[Text | Table]:
+    """A table of all, or of as many as there is room for, with those first that somebody has to see."""
+    if room.rows is None or len(every) <= room.rows + 1:
+        return [table(every)]
+    return [table(sorted(every, key=is_good)[: room.rows]), Text(f"  and {len(every) - room.rows:,} more")]
+
+
+def _is_good_sink(sink: SinkStatus) -> bool:
+    return sink.state in _GOOD and not sink.parked
+
+
+def _is_good_view(view: ViewStatus) -> bool:
+    return view.shown in _GOOD
+
+
+def _moves(pace: Pace, shown: Status, room: Room) -> list[Text]:
     """A line for the whole, and one for each store and view that moves or has to."""
     written, logged = _measured(pace.source_bytes_s, _per_second), _measured(pace.log_bytes_s, _per_second)
-    lines = [f"per second, of the last {pace.seconds:.0f} s: the source writes {written}, the log takes {logged}"]
-    lines += [f"  {name} takes {_per_second(one.bytes_s)}{_level(one)}" for name, one in pace.stores.items()]
+    lines = [f"  {name} takes {_per_second(one.bytes_s)}{_level(one)}" for name, one in pace.stores.items()]
     lines += [f"  the view {name} takes {_per_second(one.bytes_s)}{_level(one)}" for name, one in pace.views.items()]
     for sink in shown.sinks:
         if sink.fill is not None:
             left = f", {age(sink.fill.left_s)} left" if sink.fill.left_s is not None else ""
-            lines.append(f"  {sink.name} is filled to {sink.fill.share:.0%}{left}")
-    if pace.slot_loss_s is not None:
-        lines.append(f"  the slot is lost in {age(pace.slot_loss_s)} if this goes on")
-    return [Text(line) for line in lines]
+            lines.append(f"  {sink.name} is filled to {share_text(sink.fill.share)}{left}")
+    title = f"per second, of the last {pace.seconds:.0f} s: the source writes {written}, the log takes {logged}"
+    lost = [f"  the slot is lost in {age(pace.slot_loss_s)} if this goes on"] if pace.slot_loss_s is not None else []
+    return [Text(title), *map(Text, lost), *_few([Text(line) for line in lines], room.lines)]
 
 
 def _level(store: StorePace) -> str:
@@ -67,18 +115,24 @@ def _per_second(count_bytes: float) -> str:
     return size(round(count_bytes))
 
 
-def view_table(shown: Status) -> Table:
-    """One line per view."""
+def _table(name: str) -> Table:
+    """With a column of names, which are cut where there is no room: figures never are."""
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
-    for title in ("view", "shows"):
-        table.add_column(title, no_wrap=True)
+    table.add_column(name, overflow="ellipsis")
+    table.add_column("shows", no_wrap=True)
+    return table
+
+
+def view_table(views: Sequence[ViewStatus]) -> Table:
+    """One line per view."""
+    table = _table("view")
     for title in ("behind", "age"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("state", no_wrap=True)
-    closing = any(view.facts.state is not None and view.facts.state.closed_before for view in shown.views)
+    closing = any(view.facts.state is not None and view.facts.state.closed_before for view in views)
     for title in ("waiting", "on disk", *(["late"] if closing else [])):
         table.add_column(title, no_wrap=True, justify="right")
-    for view in shown.views:
+    for view in views:
         facts, kept = view.facts, view.facts.state
         table.add_row(
             facts.name,
@@ -93,32 +147,31 @@ def view_table(shown: Status) -> Table:
     return table
 
 
-def _fresh(shown: Status) -> list[Text]:
+def _fresh(shown: Status, room: Room) -> list[Text]:
     """How long changes took, as the running processes say."""
     if not shown.fresh_known and not any(sink.fresh_known for sink in shown.sinks):
         return [Text(""), Text("freshness not known: no process answers at [capture] and [spark] http_address")]
     lines = [] if shown.connector is not None else [f"  to the log  {fresh_text(shown.fresh_known, shown.fresh)}"]
     lines += [f"  to {sink.name}  {fresh_text(sink.fresh_known, sink.fresh)}" for sink in shown.sinks]
-    return [Text(""), Text("freshness, from commit, of the last 5 minutes"), *(Text(line) for line in lines)]
+    title = Text("freshness, from commit, of the last 5 minutes")
+    return [Text(""), title, *_few([Text(line) for line in lines], room.lines)]
 
 
-def sink_table(shown: Status) -> Table:
+def sink_table(sinks: Sequence[SinkStatus]) -> Table:
     """One line per store."""
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
-    for title in ("store", "shows"):
-        table.add_column(title, no_wrap=True)
+    table = _table("store")
     for title in ("behind", "age"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("state", no_wrap=True)
     table.add_column("parked", no_wrap=True, justify="right")
-    for sink in shown.sinks:
+    for sink in sinks:
         table.add_row(*_cells(sink))
     return table
 
 
 def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
     lsn = str(Lsn(sink.lsn)) if sink.lsn else "-"
-    filled = f" {sink.fill.share:.0%}" if sink.fill is not None else ""
+    filled = f" {share_text(sink.fill.share)}" if sink.fill is not None else ""
     state = Text(f"{sink.state}{filled}", style=_STYLES.get(sink.state, "yellow"))
     parked = "?" if sink.parked is None else str(sink.parked)
     behind = f"{sink.lag_records:,} records" if sink.lag_records is not None else _measured(sink.lag_bytes, size)
@@ -129,7 +182,7 @@ def _measured(figure: T | None, text: Callable[[T], str]) -> str:
     return "-" if figure is None else text(figure)
 
 
-def _head(shown: Status, look: LiveLook | None) -> list[Text]:
+def _head(shown: Status, look: LiveLook | None, room: Room) -> list[Text]:
     epoch = f", epoch {shown.epoch}" if shown.epoch is not None else ""
     at = f", at {utc_text(look.at_ms)}" if look is not None else ""
     lines = [Text.assemble((f"pipeline {shown.name}", "bold"), epoch, at)]
@@ -137,6 +190,7 @@ def _head(shown: Status, look: LiveLook | None) -> list[Text]:
     if shown.asked:
         lines += [Text(_source_line(shown, look)), Text(_slot_line(shown, look))]
         lines += map(Text, _log_lines(shown, look))
+        lines += _few([Text(_set_aside(table, one)) for table, one in shown.asides.items()], room.lines)
     else:
         lines.append(Text(f"snapshot  {shown.snapshot}"))
     return lines
@@ -175,16 +229,15 @@ def _log_lines(shown: Status, look: LiveLook | None) -> Iterator[str]:
     if "log" in shown.silent:
         yield f"log       not known{_since(look, 'log')}, it was not read"
         yield f"snapshot  not known{_since(look, 'log')}"
+        yield f"tables    not known{_since(look, 'log')}, nor which are set aside or read again"
         return
     log = str(Lsn(shown.log_lsn)) if shown.log_lsn is not None else "-"
     behind = f"{size(shown.lag_bytes)} and {age(shown.lag_s)} behind the source"
     yield f"log       holds {log}{', ' + behind if shown.lag_bytes is not None else ''}"
     yield f"snapshot  {shown.snapshot}{f', {shown.snapshot_rows:,} rows' if shown.snapshot_rows else ''}"
     if shown.tables:
-        yield f"tables    {shown.following:,} followed{f', {len(shown.asides):,} not' if shown.asides else ''}"
-    for table, one in shown.asides.items():
-        yield f"  {one.state.value:<8}{table}, since {Lsn(one.since_lsn)}"
-    yield from map(_again, shown.rereads)
+        followed, aside = _measured(shown.following, "{:,}".format), len(shown.asides)
+        yield f"tables    {followed} followed{f', {aside:,} not' if aside else ''}"
 
 
 def _since(look: LiveLook | None, part: str) -> str:
@@ -193,6 +246,10 @@ def _since(look: LiveLook | None, part: str) -> str:
     return f" since {utc_text(look.since_ms[part], look.at_ms)}"
 
 
+def _set_aside(table: str, one: AsideState) -> str:
+    return f"  {one.state.value:<8}{table}, since {Lsn(one.since_lsn)}"
+
+
 def _again(one: Reread) -> str:
     why = f": {one.detail}" if one.detail else ""
-    return f"  again   {one.table}, {one.state}, {one.share:.0%}, {one.rows:,} rows{why}"
+    return f"  again   {one.table}, {one.state}, {share_text(one.share)}, {one.rows:,} rows{why}"

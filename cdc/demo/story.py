@@ -191,7 +191,7 @@ class Story:
     def _show(self, live: Live, look: LiveLook) -> None:
         shown = look.shown
         if self.console.is_terminal:
-            live.update(fitted(view(shown, look), self.console), refresh=True)
+            live.update(fitted(lambda room: view(shown, look, room), self.console), refresh=True)
             return
         stores = "  ".join(
             f"{sink.name} {Lsn(sink.lsn) if sink.lsn else '-'} {age(sink.lag_s)}" for sink in shown.sinks

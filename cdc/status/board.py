@@ -223,14 +223,15 @@ def _tiles(found: _Pointed) -> Iterator[Tile]:
         yield _source(found)
         yield _slot(found)
         yield _log(found)
-    aside = found.figure("/tables/others", lambda others: _count(len(others)), "log")
+    # A count of ours is at no place in the document.
+    aside = found.figure("/tables/others", lambda others: _count(len(others)), "log")._replace(at="", value=None)
     yield Tile(
         "Tables",
         [
             ("first snapshot", found.state("/snapshot/state", "connector" if connects else "log")),
             ("rows of it", found.figure("/snapshot/rows", _count, "log")),
             ("followed", found.figure("/tables/following", _count, "log")),
-            ("not followed now", Shown(aside.text, tone=aside.tone or ("" if aside.text == "0" else "warn"))),
+            ("not followed now", aside._replace(tone=aside.tone or ("" if aside.text == "0" else "warn"))),
         ],
     )
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from io import StringIO
+from pathlib import Path
 
 import orjson
+import pytest
 from rich.console import Console
 
+from cdc.cli.app import run
+from cdc.cli.status import Watching, watched
 from cdc.cli.status_text import fitted, view
-from cdc.errors import LogError, SinkError, SourceError
+from cdc.clock import ManualClock
+from cdc.errors import Exit, LogError, SinkError, SourceError
 from cdc.found import Unknown
 from cdc.progress import Watermark
 from cdc.running import FillShare
@@ -20,6 +26,7 @@ from cdc.status.pace import Pace
 from cdc.status.rules import status_of
 from cdc.status.view_lines import ViewFacts
 from tests.unit.cdc.checks.test_postgres import SLOT
+from tests.unit.cdc.cli.test_app import CONFIG
 from tests.unit.cdc.status.test_rules import FACTS, HEAD, SOURCE
 from tests.unit.cdc.status.test_status_faults import aside
 
@@ -102,11 +109,11 @@ def test_a_low_terminal_gets_the_page_without_empty_lines() -> None:
     looks = LiveLooks()
     seen(FACTS, looks, 0)
     look = seen(FACTS, looks, 2)
-    page, full = view(look.shown, look), lines(look)
+    full = lines(look)
     for height in (len(full) + 1, len(full)):
         out = StringIO()
         console = Console(file=out, width=80, height=height)
-        console.print(fitted(page, console))
+        console.print(fitted(partial(view, look.shown, look), console))
         kept = full if height > len(full) else [line for line in full if line]
         assert out.getvalue().splitlines() == kept
     assert "" in full
@@ -137,3 +144,93 @@ def test_a_silence_of_another_day_names_it() -> None:
     seen(AWAY, looks, 0)
     page = lines(seen(AWAY, looks, 86_400))
     assert "source    not known since 2023-11-14 22:13 UTC, it does not answer" in page
+
+
+def drawn(look: LiveLook, height: int) -> list[str]:
+    out = StringIO()
+    console = Console(file=out, width=80, height=height)
+    console.print(fitted(partial(view, look.shown, look), console))
+    return out.getvalue().splitlines()
+
+
+def watched_twice(facts: StatusFacts) -> LiveLook:
+    looks = LiveLooks()
+    seen(facts, looks, 0)
+    return seen(facts, looks, 2)
+
+
+def test_many_tables_set_aside_leave_the_stores_on_a_low_terminal() -> None:
+    many = {f"public.t{number:03}": aside(f"public.t{number:03}") for number in range(200)}
+    page = drawn(watched_twice(replace(FACTS, tables=200, asides=many)), 24)
+    assert len(page) < 24
+    assert any(line.startswith("cache ") and "consistent" in line for line in page)
+    assert sum(line.startswith("! ") for line in page) >= 3
+    more = [line for line in page if line.startswith("  and ")]
+    assert len(more) == 2, page
+    assert [int(line.split()[1]) for line in more] == [197, 197]
+
+
+@pytest.mark.parametrize("count", [8, 40])
+def test_stores_are_shown_rather_than_their_rates(count: int) -> None:
+    """The one that is not well is among the first, however many there are."""
+    sinks = [replace(FACTS.sinks[0], name=f"cache-{number:02}") for number in range(count)]
+    sinks[-1] = replace(AWAY.sinks[0], name=sinks[-1].name)
+    page = drawn(watched_twice(replace(FACTS, sinks=sinks)), 24)
+    assert len(page) < 24
+    rows = [line for line in page if line.startswith("cache-")]
+    assert any("unreachable" in line for line in rows)
+    assert len(rows) == count if count == 8 else f"  and {count - len(rows)} more" in page
+
+
+def test_a_long_name_is_cut_and_no_figure_is() -> None:
+    name = "a_very_long_store_name_of_the_reports_department_63_letters_long"
+    views = [ViewFacts(name=name, generation=1, epoch=1, lsn=HEAD)]
+    page = lines(seen(replace(FACTS, sinks=[replace(FACTS.sinks[0], name=name)], views=views), LiveLooks(), 0))
+    rows = [line for line in page if line.startswith("a_very") and "consistent" in line]
+    assert len(rows) == 2
+    for row in rows:
+        assert "0/5F5E0CE" in row or "0/5F5E100" in row
+        assert "…" in row
+
+
+def test_h110_a_silent_log_does_not_hide_that_tables_are_not_known() -> None:
+    page = lines(seen(AWAY, LiveLooks(), 0))
+    since = utc_text(AT_MS)
+    assert f"tables    not known since {since}, nor which are set aside or read again" in page
+
+
+def test_every_fault_is_printed_where_nothing_is_watched() -> None:
+    many = {f"public.t{number:03}": aside(f"public.t{number:03}") for number in range(200)}
+    out = StringIO()
+    Console(file=out, width=80).print(view(seen(replace(FACTS, tables=200, asides=many), LiveLooks(), 0).shown))
+    assert sum(line.startswith("! ") for line in out.getvalue().splitlines()) == 200
+
+
+@pytest.mark.parametrize(("term", "drawn_anew"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_cannot_draw_gets_page_after_page(
+    term: str, drawn_anew: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", term)
+    shown = status_of(FACTS, LimitSettings())
+    watched(lambda: shown, Watching(2.0, 2, as_json=False), ManualClock())
+    said = capsys.readouterr().out
+    assert said.count("pipeline shop") == (3 if drawn_anew else 2)
+    assert ("looking for the first time" in said) == drawn_anew
+    assert ("-" * 20 in said) != drawn_anew
+
+
+@pytest.mark.parametrize("every", ["inf", "nan", "1e300", "0.1", "-1"])
+def test_an_interval_that_is_none_is_refused(every: str, tmp_path: Path) -> None:
+    settings = tmp_path / "cdc.toml"
+    settings.write_text(CONFIG, encoding="utf-8")
+    assert run(["--config", str(settings), "status", "--watch", "--every", every]) == Exit.USAGE
+
+
+@pytest.mark.parametrize("every_s", [1.0, 60.0, 3600.0])
+def test_looks_are_as_far_apart_as_was_asked(every_s: float, capsys: pytest.CaptureFixture[str]) -> None:
+    clock, shown = ManualClock(), status_of(FACTS, LimitSettings())
+    begun = clock.monotonic()
+    watched(lambda: shown, Watching(every_s, 3, as_json=True), clock)
+    assert clock.monotonic() - begun == 2 * every_s
+    assert len(capsys.readouterr().out.splitlines()) == 3

@@ -274,8 +274,9 @@ def test_h110_figures_are_shown_no_longer_than_a_look_may_take(every_s: float, s
         clock.advance(gone_s - shown_s)
         assert "127.0.0.1:5432/shop" not in read(opened.url)
         assert f"began {age(gone_s)} ago" in read(opened.url)
-        assert 'http-equiv="refresh" content="%d"' % min(5, max(1, every_s)) in read(opened.url)
-        assert f'data-every="{min(5, max(1, every_s)):g}"' in read(opened.url)
+        asked_s = f"{min(5, max(1, every_s)):g}"
+        assert f'http-equiv="refresh" content="{asked_s}"' in read(opened.url)
+        assert f'data-every="{asked_s}"' in read(opened.url)
 
 
 def test_no_other_page_may_frame_it() -> None:
