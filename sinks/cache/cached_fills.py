@@ -32,8 +32,8 @@ class Fill:
 
     @classmethod
     def of(cls, found: object) -> Self:
-        """What a program has read from Postgres: a row and a token. UsageError for anything else, and for a row whose
-        values are not plain."""
+        """Take a row and a token, as a program has read them from Postgres. UsageError for anything else, and for a row
+        whose values are not plain."""
         row, token = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
         if not isinstance(token, Token):
             raise UsageError("a fill is a ReadRow: a row and a token", hint="return ReadRow(row, token) from read")

@@ -254,7 +254,7 @@ _Call = tuple[str, *tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one trip has found: the generation in use, the watermark of the one that was asked, and its rows."""
+    """The findings of one trip: the generation in use, the watermark of the one that was asked, and its rows."""
 
     generation: int
     text: bytes | None

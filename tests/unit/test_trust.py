@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.postgres import compiled
 from connectors.postgres.encoder import compile_table
+from sinks.cache.cached_fills import KEEP
 from tests.contract.topics import column, shape
 
 ROOT = Path(__file__).parents[2]
@@ -67,5 +68,6 @@ def test_one_function_quotes_identifiers() -> None:
 def test_scripts_are_files_that_nothing_is_put_into() -> None:
     client = (ROOT / "sinks" / "cache" / "cache_client.py").read_text(encoding="utf-8")
     assert "read_text" in client.partition("def _script(")[2].partition("\ndef ")[0]
-    assert len(list((ROOT / "sinks" / "cache").glob("*.lua"))) == 5
+    assert (ROOT / "sinks" / "cache" / "fill.lua").read_text(encoding="utf-8") == KEEP
+    assert len(list((ROOT / "sinks" / "cache").glob("*.lua"))) == 6
     assert {path for path, text in modules() if "redis.call" in text} == set()
