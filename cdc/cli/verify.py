@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from cdc.verification.repair import Repaired
 
 _TELL_S = 10.0
-"""How often a table tells how far it is, where nobody looks at a bar."""
+"""How often it is told how far all is, where nobody looks at a bar."""
+_SIDES = 4
+"""In one line: there may be many stores."""
 _REPAIR = "cdc events --from-beginning TABLE shows what the log holds of them, cdc verify --repair writes them anew"
 _BY_DEBEZIUM = (
     "cdc connect status says whether the connector reads; cdc connect signal snapshot TABLE brings rows anew, and "
@@ -160,14 +162,15 @@ def _cells(verdict: StoreVerdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
 
 
 class ReadLines:
-    """Tells how far the comparison is in plain lines, for logs and pipes: for each side and table now and then.
-    Implements :class:`cdc.verification.passes.Watch`."""
+    """Tells how far the comparison is in plain lines, for logs and pipes: one now and then, of the sides and tables
+    that were read since the one before. Implements :class:`cdc.verification.passes.Watch`."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self._console = console
         self._clock = clock
         self._rows: dict[str, int] = {}
-        self._told_s: dict[str, float] = {}
+        self._untold: list[str] = []
+        self._told_s: float | None = None
         self._lock = Lock()
 
     def __enter__(self) -> Self:
@@ -180,14 +183,26 @@ class ReadLines:
         label, now_s = f"{side}: {table}", self._clock.monotonic()
         with self._lock:  # the source and the stores are read at once
             self._rows[label] = self._rows.get(label, 0) + rows
-            if now_s - self._told_s.setdefault(label, now_s) < _TELL_S:
+            if label not in self._untold:
+                self._untold.append(label)
+            if self._told_s is None:
+                self._told_s = now_s
+            if now_s - self._told_s < _TELL_S:
                 return
-            self._told_s[label], read = now_s, self._rows[label]
-        self._say(f"{label}: {read:,} rows read")
+            self._told_s, words = now_s, self._words()
+            self._untold.clear()
+        self._say(words)
 
     def looking(self, look: int, keys: int) -> None:
         if look > 1:
+            with self._lock:
+                self._rows.clear()  # of this look alone
             self._say(again(look, keys))
+
+    def _words(self) -> str:
+        read = [f"{label}: {self._rows[label]:,} rows read" for label in self._untold if label in self._rows]
+        more = [f"and {len(read) - _SIDES} more"] if len(read) > _SIDES else []
+        return ", ".join((*read[:_SIDES], *more))
 
     def _say(self, words: str) -> None:
         self._console.print(words, highlight=False, soft_wrap=True, markup=False)
@@ -233,4 +248,6 @@ class Looking:
 
     def looking(self, look: int, keys: int) -> None:
         if look > 1:
+            for task in self._tasks.values():
+                self._progress.reset(task)
             self._progress.console.print(again(look, keys), highlight=False)

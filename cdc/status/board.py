@@ -218,6 +218,8 @@ def _tiles(found: _Pointed) -> Iterator[Tile]:
     connects = document["connector"] is not None or "connector" in document["unknown"]
     if connects:
         lines = [(name, found.figure(f"/connector/{name}", str, "connector")) for name in ("name", "position")]
+        if found.at("/connector/moved"):
+            lines.append(("server", found.figure("/connector/moved", str, "connector")))
         yield Tile("Connector", [("state", found.state("/connector/state", "connector")), *lines])
     if not connects or document["source"]["wal_lsn"] is not None or "source" in document["unknown"]:
         yield _source(found)
@@ -290,7 +292,7 @@ def _store(found: _Pointed, name: str) -> list[Shown]:
         behind,
         found.figure(f"{here}/lag_seconds", age, name, "log", "source"),
         found.figure(f"{pace}/bytes_s", _rate, name),
-        _level(found, here, pace),
+        _level(found, name, here, pace),
         found.fresh(here, "p50_seconds"),
         found.fresh(here, "p99_seconds"),
         _warned(found.figure(f"{here}/parked", _count, "log")),
@@ -302,13 +304,19 @@ def _warned(shown: Shown) -> Shown:
     return shown._replace(tone="warn") if shown.value else shown
 
 
-def _level(found: _Pointed, here: str, pace: str) -> Shown:
+def _level(found: _Pointed, name: str, here: str, pace: str) -> Shown:
     left = found.figure(f"{here}/fill/remaining_seconds", age)
-    return left if left.value is not None else found.figure(f"{pace}/level_s", age)
+    if left.value is not None:
+        return left
+    return (
+        Shown("no nearer")
+        if found.at(f"{pace}/nearer") is False
+        else found.figure(f"{pace}/level_s", age, name, "source")
+    )
 
 
 def _views(found: _Pointed) -> Grid:
-    columns = ("view", "state", "shows", "behind", "age", "takes up", "waiting", "on disk")
+    columns = ("view", "state", "shows", "behind", "age", "takes up", "waiting", "late", "on disk")
     rows = []
     for name in found.document["views"]:
         here = f"/views/{step(name)}"
@@ -321,6 +329,7 @@ def _views(found: _Pointed) -> Grid:
                 found.figure(f"{here}/lag_seconds", age, "log", "source"),
                 found.figure(f"/pace/views/{step(name)}/bytes_s", _rate, "log"),
                 found.figure(f"{here}/waiting", _count, "log"),
+                found.figure(f"{here}/late", _count, "log"),
                 found.figure(f"{here}/state_bytes", size, "log"),
             ]
         )

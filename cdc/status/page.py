@@ -20,9 +20,9 @@ _ICON = "data:,"
 """Without an icon of its own a browser asks for one."""
 _FIRST = ("Stores", "Views")
 """Above the plots."""
-_NUMBERS = frozenset(
-    ("behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys", "waiting", "on disk", "done", "rows")
-)
+_NUMBERS = frozenset((
+    "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys", "waiting", "late", "on disk", "done", "rows",
+))  # fmt: skip
 """The columns whose figures stand below each other."""
 
 

@@ -46,10 +46,9 @@ def plotted(curve: Curve) -> Html:
 
 
 def plots(curves: Sequence[Curve]) -> Html:
-    """All of them. Nothing where there is none."""
-    if not curves:
-        return Html("")
-    return together(element("h2", "The last hour"), element("div", *map(plotted, curves), class_="plots"))
+    """All that have a known point: one of a store that is being filled has none. Nothing where there is none."""
+    drawn = [plotted(curve) for curve in curves if any(value is not None for value in curve.values)]
+    return together(element("h2", "The last hour"), element("div", *drawn, class_="plots")) if drawn else Html("")
 
 
 def _span(points: int) -> str:

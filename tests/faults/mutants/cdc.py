@@ -331,7 +331,7 @@ MUTANTS = (
     ),
     Mutant(
         "show the login within a URL on the status page", "cdc/status/board.py",
-        "return without_urls(value)", "return value",
+        "return without_urls(_HALVES", "return str(_HALVES",
         "tests/unit/cdc/status",
     ),
     Mutant(
@@ -347,17 +347,53 @@ MUTANTS = (
     ),
     Mutant(
         "show a look for ever though none has ended since", "cdc/status/page_server.py",
-        "return self._clock.monotonic() - newest.at_s > max(", "return False and max(",
+        "return self._clock.monotonic() - newest.begun_s > max(", "return False and max(",
         "tests/unit/cdc/status",
     ),
     Mutant(
         "reckon a rate over two epochs", "cdc/status/pace.py",
-        "                self._looks.clear()\n", "                pass\n",
+        "                self.forget()\n", "                pass\n",
         "tests/unit/cdc/status",
     ),
     Mutant(
         "reckon a rate from a store that is being filled", "cdc/status/pace.py",
-        "_rate(earlier.get(one.name) or None, one.lsn or None", "_rate(earlier.get(one.name), one.lsn",
+        "next((one.lsn or None for", "next((one.lsn for",
         "tests/unit/cdc/status",
+    ),
+    Mutant(
+        "offer a shell a name that it evaluates", "cdc/cli/completion.py",
+        "if _WORD.fullmatch(name) and name not in taken", "if name not in taken",
+        "tests/unit/cdc/cli/test_completion.py",
+    ),
+    Mutant(
+        "print a table's name as it is", "cdc/cli/terminal.py",
+        "            renderable = _cleaned(renderable)\n", "            pass\n",
+        "tests/unit/cdc/cli/test_terminal.py",
+    ),
+    Mutant(
+        "ask a part that hangs again and again", "cdc/status/asked_parts.py",
+        "        if self.hangs(part):\n", "        if False:\n",
+        "tests/unit/cdc/status/test_run.py",
+    ),
+    Mutant(
+        "answer a browser that was led here by another site's name", "cdc/status/page_server.py",
+        "        if host is None or host_of(host)", "        if True or host_of(host)",
+        "tests/unit/cdc/status/test_page.py",
+    ),
+    Mutant(
+        "say when a store is level without the source's rate", "cdc/status/pace.py",
+        "    if behind is None or source is None:\n", "    source = source or 0.0\n    if behind is None:\n",
+        "tests/unit/cdc/status/test_pace.py",
+    ),
+    Mutant(
+        "draw an outage of some seconds as if all had been known", "cdc/status/hour.py",
+        "None if value is None or (earlier := before.get(figure, value)) is None else max(value, earlier)",
+        "value if value is None or (earlier := before.get(figure)) is None else max(value, earlier)",
+        "tests/unit/cdc/status/test_hour.py",
+    ),
+    Mutant(
+        "let slow readers hold the page for ever", "cdc/status/bounded_server.py",
+        "if until_s < now_s]", "if False]",
+        "tests/unit/cdc/status/test_page.py",
     ),
 )  # fmt: skip

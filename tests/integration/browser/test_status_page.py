@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def test_the_page_shows_the_document_and_asks_nobody_else(browser: OpenPage, pip
     for at, value in shown.items():
         expected = pointed(found, at)
         assert value == expected if isinstance(expected, str) else float(value) == expected, at
-    assert browser.run("document.querySelectorAll('figure svg path.line').length") == 8
+    assert browser.run("document.querySelectorAll('figure svg path.line').length") == 7
     assert browser.run("document.querySelectorAll('script').length") == 1, "a table's name is text"
     assert [url for url in browser.requests if not url.startswith((pipeline.url, "data:"))] == []
     assert browser.complaints == []
@@ -192,3 +193,49 @@ CONTRAST = """(() => {
   return [ground(document.body), faint.map(one => one.tagName + ' ' + one.textContent.slice(0, 40))];
 })()"""
 """How light the page's ground is, and the texts that hardly differ from theirs, as WCAG reckons it."""
+
+
+def test_selected_text_stays_while_it_is_selected(browser: OpenPage, pipeline: Pipeline) -> None:
+    browser.open(pipeline.url)
+    before = figures(browser)["/source/wal_lsn"]
+    browser.run("getSelection().selectAllChildren(document.querySelector('h1'))")
+    pipeline.look()
+    browser.requests.clear()
+    wait_until(lambda: browser.requests.count(pipeline.url) >= 3, 20)
+    assert browser.run("getSelection().toString()") == "shop, epoch 1"
+    assert figures(browser)["/source/wal_lsn"] == before
+    browser.run("getSelection().removeAllRanges()")
+    wait_until(lambda: figures(browser)["/source/wal_lsn"] != before, 20)
+
+
+@pytest.mark.parametrize(("slept_s", "gone"), [(2, False), (4, True)])
+def test_h110_a_browser_that_slept_shows_no_old_figure(
+    browser: OpenPage, pipeline: Pipeline, slept_s: int, gone: bool
+) -> None:
+    """Nobody answers it yet when it is looked at again."""
+    browser.open(pipeline.url)
+    browser.run("fetch = () => new Promise(() => {}); 0")
+    browser.run(f"(now => {{ Date.now = () => now() + {slept_s * 1000}; }})(Date.now.bind(Date)); 0")
+    browser.run("document.dispatchEvent(new Event('visibilitychange')); 0")
+    assert browser.run("document.body.classList.contains('gone')") == gone
+
+
+def test_a_name_written_from_right_to_left_turns_nothing_around(browser: OpenPage, pipeline: Pipeline) -> None:
+    browser.open(pipeline.url)
+    names = "[...document.querySelectorAll('tbody th > *, li, dd > *')]"
+    kinds = browser.run(f"{names}.map(one => getComputedStyle(one).unicodeBidi)")
+    assert set(kinds) == {"isolate"}
+
+
+@pytest.mark.parametrize("width", [1280, 768, 360])
+def test_no_figure_is_broken_within(browser: OpenPage, pipeline: Pipeline, width: int) -> None:
+    """An LSN, a time and a state stand on one line each."""
+    browser.resize(width, 900)
+    browser.open(pipeline.url)
+    script = """(() => {
+      const low = one => one.getBoundingClientRect().height < 1.9 * parseFloat(getComputedStyle(one).lineHeight);
+      const figures = [...document.querySelectorAll('dd > *, td > data, .at')];
+      return figures.map(one => [low(one), one.textContent]);
+    })()"""
+    broken = [text for low, text in browser.run(script) if not low and re.fullmatch(r"[\w/.: -]{1,24}", text)]
+    assert broken == []

@@ -113,10 +113,10 @@ def test_h110_a_silent_part_shows_no_figure() -> None:
     log = tile(found, "Log")
     assert [log[name].text for name in ("holds", "behind", "age", "grows by")] == ["?"] * 4
     assert notes["Log"][0] == f"not known: the log since {since}, the source since {since}"
-    assert [shown.text for shown in row(found, "Views", "slim").values()] == ["slim", *"???????"]
+    assert [shown.text for shown in row(found, "Views", "slim").values()] == ["slim", *"????????"]
     cache = row(found, "Stores", "cache")
     assert cache["state"] == Shown("unreachable", "/sinks/cache/state", "unreachable", "bad")
-    assert [cache[name].text for name in ("shows", "behind", "age", "takes up", "parked keys")] == ["?"] * 5
+    assert [cache[name].text for name in ("shows", "behind", "age", "takes up", "caught up in")] == ["?"] * 5
     [stores] = [one for one in found.grids if one.title == "Stores"]
     assert stores.notes[0] == f"not known: the log since {since}, the source since {since}, cache since {since}"
 
@@ -240,3 +240,17 @@ def test_half_a_character_and_a_password_in_a_name_are_not_shown() -> None:
 def test_parked_keys_are_seen() -> None:
     assert row(board(BUSY)[0], "Stores", ODD)["parked keys"].tone == "warn"
     assert not row(board(FACTS)[0], "Stores", "cache")["parked keys"].tone
+
+
+def test_a_store_that_falls_behind_is_told_from_one_of_which_it_is_not_known() -> None:
+    written = replace(SOURCE, server=replace(SOURCE.server, wal_lsn=HEAD + 5000))
+    found, _ = board(replace(FACTS, source=written))
+    assert row(found, "Stores", "cache")["caught up in"] == Shown("no nearer")
+
+
+def test_the_page_has_what_the_terminal_has_of_views_and_connectors() -> None:
+    late = replace(BUSY.views[0], state=RunnerState(waiting=0, parked=0, size_bytes=1, late=17))
+    assert row(board(replace(BUSY, views=[late]))[0], "Views", "slim")["late"].text == "17"
+    connector = ConnectorFacts(name="c", database="mysql", address="db", state="RUNNING", moved="of the server b2")
+    facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=connector)
+    assert tile(board(facts)[0], "Connector")["server"].text == "of the server b2"

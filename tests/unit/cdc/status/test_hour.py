@@ -89,7 +89,8 @@ def test_a_plot_says_its_newest_and_highest_value() -> None:
     assert "<b>&lt;b&gt;</b>" in drawn
     assert "<span>1.0 kB/s</span><small>at most 2.0 kB/s in 1 min</small>" in drawn
     assert "<span>not known</span>" in plotted(Curve("lag", "records", (7.0, None), None))
-    assert plots(()) == ""
+    assert plots(()) == plots((Curve("lag", "records", (None, None), None),)) == ""
+    assert "The last hour" in plots((Curve("lag", "records", (None, 1.0, None), None),))
 
 
 def test_a_source_without_lsns_has_records_alone() -> None:
