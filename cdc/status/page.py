@@ -21,7 +21,8 @@ _ICON = "data:,"
 _FIRST = ("Stores", "Views")
 """Above the plots."""
 _NUMBERS = frozenset((
-    "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys", "waiting", "late", "on disk", "done", "rows",
+    "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys", "waiting", "late", "on disk", "done",
+    "rows",
 ))  # fmt: skip
 """The columns whose figures stand below each other."""
 

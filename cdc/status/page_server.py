@@ -13,7 +13,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
 from cdc.json_bytes import dumped
 from cdc.status.board import board_of, document_of, first_board, old_board
-from cdc.status.bounded_server import READER_S, BoundedServer
+from cdc.status.bounded_server import BoundedServer
 from cdc.status.hour import Hour
 from cdc.status.live_looks import LiveLook
 from cdc.status.page import headers, page
@@ -38,7 +38,6 @@ class _Newest(NamedTuple):
 class StatusAnswering(Answering):
     """Answers with the headers of :func:`cdc.status.page.headers`. ``names``: the hosts that it is asked by."""
 
-    timeout = READER_S
     names: AbstractSet[str] = frozenset()
 
     def do_GET(self) -> None:

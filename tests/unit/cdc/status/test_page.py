@@ -299,6 +299,16 @@ def test_h274_a_slow_reader_is_left_and_others_are_answered() -> None:
         assert monotonic() - begun < 3 * READER_S
 
 
+def test_the_end_waits_for_no_reader() -> None:
+    with StatusPages("127.0.0.1:0", "shop", 2.0) as opened:
+        line = create_connection(("127.0.0.1", urlsplit(opened.url).port or 0), timeout=60)
+        line.sendall(b"G")
+        assert read(opened.url + "status") == "null"
+        begun = monotonic()
+    assert monotonic() - begun < READER_S / 2
+    line.close()
+
+
 def answered(address: tuple[str, int]) -> bool:
     try:
         with closing(HTTPConnection(*address, timeout=20)) as connection:
