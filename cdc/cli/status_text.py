@@ -25,19 +25,23 @@ _STYLES = {"consistent": "green", "level": "green", "unreachable": "bold red", "
 _GOOD = ("consistent", "level")
 
 
-class Room(NamedTuple):
+class PageRoom(NamedTuple):
     """How much of a page is shown: so many ``lines`` of each list, and ``rows`` of stores and of views. None: all."""
 
     lines: int | None = None
     rows: int | None = None
 
 
-_ALL = Room()
-_ROOMS = (_ALL, *(Room(lines) for lines in (12, 8, 5, 3, 2, 1)), *(Room(1, rows) for rows in (12, 8, 5, 3, 2, 1)))
+_ALL = PageRoom()
+_ROOMS = (
+    _ALL,
+    *(PageRoom(lines) for lines in (12, 8, 5, 3, 2, 1)),
+    *(PageRoom(1, rows) for rows in (12, 8, 5, 3, 2, 1)),
+)
 """From the widest on. Stores are what a page is looked at for: their rows go last."""
 
 
-def view(shown: Status, look: LiveLook | None = None, room: Room = _ALL) -> Group:
+def view(shown: Status, look: LiveLook | None = None, room: PageRoom = _ALL) -> Group:
     """The page. ``look``: the look that it is of, where one follows the other. Faults then stand above the figures,
     because a terminal that is too low for the page cuts it off below."""
     passed = _few([Text(f"! {words}", style="yellow") for words in shown.passed], room.lines)
@@ -51,7 +55,7 @@ def view(shown: Status, look: LiveLook | None = None, room: Room = _ALL) -> Grou
     return Group(title, *passed, *head, Text(""), *moves, *rest)
 
 
-def fitted(draw: Callable[[Room], Group], console: Console) -> Group:
+def fitted(draw: Callable[[PageRoom], Group], console: Console) -> Group:
     """The page with as much of it as the terminal has lines for, without empty ones where it is too low with them."""
     for room in _ROOMS:
         page = draw(room)
@@ -75,7 +79,7 @@ def _few(lines: Sequence[Text], most: int | None) -> list[Text]:
 
 
 def _rows(
-    table: Callable[[Sequence[T]], Table], every: Sequence[T], is_good: Callable[[T], bool], room: Room
+    table: Callable[[Sequence[T]], Table], every: Sequence[T], is_good: Callable[[T], bool], room: PageRoom
 ) -> list[Text | Table]:
     """A table of all, or of as many as there is room for, with those first that somebody has to see."""
     if room.rows is None or len(every) <= room.rows + 1:
@@ -91,7 +95,7 @@ def _is_good_view(view: ViewStatus) -> bool:
     return view.shown in _GOOD
 
 
-def _moves(pace: Pace, shown: Status, room: Room) -> list[Text]:
+def _moves(pace: Pace, shown: Status, room: PageRoom) -> list[Text]:
     """A line for the whole, and one for each store and view that moves or has to."""
     written, logged = _measured(pace.source_bytes_s, _per_second), _measured(pace.log_bytes_s, _per_second)
     lines = [f"  {name} takes {_per_second(one.bytes_s)}{_level(one)}" for name, one in pace.stores.items()]
@@ -147,7 +151,7 @@ def view_table(views: Sequence[ViewStatus]) -> Table:
     return table
 
 
-def _fresh(shown: Status, room: Room) -> list[Text]:
+def _fresh(shown: Status, room: PageRoom) -> list[Text]:
     """How long changes took, as the running processes say."""
     if not shown.fresh_known and not any(sink.fresh_known for sink in shown.sinks):
         return [Text(""), Text("freshness not known: no process answers at [capture] and [spark] http_address")]
@@ -182,7 +186,7 @@ def _measured(figure: T | None, text: Callable[[T], str]) -> str:
     return "-" if figure is None else text(figure)
 
 
-def _head(shown: Status, look: LiveLook | None, room: Room) -> list[Text]:
+def _head(shown: Status, look: LiveLook | None, room: PageRoom) -> list[Text]:
     epoch = f", epoch {shown.epoch}" if shown.epoch is not None else ""
     at = f", at {utc_text(look.at_ms)}" if look is not None else ""
     lines = [Text.assemble((f"pipeline {shown.name}", "bold"), epoch, at)]

@@ -16,7 +16,7 @@ PART_S = 15.0
 _HINT = "a part is asked again when it has ended its last answer: a new cdc status asks at once"
 
 
-class Asked(Generic[T]):
+class AskedPart(Generic[T]):
     """A question that a part was asked. ``at_s``: when it was answered, by the clock of the parts."""
 
     def __init__(self, who: str, question: Callable[[], T], limit_s: float, clock: Clock) -> None:
@@ -62,13 +62,13 @@ class AskedParts:
 
     def __init__(self, clock: Clock, limit_s: float = PART_S) -> None:
         self._clock, self._limit_s = clock, limit_s
-        self._asked: dict[str, Asked[Any]] = {}
+        self._asked: dict[str, AskedPart[Any]] = {}
 
     def ask(self, part: str, who: str, question: Callable[[], T]) -> Callable[[], T | Unknown]:
-        """Ask, and return at once. The answer comes of the function that is returned, see :meth:`Asked.wait`."""
+        """Ask, and return at once. The answer comes of the function that is returned, see :meth:`AskedPart.wait`."""
         if self.hangs(part):
             return self._asked[part].late
-        asked = self._asked[part] = Asked(who, question, self._limit_s, self._clock)
+        asked = self._asked[part] = AskedPart(who, question, self._limit_s, self._clock)
         return asked.wait
 
     def hangs(self, *parts: str) -> bool:

@@ -5,7 +5,6 @@ Each figure names its place in the document by a JSON pointer, and is read there
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -22,7 +21,7 @@ _TONES = {
 }
 """Colours of states, which stand in words as well. Every other state is one to look at."""
 
-_HALVES = re.compile("[\ud800-\udfff]")
+_HALVES = dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
 """Characters that no encoding has. A name of a file may hold some."""
 _FAULTS, _ROWS = 8, 20
 """So many of them are shown: of more a page tells nothing."""
@@ -80,7 +79,7 @@ def document_of(look: LiveLook) -> dict[str, Any]:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return without_urls(_HALVES.sub("\N{REPLACEMENT CHARACTER}", value))
+        return without_urls(value.translate(_HALVES))
     if isinstance(value, Mapping):
         return {_clean(key): _clean(member) for key, member in value.items()}
     return [_clean(member) for member in value] if isinstance(value, list | tuple) else value

@@ -28,7 +28,7 @@ class Curve(NamedTuple):
 
 
 class _Figure(NamedTuple):
-    """What a curve is of. ``kind``: a store may be called as the log is."""
+    """The thing that a curve is of. ``kind``: a store may be called as the log is."""
 
     kind: str
     title: str

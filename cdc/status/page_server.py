@@ -27,7 +27,7 @@ _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class _Newest(NamedTuple):
-    """What readers get of the newest look. ``begun_s``: of the look."""
+    """The newest look as readers get it. ``begun_s``: of the look."""
 
     begun_s: float
     look: LiveLook

@@ -219,7 +219,7 @@ def age(seconds: float | None) -> str:
 
 
 def share_text(share: float) -> str:
-    """How much is done, for people. What is not done is never 100 %.
+    """How much is done, for people. Anything less than all is less than 100 %.
 
     >>> share_text(0.414), share_text(0.9996), share_text(1.0)
     ('41%', '99%', '100%')

@@ -76,7 +76,7 @@ class StatusReader:
         asked_fresh = ask("fresh", "a process", ports.fresh)
         asked_stores = {name: self._ask_store(name) for name in plan.sinks}
         log = asked_log()
-        # What a broker that is away is asked takes long to fail.
+        # Not before: a question to a broker that is away takes long to fail.
         asked_letters = ask("letters", "Kafka", self._parked) if not isinstance(log, Unknown) else None
         source, left = self._judged(asked_source, None if isinstance(log, Unknown) else log.documents)
         parked = asked_letters() if asked_letters is not None else None

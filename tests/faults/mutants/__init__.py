@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.mutants import cdc, debezium, kafka, postgres, readers, session, sinks, snapshot, spark, views, wire
+from tests.faults.mutants import (
+    cdc,
+    debezium,
+    kafka,
+    postgres,
+    readers,
+    session,
+    sinks,
+    snapshot,
+    spark,
+    status,
+    views,
+    wire,
+)
 from tests.faults.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "ROOT", "Mutant"]
@@ -14,6 +27,7 @@ ROOT = Path(__file__).parents[3]
 MUTANTS: tuple[Mutant, ...] = (
     *cdc.MUTANTS,
     *readers.MUTANTS,
+    *status.MUTANTS,
     *wire.MUTANTS,
     *session.MUTANTS,
     *postgres.MUTANTS,

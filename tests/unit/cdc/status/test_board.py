@@ -206,7 +206,7 @@ def test_that_nothing_came_is_told_from_that_nobody_says_it() -> None:
     assert notes == ("freshness is not known: no process answers at [capture] and [spark] http_address",)
 
 
-def test_h110_a_silent_log_does_not_say_that_no_table_is_set_aside() -> None:
+def test_h110_a_silent_log_does_not_hide_tables_set_aside() -> None:
     found, _ = board(AWAY)
     grids = {one.title: one for one in found.grids}
     for title in ("Tables set aside", "Tables read again"):
@@ -242,13 +242,13 @@ def test_parked_keys_are_seen() -> None:
     assert not row(board(FACTS)[0], "Stores", "cache")["parked keys"].tone
 
 
-def test_a_store_that_falls_behind_is_told_from_one_of_which_it_is_not_known() -> None:
+def test_a_store_that_comes_no_nearer_is_told_from_not_known() -> None:
     written = replace(SOURCE, server=replace(SOURCE.server, wal_lsn=HEAD + 5000))
     found, _ = board(replace(FACTS, source=written))
     assert row(found, "Stores", "cache")["caught up in"] == Shown("no nearer")
 
 
-def test_the_page_has_what_the_terminal_has_of_views_and_connectors() -> None:
+def test_the_page_has_the_terminal_s_figures_of_views() -> None:
     late = replace(BUSY.views[0], state=RunnerState(waiting=0, parked=0, size_bytes=1, late=17))
     assert row(board(replace(BUSY, views=[late]))[0], "Views", "slim")["late"].text == "17"
     connector = ConnectorFacts(name="c", database="mysql", address="db", state="RUNNING", moved="of the server b2")

@@ -130,7 +130,7 @@ def test_a_look_is_one_document() -> None:
     assert isinstance(looks.add(seen(FACTS, looks, 6).shown, AT_MS / 1000 + 7, AT_MS + 7000).pace, Pace)
 
 
-def test_a_store_is_not_said_to_come_no_nearer_while_the_source_is_silent() -> None:
+def test_a_silent_source_does_not_make_a_store_come_no_nearer() -> None:
     looks, cache = LiveLooks(), FACTS.sinks[0]
     seen(FACTS, looks, 0)
     moved = replace(cache, watermark=Watermark(epoch=1, lsn=HEAD - 10))
@@ -159,7 +159,7 @@ def watched_twice(facts: StatusFacts) -> LiveLook:
     return seen(facts, looks, 2)
 
 
-def test_many_tables_set_aside_leave_the_stores_on_a_low_terminal() -> None:
+def test_many_tables_set_aside_leave_room_for_the_stores() -> None:
     many = {f"public.t{number:03}": aside(f"public.t{number:03}") for number in range(200)}
     page = drawn(watched_twice(replace(FACTS, tables=200, asides=many)), 24)
     assert len(page) < 24
@@ -193,7 +193,7 @@ def test_a_long_name_is_cut_and_no_figure_is() -> None:
         assert "…" in row
 
 
-def test_h110_a_silent_log_does_not_hide_that_tables_are_not_known() -> None:
+def test_h110_a_silent_log_makes_its_tables_not_known() -> None:
     page = lines(seen(AWAY, LiveLooks(), 0))
     since = utc_text(AT_MS)
     assert f"tables    not known since {since}, nor which are set aside or read again" in page

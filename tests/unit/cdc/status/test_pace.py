@@ -148,7 +148,7 @@ def test_looks_follow_each_other_at_their_interval(capsys: pytest.CaptureFixture
     assert max(map(len, pages.splitlines())) <= 80
 
 
-def test_without_the_source_s_rate_nothing_is_said_of_a_store_s_end() -> None:
+def test_no_end_is_named_without_the_source_s_rate() -> None:
     """The source was away at the window's first look, and then at its newest."""
     paces = Paces()
     paces.of(replace(look(100 * MB, 100 * MB, 80 * MB), wal_lsn=None), 0.0)
