@@ -33,9 +33,7 @@ from tests.prometheus import Alert, Prometheus
 from tests.runbooks import links, section
 from tests.waiting import wait_until
 
-PAGES = True
-"""It asks the processes over HTTP, so what answers there counts."""
-
+PAGES = True  # It asks the processes over HTTP.
 _PARTS = ("postgres", "kafka", "redis")
 _STORES = ("cache", "delta")
 _JOBS = {"cdc-run": "run", "cdc-sink": "sink"}
