@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cdc import logs
 from cdc.cli import completion
+from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK
 from cdc.forget.holding import OUTSIDE, ForgetReport, state_word
 from cdc.forget.rules import conclude
@@ -62,7 +63,7 @@ def forget(
     if as_json:
         typer.echo(orjson.dumps(report.document() | {"other_keys": sorted(searching.others)}).decode())
     else:
-        _show(report, Console())
+        _show(report, TerminalConsole())
     if not report.seen and report.gone:
         words = "no place knows this key, not even as deleted: is it the one that you mean?"
         console.print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)

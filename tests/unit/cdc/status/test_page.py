@@ -121,7 +121,7 @@ def test_readers_get_the_newest_look(pages: StatusPages, clock: ManualClock) -> 
     document = orjson.loads(read(pages.url + "status"))
     assert document["sinks"]["warehouse-of-reports"]["fill"]["share"] == 0.414
     text = read(pages.url)
-    assert "warehouse-of-reports is behind" in text
+    assert "the log is behind" in text
     assert "filling 41%" in text
     assert 'data-every="2"' in text
 
