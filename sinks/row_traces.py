@@ -11,6 +11,7 @@ from cdc.forget.holding import Kept, Trace, moment
 from cdc.forget.ports import KeptVersions
 from cdc.position import Position
 from cdc.schema import TableSchema
+from cdc.wire.format import POS
 from sinks.kinds import kind_named
 from sinks.port import OpenSink, StoredRow, StoreReader
 from sinks.registry import SinkSpec, attribute, open_sink
@@ -49,7 +50,7 @@ def frozen_versions(reader: StoreReader, schema: TableSchema, position: Position
     """Documents of a generation that is not in use, and that nothing computes anew: any of them may nest the row."""
     limit = position.text() if position is not None else "~"
     for batch in reader.scan(schema):
-        pos, gone = batch.column("pos").to_pylist(), batch.column("deleted").to_pylist()
+        pos, gone = batch.column(POS).to_pylist(), batch.column("deleted").to_pylist()
         if any((at or "") <= limit and not deleted for at, deleted in zip(pos, gone, strict=True)):
             what = f"documents of {schema.table} from before the delete"
             yield Trace(what=what, kept=Kept.MAYBE, until="the generation goes, at the next cdc rebuild")

@@ -197,6 +197,7 @@ def _head(shown: Status, look: LiveLook | None, room: PageRoom) -> list[Text]:
         lines += _few([Text(_set_aside(table, one)) for table, one in shown.asides.items()], room.lines)
     else:
         lines.append(Text(f"snapshot  {shown.snapshot}"))
+    lines += _few([Text(_again(one)) for one in shown.rereads], room.lines)
     return lines
 
 

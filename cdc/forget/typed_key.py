@@ -14,6 +14,7 @@ from uuid import UUID
 import orjson
 
 from cdc.errors import UsageError
+from cdc.foreign import quoted
 from cdc.schema import Column, TableSchema
 from cdc.wire.plain import PlainTable, escape_key
 from cdc.wire.types import INTEGERS
@@ -78,7 +79,7 @@ def _of_json(typed: str, shape: TableSchema) -> str | None:
             try:
                 return PlainTable(shape).key(typed.encode())
             except ValueError as error:
-                raise UsageError(f"that is no key of {shape.table}: {error}", hint=_hint(shape)) from None
+                raise UsageError(f"that is no key of {shape.table}: {quoted(error)}", hint=_hint(shape)) from None
     return None
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, SinkError
+from cdc.foreign import quoted
 from cdc.freshness.bounded_looks import LOOK_S, BoundedLooks, StartThread, started
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.freshness.rules import FIRST_PAUSE_S, LONGEST_PAUSE_S
@@ -70,7 +71,7 @@ class WatermarkPoller:
                 try:
                     self._thread = self._start("freshness", self._run)
                 except RuntimeError as none_left:
-                    raise SinkError(f"the store cannot be asked: {none_left}") from None
+                    raise SinkError(f"the store cannot be asked: {quoted(none_left)}") from None
             self._waiting.add(wait)
             self._next_s, self.pause_s = self._earliest_s, FIRST_PAUSE_S
             self._changed.notify_all()
