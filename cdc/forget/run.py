@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from cdc.clock import Clock
 from cdc.errors import TopicError
@@ -96,10 +97,10 @@ class Forget:
         require_deleted(self._ports.in_source(self._plan.key), table)
         places: dict[str, Looked] = {LOG: look(self._in_log)}
         for topic in self._plan.former_topics:
-            places[f"{LOG}, {topic}"] = look(lambda: self._in_former(topic))  # noqa: B023 - called at once
+            places[f"{LOG}, {topic}"] = look(partial(self._in_former, topic))
         places |= {LETTERS: look(self._in_letters), REQUESTS: look(self._in_requests)}
         for place in self._ports.stores:
-            places[place] = look(lambda: self._in_store(place))  # noqa: B023 - called at once
+            places[place] = look(partial(self._in_store, place))
         for view in self._ports.views:
             places |= self._in_view(view)
         traces = [trace for looked in places.values() if not isinstance(looked, Unknown) for trace in looked]
@@ -171,7 +172,7 @@ class Forget:
             return
         yield f"{label}, log", look(lambda: self._in_documents(view, shape))
         for place in self._ports.stores:
-            yield f"{label}, {place}", look(lambda: self._older_documents(place, shape))  # noqa: B023 - called at once
+            yield f"{label}, {place}", look(partial(self._older_documents, place, shape))
 
     def _in_documents(self, view: ForgetView, shape: TableSchema) -> list[Trace]:
         deleted, reached = self._history.deleted, view.reached()

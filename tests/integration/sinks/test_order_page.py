@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -22,7 +20,7 @@ from sinks.cache.examples.order_page import CachedOrders, OrderPage, PostgresSho
 from sinks.kinds import spec_for
 from sinks.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
-from tests.unit.sinks.cache.examples.order_pages import browse, places
+from tests.unit.sinks.cache.examples.order_pages import browse, places, sinking
 
 READERS = 4
 TOPICS = {ORDERS.topic: "id"}
@@ -55,22 +53,6 @@ class HandSink:
         lineage = SourceLineage(taken.system, taken.timeline)
         self._store.commit(Watermark(epoch=1, lsn=int(Lsn.parse(found[0])), lineage=lineage, topic_ids=TOPICS))
 
-    @contextmanager
-    def sinking(self, seed: int, longest_s: float) -> Iterator[None]:
-        chance, over = random.Random(seed), threading.Event()
-
-        def run() -> None:
-            while not over.wait(chance.uniform(0, longest_s)):
-                self.bring()
-
-        runs = threading.Thread(target=run)
-        runs.start()
-        try:
-            yield
-        finally:
-            over.set()
-            runs.join()
-
     def close(self) -> None:
         self._store.close()
         self._source.close()
@@ -88,7 +70,7 @@ def page(database: str, redis_url: str) -> Iterator[OrderPage]:
 def test_no_look_is_stale_on_real_servers(
     page: OrderPage, database: str, redis_url: str, seed: int, longest_s: float
 ) -> None:
-    with contextlib.closing(HandSink(database, redis_url)) as sink, sink.sinking(seed, longest_s):
+    with contextlib.closing(HandSink(database, redis_url)) as sink, sinking(sink.bring, seed, longest_s):
         browsers = browse(page, READERS, changes=5, seed=seed)
     assert set(places(browsers)) <= {"cache", "postgres"}
     if longest_s < 0.1:

@@ -64,7 +64,14 @@ def test_executors_of_a_cluster_write_to_the_store(
         "master": cluster.url,
         "checkpoint": str(tmp_path / "checkpoints"),
         "driver_batch_rows": 0,
-        "conf": {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.cores.max": "2"},
+        "conf": {
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.cores.max": "2",
+            # Else the executor that is there first may do all of it.
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        },
     }
     config = tmp_path / "cdc.toml"
     config.write_text(pipeline.toml(sinks, **spark), encoding="utf-8")

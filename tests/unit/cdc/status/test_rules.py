@@ -17,7 +17,7 @@ from cdc.measures import Quantiles
 from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import ReadingState, RequestState, SnapshotState
-from cdc.status.facts import ConnectorFacts, FreshFacts, SinkFacts, SourceState, StatusFacts, rereads_of
+from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.rules import Status, lag_seconds, status_of
 from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
@@ -294,6 +294,13 @@ def test_h130_a_connector_on_postgres_says_how_far_the_log_is() -> None:
     assert [s.state for s in shown.sinks] == ["consistent"]
     reading = replace(facts, connector=replace(connector, snapshot="running", lsn=None))
     assert [s.state for s in status_of(reading, LIMITS).sinks] == ["bootstrapping"]
+
+
+def test_a_table_that_is_read_again_has_a_line() -> None:
+    asked = Reread(table="public.a", reason="", state="paused", detail="as asked", rows=1_200, share=0.4, first=False)
+    assert "again   public.a, paused, 40%, 1,200 rows: as asked" in printed(
+        status_of(replace(FACTS, rereads=[asked]), LIMITS)
+    )
 
 
 def printed(shown: Status) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
 from typing import Any
@@ -78,3 +81,22 @@ def places(browsers: list[Browser]) -> dict[str, int]:
     """How many answers came from which place."""
     every = [place for browser in browsers for place in browser.read_from]
     return {place: every.count(place) for place in sorted(set(every))}
+
+
+@contextmanager
+def sinking(bring: Callable[[], object], seed: int, longest_s: float) -> Iterator[None]:
+    """A sink that runs meanwhile, now and then further behind than the page waits. ``bring``: what it does."""
+    chance, over = random.Random(seed), threading.Event()
+
+    def run() -> None:
+        while not over.wait(chance.uniform(0, longest_s)):
+            bring()
+
+    # The store's connection is of this thread.
+    runs = threading.Thread(target=run)
+    runs.start()
+    try:
+        yield
+    finally:
+        over.set()
+        runs.join()

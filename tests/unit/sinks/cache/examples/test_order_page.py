@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ from cdc.source_lineage import SourceLineage
 from sinks.cache.examples.order_page import OrderPage
 from sinks.kinds import spec_for
 from sinks.registry import open_sink
-from tests.unit.sinks.cache.examples.order_pages import Browser, browse, places
+from tests.unit.sinks.cache.examples.order_pages import Browser, browse, places, sinking
 
 OURS = "written-0123456789abcdef"
 TOPICS = {"shop.public.orders": "id"}
@@ -84,24 +83,6 @@ class Setting:
         lineage = SourceLineage(self.shop.system, 1)
         self.store.commit(Watermark(epoch=epoch, lsn=lsn, lineage=lineage, topic_ids=TOPICS, held=holds))
 
-    @contextmanager
-    def sinking(self, seed: int, longest_s: float) -> Iterator[None]:
-        """A sink that runs meanwhile, now and then further behind than the page waits."""
-        chance, over = random.Random(seed), threading.Event()
-
-        def run() -> None:
-            while not over.wait(chance.uniform(0, longest_s)):
-                self.sink()
-
-        # The store's connection is of this thread.
-        runs = threading.Thread(target=run)
-        runs.start()
-        try:
-            yield
-        finally:
-            over.set()
-            runs.join()
-
     def close(self) -> None:
         self.freshness.close()
         self.store.close()
@@ -115,7 +96,7 @@ def setting(tmp_path: Path) -> Iterator[Setting]:
 
 @pytest.mark.parametrize(("seed", "longest_s"), [(1, 0.02), (2, 0.5)])
 def test_no_look_is_stale_while_the_sink_runs(setting: Setting, seed: int, longest_s: float) -> None:
-    with setting.sinking(seed, longest_s):
+    with sinking(setting.sink, seed, longest_s):
         browsers = browse(setting.page, readers=6, changes=6, seed=seed)
     assert places(browsers)["cache"] > 0
 
