@@ -23,7 +23,7 @@ from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.whole_topics import WholeTopics
 from connectors.postgres.kept_row import source_has
-from connectors.view_forgetting import views_of
+from connectors.view_forgetting import documents_that_may_nest, views_of
 from sinks.kinds import beside, kind_named, open_generations
 from sinks.registry import SinkSpec
 from sinks.stores import spec_of
@@ -54,6 +54,7 @@ def forget_of(settings: Settings, wish: ForgetWish, letters: Callable[[], Letter
         stores=_stores(settings, documents, clock),
         fed=tuple(settings.sinks),
         views=views_of(settings, plan.shape.table),
+        may_nest=documents_that_may_nest(settings, plan.shape.table),
     )
     return Forget(plan, ports, clock)
 

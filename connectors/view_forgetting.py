@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,10 +13,12 @@ import orjson
 
 from cdc.errors import CdcError, Exit, UsageError
 from cdc.foreign import quoted
+from cdc.forget.document_history import DocumentForm
 from cdc.forget.holding import Kept, Trace
 from cdc.forget.ports import ForgetView
 from cdc.forget.typed_key import TypedKey
 from cdc.found import Unknown, look
+from cdc.position import Position
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -53,6 +55,14 @@ def views_of(settings: Settings, table: TableName) -> Sequence[ForgetView]:
     return found
 
 
+def documents_that_may_nest(settings: Settings, table: TableName) -> Callable[[str], bool]:
+    """Whether a topic may be one of documents that nest rows of a table: of any view that is not known to read others
+    alone, those that were dropped among them."""
+    reading = {view.name for view in views_of(settings, table)}
+    apart = tuple(f"{settings.name}.view.{name}." for name in settings.views if name not in reading)
+    return lambda topic: topic.startswith(f"{settings.name}.view.") and not topic.startswith(apart)
+
+
 def _plan(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> ViewPlan:
     if name not in settings.views:
         raise UsageError(
@@ -85,6 +95,34 @@ class LookedView:
     def late(self) -> str | None:
         return self._late
 
+    @property
+    def form(self) -> DocumentForm:
+        if isinstance(self._plan, Unknown):
+            return DocumentForm(in_keys=True, final=True)
+        groups = self._plan.grouping
+        if groups is None:
+            return DocumentForm()
+        # A closed window whose one key is its time, and that counts, has no value of a row.
+        counts = len(groups.keys) == 1 and all(figure.kept in ("count", "different") for figure in groups.figures)
+        return DocumentForm(in_keys=bool(groups.keys), final=self._closes and not counts)
+
+    @property
+    def _closes(self) -> bool:
+        return bool(self._settings.views[self._name].close)
+
+    def deleted(self, table: TableSchema, key: TypedKey) -> Position | None:
+        path = self._path()
+        if isinstance(self._plan, Unknown) or not path.is_file():
+            return None
+        row = _key_row(self._plan, table, key)
+        with suppress(sqlite3.Error, ValueError), closing(_opened(path)) as session:
+            found = SqliteRows(session, self._plan.relations).known(table.table, [row]).get(row)
+            return Position.parse(found[1]) if found is not None and found[0] is None else None
+        return None
+
+    def _path(self) -> Path:
+        return state_path(self._settings, self._name, self._known.generation if self._known is not None else 1)
+
     def reached(self) -> tuple[int, int] | None:
         progress: Progress | None = known_views(self._settings).progress.get(self._name)
         return fence_of(progress) if progress is not None else None
@@ -92,14 +130,15 @@ class LookedView:
     def in_state(self, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
         if isinstance(self._plan, Unknown):
             raise self._plan.because
-        path = state_path(self._settings, self._name, self._known.generation if self._known is not None else 1)
+        path = self._path()
         if not path.exists():
             raise _away(self._name, path)
         if path.is_dir():
             what = f"rows in the files of {path}, which executors keep"
             return [Trace(what=what, kept=Kept.MAYBE, until="the state is made anew", cure=_anew(self._name))]
         try:
-            return list(_in_file(path, self._plan, self._name, table, key))
+            found = list(_in_file(path, self._plan, self._name, table, key))
+            return [*found, *_closed(path, self._name)] if self.form.final else found
         except sqlite3.Error as error:
             raise StateAway(
                 f"the state of the view {self._name} cannot be read: {quoted(error)}", hint="run the command again"
@@ -117,10 +156,23 @@ def _anew(name: str) -> str:
     return f"cdc view rebuild {name}"
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_S)
+
+
+def _closed(path: Path, view: str) -> Iterator[Trace]:
+    """The last documents of closed windows, which stay as they are."""
+    with closing(_opened(path)) as session:
+        (count,) = session.execute("SELECT count(document) FROM closed").fetchone()
+    if count:
+        what, until = f"the last documents of {count} closed windows in {path}", "the view is dropped"
+        yield Trace(what=what, kept=Kept.MAYBE, until=until, cure=f"cdc view drop {view}")
+
+
 def _in_file(path: Path, plan: ViewPlan, view: str, table: TableSchema, key: TypedKey) -> Iterator[Trace]:
     """Rows, memories of deletes, and pages that were written over."""
     row, name = _key_row(plan, table, key), table.table
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_S)) as session:
+    with closing(_opened(path)) as session:
         found = SqliteRows(session, plan.relations).known(name, [row]).get(row)
         ahead = "SELECT 1 FROM ahead WHERE tbl = ? AND key = ?"
         waits = session.execute(ahead, (_text([name.schema, name.table]), _text(row))).fetchone()

@@ -60,6 +60,15 @@ def cache_table(table: TableName) -> str:
     return ".".join(escape_key(part).replace(".", "%2E") for part in table)
 
 
+def cache_fill(name: str, generation: int, table: TableName, key: str) -> str:
+    """The cache key of a row that a reader had from Postgres, beside the sink's own.
+
+    >>> cache_fill("shop", 1, TableName("public", "orders"), "42")
+    'shop:_fill:1:public.orders:42'
+    """
+    return f"{name}:_fill:{generation}:{cache_table(table)}:{key}"
+
+
 def index_part(text: str) -> str:
     """A part of an index name: every byte outside ``[a-z0-9_-]`` as ``=xx``. A dot only parts schema and table.
 

@@ -7,11 +7,13 @@ from contextlib import closing
 from dataclasses import replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.forget.document_history import DocumentForm
 from cdc.forget.holding import Kept, Trace, moment
 from cdc.forget.ports import KeptVersions
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.wire.format import POS
+from sinks.arrow import pc
 from sinks.kinds import kind_named
 from sinks.port import OpenSink, StoredRow, StoreReader
 from sinks.registry import SinkSpec, attribute, open_sink
@@ -58,17 +60,31 @@ def frozen_versions(reader: StoreReader, schema: TableSchema, position: Position
 
 
 def shown_versions(
-    store: OpenSink, schema: TableSchema, position: Position | None, ends: Mapping[int, int]
+    store: OpenSink, schema: TableSchema, position: Position | None, ends: Mapping[int, int], form: DocumentForm
 ) -> Iterator[Trace]:
-    """Documents that readers see, of a store that is behind these ends of their topic, or does not follow it."""
+    """Documents that readers see, of a store that is behind these ends of their topic, or does not follow it. Those
+    that stay as they are, and memories of deletes whose keys are values, wherever the store is."""
     mark = store.watermarks.read()
     offsets = mark.offsets.get(schema.topic) if mark is not None else None
+    if form.in_keys:
+        yield from _gone_groups(store.reader, schema)
     if offsets is None:
         until = "a sink follows the view again, or you have taken them away"
+        yield from (replace(one, until=until) for one in frozen_versions(store.reader, schema, position))
+    elif form.final:
+        until = "the view is dropped, and its rows are taken away"
         yield from (replace(one, until=until) for one in frozen_versions(store.reader, schema, position))
     elif any(offsets.get(partition, 0) < end for partition, end in ends.items()):
         what, until = f"documents of {schema.table}: the store is behind their topic", "cdc sink has read on"
         yield Trace(what=what, kept=Kept.MAYBE, until=until, passing=True, cure="cdc sink")
+
+
+def _gone_groups(reader: StoreReader, schema: TableSchema) -> Iterator[Trace]:
+    count = sum(pc.sum(batch.column("deleted")).as_py() or 0 for batch in reader.scan(schema))
+    if count:
+        what = f"the memory of {count} deletes of {schema.table}, whose keys are values of rows"
+        until = "replay_window has passed, and the sink has cleaned"
+        yield Trace(what=what, kept=Kept.MAYBE, until=until, passing=True)
 
 
 class PlainTraces:
@@ -121,10 +137,14 @@ class GenerationTraces:
         for number, spec in self._others:
             with closing(open_sink(spec, self._clock)) as store:
                 yield from (_of_generation(number, one) for one in frozen_versions(store.reader, schema, position))
+            with closing(open_traces(spec, self._clock)) as traces:
+                yield from (_of_generation(number, one) for one in traces.before(schema, position))
 
-    def shown(self, schema: TableSchema, position: Position | None, ends: Mapping[int, int]) -> Iterable[Trace]:
+    def shown(
+        self, schema: TableSchema, position: Position | None, ends: Mapping[int, int], form: DocumentForm
+    ) -> Iterable[Trace]:
         with closing(open_sink(self._spec, self._clock)) as store:
-            yield from shown_versions(store, schema, position, ends)
+            yield from shown_versions(store, schema, position, ends, form)
 
     def clean(self, schema: TableSchema) -> None:
         self._store.clean(schema)

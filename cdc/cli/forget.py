@@ -68,7 +68,7 @@ def forget(
         words = "no place knows this key, not even as deleted: is it the one that you mean?"
         console.print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)
     for other in sorted(searching.others):
-        words = f"the row had, or got, the key {other} as well: its history stands there. Forget that one, too"
+        words = f"the row had, or got, the key {other} as well: it was looked for under that one, too"
         console.print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)
     conclude(report)
 

@@ -2,13 +2,14 @@
 
 A document may nest a deleted row without saying so. But each one has the position at which it was computed: those from
 before the delete may nest the row. The newest of a key from before it cannot, once the view has passed the delete: it
-would have been computed anew.
+would have been computed anew. Unless the view never computes it anew, as it does with a closed window (H302).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import NamedTuple
 
 import orjson
 
@@ -20,18 +21,34 @@ from cdc.schema import TableSchema
 from cdc.wire.plain import PlainTable
 
 
+class DocumentForm(NamedTuple):
+    """Where a view's documents have values of rows, beside their members.
+
+    ``in_keys``: their keys are of groups, so a tombstone and the memory of a delete have values. ``final``: some stay
+    as they are, whatever is deleted.
+    """
+
+    in_keys: bool = False
+    final: bool = False
+
+
+PLAIN = DocumentForm()
+
+
 class DocumentHistory:
     """Takes every record of a view's topic, each partition in its order.
 
     ``deleted``: the delete's position in the log. None where that is not known any more: every older version counts.
     ``older``: versions that may nest the row and that a newer record stands behind. ``newest_ms``: when the newest of
     those newer records was written. ``partition``: its own. ``ends``: by partition, the offset behind the last record.
+    ``groups``: tombstones whose key has values. ``groups_ms``: when the newest of them was written.
     """
 
-    def __init__(self, deleted: Position | None) -> None:
+    def __init__(self, deleted: Position | None, form: DocumentForm = PLAIN) -> None:
         self._deleted = deleted
+        self._form = form
         self._standing: dict[tuple[int, bytes], None] = {}
-        self.older = self.newest_ms = self.partition = 0
+        self.older = self.newest_ms = self.partition = self.groups = self.groups_ms = 0
         self.ends: dict[int, int] = {}
 
     def take(self, record: SeenRecord) -> None:
@@ -48,6 +65,14 @@ class DocumentHistory:
                 self.newest_ms, self.partition = record.time_ms, record.partition
         if record.value is not None and self._may_nest(record):
             self._standing[key] = None
+        if record.value is None and self._form.in_keys:
+            self.groups += 1
+            self.groups_ms = max(self.groups_ms, record.time_ms)
+
+    @property
+    def final(self) -> int:
+        """The newest versions that may have been made of the row, and that nothing computes anew."""
+        return len(self._standing) if self._form.final else 0
 
     def _may_nest(self, record: SeenRecord) -> bool:
         if self._deleted is None:

@@ -15,7 +15,8 @@ from cdc.wire.floors import read_floor
 from cdc.wire.format import DELETE_OP, KEY_HEADERS, OP, POS, SWEEP_KEY, TRUNCATE_KEY, VER
 from cdc.wire.plain import PlainTable
 
-_FLOORS = (b'{"%b"' % TRUNCATE_KEY.encode(), b'{"%b"' % SWEEP_KEY.encode())
+FLOOR_KEYS = (b'{"%b"' % TRUNCATE_KEY.encode(), b'{"%b"' % SWEEP_KEY.encode())
+"""The beginnings of keys that are of a whole table."""
 
 
 class SeenRecord(NamedTuple):
@@ -41,7 +42,7 @@ class SeenRecord(NamedTuple):
     @property
     def floor(self) -> bool:
         """Whether it is of the whole table: a truncate or a sweep mark."""
-        return self.key is not None and self.key.startswith(_FLOORS)
+        return self.key is not None and self.key.startswith(FLOOR_KEYS)
 
 
 class PartitionHistory:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cdc.dead import CAPTURE, DeadLetter, Why, place, waiting
+from cdc.forget.key_history import FLOOR_KEYS
 from cdc.forget.typed_key import TypedKey
 from cdc.orders import identity_of
 from cdc.schema import TableSchema
@@ -24,20 +25,24 @@ class SeenLetter(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterHistory:
     """``mine``: the records with the key, of any kind. ``waiting``: letters of it that nobody has dealt with.
+    ``unclear``: letters that may hold something of the row: of its table, with a key that cannot be read, and documents
+    of a view (H301).
 
     ``done_below``: the offset below which nothing is waited for: every letter is answered, and so is every order.
     ``ordered``: store and key of orders that nobody has answered yet.
     """
 
     mine: Sequence[SeenLetter]
+    unclear: Sequence[SeenLetter]
     waiting: Sequence[DeadLetter]
     done_below: int
     ordered: Collection[tuple[str, bytes | None]] = ()
 
     @property
     def trimmable(self) -> bool:
-        """Whether each record of the key stands where nothing is waited for."""
-        return bool(self.mine) and all(one.offset < self.done_below for one in self.mine)
+        """Whether each record of the key, or that may be of the row, stands where nothing is waited for."""
+        found = [*self.mine, *self.unclear]
+        return bool(found) and all(one.offset < self.done_below for one in found)
 
     def orders(self, sinks: Iterable[str]) -> list[tuple[DeadLetter, Why]]:
         """The orders to the stores about the letters that wait, one for each key and store.
@@ -52,18 +57,30 @@ class LetterHistory:
         return [*((one, Why.RETRY) for one in parked.values()), *((one, Why.DROP) for one in loose)]
 
 
-def letter_history(seen: Sequence[SeenLetter], key: TypedKey, shapes: Sequence[TableSchema]) -> LetterHistory:
-    """The key's part of the topic. ``seen``: all of it, in order. ``shapes``: every version of the table's shape."""
+def letter_history(
+    seen: Sequence[SeenLetter],
+    key: TypedKey,
+    shapes: Sequence[TableSchema],
+    may_nest: Callable[[DeadLetter], bool] = lambda _letter: False,
+) -> LetterHistory:
+    """The key's part of the topic. ``seen``: all of it, in order. ``shapes``: every version of the table's shape.
+    ``may_nest``: whether a letter is a document that may nest the row."""
     plain, topics = [PlainTable(shape) for shape in shapes], {shape.topic for shape in shapes}
 
     def is_mine(letter: DeadLetter) -> bool:
         return _is_of(letter, topics, key, plain)
+
+    def is_unclear(letter: DeadLetter) -> bool:
+        if letter.topic not in topics:
+            return may_nest(letter)
+        return letter.value is not None and not list(_texts(letter.key or b"", plain)) and not _is_floor(letter)
 
     letters = [one.letter for one in seen if one.letter is not None]
     answered = _answered(letters)
     left = waiting(letters)
     return LetterHistory(
         mine=[one for one in seen if one.letter is not None and is_mine(one.letter)],
+        unclear=[one for one in seen if one.letter is not None and is_unclear(one.letter)],
         waiting=[one for one in left if is_mine(one)],
         ordered={(one.sink, one.key) for one in letters if _asks(one) and identity_of(one) not in answered},
         done_below=_done_below(seen, {(one.sink, *place(one)) for one in left}, is_mine),
@@ -73,6 +90,10 @@ def letter_history(seen: Sequence[SeenLetter], key: TypedKey, shapes: Sequence[T
 def _is_of(letter: DeadLetter, topics: Collection[str], key: TypedKey, plain: Sequence[PlainTable]) -> bool:
     """By any shape: a letter that nobody could read names none."""
     return letter.topic in topics and letter.key is not None and any(key.matches(t) for t in _texts(letter.key, plain))
+
+
+def _is_floor(letter: DeadLetter) -> bool:
+    return letter.key is not None and letter.key.startswith(FLOOR_KEYS)
 
 
 def _texts(key: bytes, plain: Sequence[PlainTable]) -> Iterable[str]:

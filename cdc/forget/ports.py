@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cdc.dead import DeadLetter, Why
+from cdc.forget.document_history import DocumentForm
 from cdc.forget.holding import Trace
 from cdc.forget.key_history import SeenRecord
 from cdc.forget.letter_history import SeenLetter
@@ -54,9 +55,11 @@ class KeptVersions(Protocol):
 class StoreTraces(KeptVersions, Protocol):
     """The same of a store with all its generations, and how far it is."""
 
-    def shown(self, schema: TableSchema, position: Position | None, ends: Mapping[int, int]) -> Iterable[Trace]:
-        """Rows of any key up to a position that readers still see, unless the store has shown all of the topic up to
-        these offsets, by partition."""
+    def shown(
+        self, schema: TableSchema, position: Position | None, ends: Mapping[int, int], form: DocumentForm
+    ) -> Iterable[Trace]:
+        """Documents of any key up to a position that readers still see, unless the store has shown all of the topic up
+        to these offsets, by partition. Of those that stay as they are, and of keys with values, all the same."""
 
 
 class ForgetView(Protocol):
@@ -74,6 +77,13 @@ class ForgetView(Protocol):
     def late(self) -> str | None:
         """The topic of rows of this table that came too late for its closed windows. None where it has none."""
 
+    @property
+    def form(self) -> DocumentForm:
+        """Where its documents have values of rows."""
+
+    def deleted(self, table: TableSchema, key: TypedKey) -> Position | None:
+        """The place of the key's delete in the log, as its runner's state remembers it. None where it does not."""
+
     def reached(self) -> tuple[int, int] | None:
         """Epoch and LSN below which its documents hold every change. None before the first."""
 
@@ -88,7 +98,7 @@ class ForgetPorts:
     ``in_source``: whether the source has the row. SourceError when it does not answer. ``requests``: the topic of the
     pipeline's state. ``order``: asks the stores about waiting letters, and returns when they have answered or the time
     is over. ``stores``: by place, what opens it. ``fed``: the names of sinks that a query feeds. ``views``: those that
-    read a table.
+    read a table. ``may_nest``: whether a topic is one of documents that may nest its rows, also of a view that is gone.
     """
 
     in_source: Callable[[TypedKey], bool]
@@ -98,3 +108,4 @@ class ForgetPorts:
     stores: Mapping[str, Callable[[], AbstractContextManager[StoreTraces]]]
     fed: Sequence[str] = ()
     views: Sequence[ForgetView] = field(default=())
+    may_nest: Callable[[str], bool] = lambda _topic: False

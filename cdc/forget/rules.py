@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc.errors import DifferenceFound, UsageError
 from cdc.forget.document_history import DocumentHistory
@@ -80,6 +80,18 @@ def _in_partition(
         yield Trace(what=what, kept=Kept.ROW, until="cdc run has read the delete", passing=True, cure="cdc run")
 
 
+def under_another_row(history: KeyRecords, options: TopicOptions, now_ms: int) -> list[Trace]:
+    """Older records of a key that the row had and that another one has now: they may be of either."""
+    found = []
+    for number, part in sorted(history.partitions.items()):
+        newest = part.newest
+        older = part.values - (newest is not None and newest.value is not None)
+        if newest is not None and older:
+            what = f"{older} older records in partition {number}, under a key that another row has now"
+            found.append(replace(_cleaned(what, number, newest.time_ms, options, now_ms), kept=Kept.MAYBE))
+    return found
+
+
 def _cleaned(what: str, partition: int, last_ms: int, options: TopicOptions, now_ms: int) -> Trace:
     """Records that a later one of their key stands behind, written at ``last_ms``."""
     rolled = f"the file is closed by the first record in partition {partition} after"
@@ -98,6 +110,22 @@ def _cleaned(what: str, partition: int, last_ms: int, options: TopicOptions, now
 
 def in_letters(history: LetterHistory, sinks: Sequence[str]) -> list[Trace]:
     """The traces of the key in the dead letters' topic."""
+    return [*_of_key(history, sinks), *_unclear(history)]
+
+
+def _unclear(history: LetterHistory) -> Iterator[Trace]:
+    """Letters that may hold something of the row."""
+    if not history.unclear:
+        return
+    what = f"{len(history.unclear)} letters whose key cannot be read, or documents that may nest the row"
+    if history.trimmable:
+        until, cure = "they are deleted: nothing before them waits", "cdc forget … --trim-letters"
+    else:
+        until, cure = "they and those before them are dealt with, and then deleted by --trim-letters", "cdc dead list"
+    yield Trace(what=what, kept=Kept.MAYBE, until=until, cure=cure)
+
+
+def _of_key(history: LetterHistory, sinks: Sequence[str]) -> list[Trace]:
     if not history.mine:
         return []
     kept = Kept.ROW if any(_has_values(one.letter) for one in history.mine) else Kept.KEY
@@ -138,6 +166,24 @@ def in_requests(history: RequestHistory, options: TopicOptions, now_ms: int) -> 
 
 def in_documents(history: DocumentHistory, options: TopicOptions, now_ms: int, *, known: bool) -> list[Trace]:
     """The documents in a view's topic that may nest the row. ``known``: the place of the delete in the log is."""
+    return [*_final(history), *_older(history, options, now_ms, known=known), *_groups(history, options)]
+
+
+def _final(history: DocumentHistory) -> Iterator[Trace]:
+    if history.final:
+        what = f"{history.final} documents of windows from before the delete: a closed one stays as it is"
+        yield Trace(what=what, kept=Kept.MAYBE, until="the view is dropped", cure="cdc view drop")
+
+
+def _groups(history: DocumentHistory, options: TopicOptions) -> Iterator[Trace]:
+    """The key of a group is values of its rows, and a tombstone has it."""
+    if history.groups:
+        what = f"{history.groups} tombstones, whose keys are values of rows"
+        until = f"about {moment(history.groups_ms + options.delete_retention_ms)} (delete.retention.ms)"
+        yield Trace(what=what, kept=Kept.MAYBE, until=f"{until}, at a later cleaning", passing=True)
+
+
+def _older(history: DocumentHistory, options: TopicOptions, now_ms: int, *, known: bool) -> list[Trace]:
     if not history.older:
         return []
     versions = "1 older version" if history.older == 1 else f"{history.older} older versions"

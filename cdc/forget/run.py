@@ -5,21 +5,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cdc.clock import Clock
+from cdc.dead import DeadLetter
 from cdc.errors import TopicError
-from cdc.forget.document_history import DocumentHistory, late_rows
+from cdc.forget.document_history import DocumentForm, DocumentHistory, late_rows
 from cdc.forget.holding import ForgetReport, Kept, Looked, Trace
 from cdc.forget.key_history import KeyRecords
 from cdc.forget.letter_history import LetterHistory, letter_history
 from cdc.forget.ports import ForgetPorts, ForgetView
 from cdc.forget.request_history import request_history
-from cdc.forget.rules import in_documents, in_letters, in_requests, in_topic, require_deleted, worth_waiting
+from cdc.forget.rules import (
+    in_documents,
+    in_letters,
+    in_requests,
+    in_topic,
+    require_deleted,
+    under_another_row,
+    worth_waiting,
+)
 from cdc.forget.typed_key import TypedKey
 from cdc.found import Unknown, look
+from cdc.position import Position
 from cdc.schema import TableSchema
+from cdc.wire.format import POS
 
 log = logging.getLogger(__name__)
 _LOOK_S = 1.0
@@ -64,13 +75,17 @@ class ForgetPlan:
 class Forget:
     """Finds what is left of one deleted row, lets go what may go, and waits for the rest."""
 
-    def __init__(self, plan: ForgetPlan, ports: ForgetPorts, clock: Clock) -> None:
+    def __init__(self, plan: ForgetPlan, ports: ForgetPorts, clock: Clock, under: frozenset[str] = frozenset()) -> None:
+        """``under``: keys of the row that are looked for already."""
         self._plan = plan
         self._ports = ports
         self._clock = clock
         self._history = KeyRecords(plan.key, plan.shapes)
+        self._deleted: Position | None = None
         self._ordered = False
         self._ends: dict[str, dict[int, int]] = {}
+        self._under = under | {plan.key.text}
+        self._further: dict[str, Forget] = {}
         self.others: frozenset[str] = frozenset()
         """Keys that the row had before, or got later: their history stands under them."""
 
@@ -95,14 +110,7 @@ class Forget:
         """One look at each place, and what may go at once. Raises as :meth:`run`."""
         table = str(self._plan.shape.table)
         require_deleted(self._ports.in_source(self._plan.key), table)
-        places: dict[str, Looked] = {LOG: look(self._in_log)}
-        for topic in self._plan.former_topics:
-            places[f"{LOG}, {topic}"] = look(partial(self._in_former, topic))
-        places |= {LETTERS: look(self._in_letters), REQUESTS: look(self._in_requests)}
-        for place in self._ports.stores:
-            places[place] = look(partial(self._in_store, place))
-        for view in self._ports.views:
-            places |= self._in_view(view)
+        places = {f"{place}, key {key}" if key else place: found for (place, key), found in self._places("").items()}
         traces = [trace for looked in places.values() if not isinstance(looked, Unknown) for trace in looked]
         report = ForgetReport(
             table=table,
@@ -113,6 +121,48 @@ class Forget:
         )
         log.info("forget_looked", extra=self._said(report))
         return report
+
+    def _places(self, key: str) -> dict[tuple[str, str], Looked]:
+        """By place and key: empty for the one that was asked for."""
+        found = {(place, key): looked for place, looked in self._own_places().items()}
+        for other in sorted(self.others - self._under):
+            under = look(partial(self._as_other, other))
+            further = {(LOG, other): under} if isinstance(under, Unknown) else under
+            # A place that does not answer is named once.
+            found |= {
+                at: looked
+                for at, looked in further.items()
+                if looked and not (isinstance(looked, Unknown) and isinstance(found.get((at[0], key)), Unknown))
+            }
+        return found
+
+    def _own_places(self) -> dict[str, Looked]:
+        places: dict[str, Looked] = {LOG: look(self._in_log)}
+        for topic in self._plan.former_topics:
+            places[f"{LOG}, {topic}"] = look(partial(self._in_former, topic))
+        self._deleted = self._where_deleted()
+        places |= {LETTERS: look(self._in_letters), REQUESTS: look(self._in_requests)}
+        for place in self._ports.stores:
+            places[place] = look(partial(self._in_store, place))
+        for view in self._ports.views:
+            places |= self._in_view(view)
+        return places
+
+    def _as_other(self, other: str) -> dict[tuple[str, str], Looked]:
+        """The same under another key that the row had (H304). Where that is another row's now, no store tells the two
+        apart: the topic alone is looked at, as long as it ties them."""
+        key = TypedKey(other, other, self._plan.key.kinds)
+        if self._ports.in_source(key):
+            return {(LOG, other): look(partial(self._older_of_another, key))}
+        plan, under = replace(self._plan, key=key), self._under | self.others
+        further = self._further.setdefault(other, Forget(plan, self._ports, self._clock, under))
+        return further._places(other)
+
+    def _older_of_another(self, key: TypedKey) -> list[Trace]:
+        topic, history = self._plan.shape.topic, KeyRecords(key, self._plan.shapes)
+        for record in self._ports.log.records(topic):
+            history.take(record)
+        return under_another_row(history, self._ports.log.options(topic), self._now_ms())
 
     def _said(self, report: ForgetReport) -> dict[str, object]:
         key = self._plan.key.digest(report.table)
@@ -155,7 +205,20 @@ class Forget:
         return in_letters(history, self._ports.fed)
 
     def _letters(self) -> LetterHistory:
-        return letter_history(self._ports.log.letters(), self._plan.key, self._plan.shapes)
+        return letter_history(self._ports.log.letters(), self._plan.key, self._plan.shapes, self._may_nest)
+
+    def _may_nest(self, letter: DeadLetter) -> bool:
+        if letter.value is None or not self._ports.may_nest(letter.topic):
+            return False
+        pos = (dict(letter.headers).get(POS) or b"").decode(errors="replace")
+        return self._deleted is None or not pos or pos <= self._deleted.text()
+
+    def _where_deleted(self) -> Position | None:
+        """The delete's place in the log. A view's state knows it when the log does not any more: without it each older
+        document counts, and a busy view always has some (H303)."""
+        found = [look(partial(view.deleted, self._plan.shape, self._plan.key)) for view in self._ports.views]
+        known = [one for one in (self._history.deleted, *found) if isinstance(one, Position)]
+        return max(known, default=None)
 
     def _in_store(self, place: str) -> list[Trace]:
         with self._ports.stores[place]() as store:
@@ -172,10 +235,10 @@ class Forget:
             return
         yield f"{label}, log", look(lambda: self._in_documents(view, shape))
         for place in self._ports.stores:
-            yield f"{label}, {place}", look(partial(self._older_documents, place, shape))
+            yield f"{label}, {place}", look(partial(self._older_documents, place, shape, view.form))
 
     def _in_documents(self, view: ForgetView, shape: TableSchema) -> list[Trace]:
-        deleted, reached = self._history.deleted, view.reached()
+        deleted, reached = self._deleted, view.reached()
         if deleted is not None and (reached is None or reached <= (deleted.epoch, deleted.commit_lsn)):
             what = "documents that may nest the row: the view has not passed its delete"
             return [
@@ -183,7 +246,7 @@ class Forget:
                     what=what, kept=Kept.MAYBE, until="its runner has", passing=True, cure=f"cdc view run {view.name}"
                 )
             ]
-        history = DocumentHistory(deleted)
+        history = DocumentHistory(deleted, view.form)
         for record in self._ports.log.records(shape.topic):
             history.take(record)
         # As of the first look: what is published later has nothing to do with the delete.
@@ -195,15 +258,15 @@ class Forget:
         what, until = f"{count} records of rows that came too late for a closed window", "the view is dropped"
         return [Trace(what=what, kept=Kept.ROW, until=until, cure=f"cdc view drop {view}")] if count else []
 
-    def _older_documents(self, place: str, shape: TableSchema) -> list[Trace]:
+    def _older_documents(self, place: str, shape: TableSchema, form: DocumentForm) -> list[Trace]:
         ends = self._ends.get(shape.topic)
         if ends is None:
             what = "documents that may nest the row: what the view has published is not known yet"
             return [Trace(what=what, kept=Kept.MAYBE, until="the view's log was seen behind the delete", passing=True)]
         with self._ports.stores[place]() as store:
             store.clean(shape)
-            deleted = self._history.deleted
-            return [*store.shown(shape, deleted, ends), *store.before(shape, deleted)]
+            deleted = self._deleted
+            return [*store.shown(shape, deleted, ends, form), *store.before(shape, deleted)]
 
     def _now_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000

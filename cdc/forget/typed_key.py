@@ -22,6 +22,22 @@ from cdc.wire.types import INTEGERS
 _ESCAPED = re.compile(r"(?:[^%:]|%25|%3A)*")
 EXACT_KINDS = frozenset(("int2", "int4", "int8", "text", "varchar", "uuid", "bool", "date"))
 """Kinds of which equal values have one text. Of others (1.1 and 1.10) a key is compared by its value."""
+_DATE, _CLOCK = r"[+-]?\d{4,}-\d\d-\d\d", r"\d\d:\d\d:\d\d(?:\.\d+)?"
+_ENDLESS = "|-?infinity"
+_FORMS = {
+    "bool": re.compile("true|false"),
+    "date": re.compile(f"{_DATE}Z{_ENDLESS}"),
+    "time": re.compile(f"{_CLOCK}Z"),
+    "timetz": re.compile(f"{_CLOCK}Z"),
+    "timestamp": re.compile(f"{_DATE}T{_CLOCK}Z{_ENDLESS}"),
+    "timestamptz": re.compile(f"{_DATE}T{_CLOCK}Z{_ENDLESS}"),
+    "numeric": re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|NaN|-?Infinity"),
+    "bytea": re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
+}
+"""The text of a value in the stores, by kind. Another text of it, as psql shows it, would be taken for a key that
+nobody knows (H305)."""
+_WITHOUT_ZONE = frozenset(("date", "time", "timestamp"))
+_TIMES = frozenset(("time", "timetz", "timestamp", "timestamptz"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +116,29 @@ def _value(part: str, column: Column) -> str:
             return part
         if column.kind in INTEGERS:
             return str(int(part))
-        return str(UUID(part)) if column.kind == "uuid" else part
+        return str(UUID(part)) if column.kind == "uuid" else _in_form(part, column.kind)
     except ValueError:
         raise UsageError(
             f"that is no key: the column {column.name} takes {column.type}", hint="write it as cdc events prints it"
         ) from None
 
 
+def _in_form(part: str, kind: str) -> str:
+    form = _FORMS.get(kind)
+    if form is None:
+        return part
+    candidates = [part]
+    if kind in _WITHOUT_ZONE:
+        candidates += [f"{part}Z", f"{part.replace(' ', 'T', 1)}Z"]
+    found = next((one for one in candidates if form.fullmatch(one)), None)
+    if found is None:
+        raise ValueError
+    return found
+
+
 def _folded(part: str, kind: str) -> Hashable:
+    if kind in _TIMES:
+        return re.sub(r"\.?0*Z$", "Z", part) if "." in part else part
     with suppress(InvalidOperation, ValueError):
         if kind in ("numeric", "money"):
             number = Decimal(part)

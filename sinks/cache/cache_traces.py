@@ -10,7 +10,7 @@ from cdc.position import Position
 from cdc.schema import TableSchema
 from sinks.cache.cache_client import CacheClient
 from sinks.cache.cache_store import CachePlace, cache_prefix
-from sinks.names import cache_table
+from sinks.names import cache_fill
 from sinks.registry import SinkSpec
 from sinks.row_traces import remembered, shown_row
 
@@ -52,7 +52,7 @@ class CacheTraces:
             yield Trace(what=f"the row of {schema.table}", kept=Kept.ROW, until=until, until_ms=until_ms, passing=True)
 
     def _filled(self, schema: TableSchema, key: str) -> Iterator[Trace]:
-        full = f"{self._base}:_fill:{cache_table(schema.table)}:{key}"
+        full = cache_fill(self._base, self._place.number, schema.table, key)
         if not self._client.holds(full):
             return
         left_ms = self._client.left_ms(full)

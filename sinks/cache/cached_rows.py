@@ -27,7 +27,7 @@ from sinks.cache.cache_probe import URLS
 from sinks.cache.cache_store import generation_prefix
 from sinks.cache.cached_fills import FIELDS, KEEP, Fill
 from sinks.generations import FIRST, GENERATION
-from sinks.names import cache_table
+from sinks.names import cache_fill, cache_table
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.store_facts import bad_url, place
 
@@ -183,7 +183,7 @@ class Cache:
         return found
 
     def _fill_place(self, generation: int, table: str, key: str) -> str:
-        return f"{self._name}:_fill:{generation}:{_within(table)}:{key}"
+        return cache_fill(self._name, generation, _named(table), key)
 
     def _notes(self) -> list[_Call]:
         return [("hget", f"{generation_prefix(self._name, self._generation)}:_watermark", WATERMARK)]
@@ -266,10 +266,13 @@ class _Look:
 
 
 def _within(table: str) -> str:
-    within = cache_table(TableName(*table.split(".", 1))) if "." in table else ""
-    if not within:
+    return cache_table(_named(table))
+
+
+def _named(table: str) -> TableName:
+    if "." not in table:
         raise UsageError(f"the table {quoted(table)} has no schema", hint="write it as schema.table, or view.NAME")
-    return within
+    return TableName(*table.split(".", 1))
 
 
 def _is_of_another_type(answer: object) -> bool:

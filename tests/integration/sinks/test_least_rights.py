@@ -17,13 +17,15 @@ from psycopg.conninfo import conninfo_to_dict
 from cdc.errors import Retry, SinkError
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.read import Cache, Freshness, Token
+from cdc.read import Cache, Freshness, ReadRow, Token
 from cdc.source_lineage import SourceLineage
+from cdc.topic import TableName
 from sinks.kinds import beside, open_generations, spec_for
+from sinks.names import cache_fill
 from sinks.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
-from tests.redis_rights import least_user
+from tests.redis_rights import as_default, least_user
 
 ROW = {"id": 1, "status": "open", "note": None}
 WAREHOUSE = Path(__file__).parents[3] / "compose" / "rights" / "warehouse.sql"
@@ -58,7 +60,30 @@ def test_a_reader_of_the_cache_may_wait_for_a_token(redis_url: str) -> None:
         assert freshness.wait(Token("7", 1, Lsn(9)), timeout_s=20).lsn == 9
 
 
+def test_a_program_that_reads_through_keeps_its_rows(redis_url: str) -> None:
+    """It keeps one, finds it again, and takes it away where the row is gone."""
+    named = TableName("public", "orders")
+    with least_user(redis_url, "shop_sink") as writes:
+        with contextlib.closing(open_sink(spec_for("redis", prefix="shop", options={"url": writes}))) as store:
+            store.commit(SHOWN)
+        there = ReadRow(ROW, Token("7", 1, Lsn(10)))
+        with (
+            least_user(redis_url, "shop_filler") as fills,
+            Cache(fills, "shop") as cache,
+            redis.Redis.from_url(as_default(redis_url)) as admin,
+        ):
+            assert cache.read_through("public.orders", [1], lambda: there) == ROW
+            assert admin.exists(cache_fill("shop", 1, named, "1"))
+            assert cache.read_through("public.orders", [1], lambda: pytest.fail("it was kept")) == ROW
+            admin.unlink(cache_fill("shop", 1, named, "1"))
+            assert cache.read_through("public.orders", [1], lambda: there._replace(row=None)) is None
+            assert not admin.exists(cache_fill("shop", 1, named, "1"))
+
+
 FORBIDDEN = [
+    ("shop_filler", ("HSET", "shop:public.orders:1", "row", "{}")),
+    ("shop_filler", ("UNLINK", "shop@2:public.orders:1")),
+    ("shop_filler", ("HSET", "other:_fill:1:public.orders:1", "row", "{}")),
     ("shop_reader", ("HSET", "shop:public.orders:1", "row", "{}")),
     ("shop_reader", ("EVAL", "return redis.call('HSET', KEYS[1], 'row', '{}')", "1", "shop:public.orders:1")),
     ("shop_reader", ("UNLINK", "shop:public.orders:1")),

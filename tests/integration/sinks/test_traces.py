@@ -15,10 +15,13 @@ import requests
 from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.cuts import RepairRow
 from cdc.errors import SinkError
+from cdc.forget.document_history import DocumentForm
 from cdc.forget.holding import Kept, Trace
+from cdc.lsn import Lsn
 from cdc.position import Position
 from cdc.progress import Watermark
-from sinks.kinds import beside, spec_for
+from cdc.read import Cache, ReadRow, Token
+from sinks.kinds import beside, open_generations, spec_for
 from sinks.mend import StoreRepair
 from sinks.registry import SinkSpec, open_sink
 from sinks.row_traces import GenerationTraces, PlainTraces, open_traces
@@ -130,6 +133,23 @@ def test_a_row_that_expires_says_when(spec: Spec, redis_url: str) -> None:
     assert found.until_ms is not None
 
 
+@pytest.mark.parametrize("generation", [1, 2])
+def test_h300_a_row_that_a_reader_filled_is_found(spec: Spec, redis_url: str, generation: int) -> None:
+    """By the reader that puts it there: in the generation in use, and in one that is not."""
+    place = spec("redis")
+    if generation > 1:
+        with closing(open_generations(place)) as generations:
+            generations.switch(generation, [SHAPE])
+    found = ReadRow({"id": 1, "name": SENTINEL}, Token("7", 1, Lsn(9)))
+    with Cache(redis_url, place.prefix) as cache:
+        assert cache.read_through("public.people", [1], lambda: found) == found.row
+    (trace,) = left(place)
+    assert (trace.kept, trace.passing) == (Kept.ROW, True)
+    assert "read through" in trace.what
+    others = [(number, beside(place, number)) for number in (1, 2) if number != generation]
+    assert len(left(place, others=others)) == 1
+
+
 def test_h280_the_log_of_a_table_has_bounds_of_the_row(spec: Spec, tmp_path: Path) -> None:
     place, folder = spec("delta"), tmp_path / "warehouse" / "public" / "people"
     put(place, 8, SENTINEL)
@@ -180,7 +200,7 @@ def test_a_store_that_is_behind_shows_old_documents(spec: Spec, kind: str) -> No
 
     def shown(ends: dict[int, int]) -> list[str]:
         with closing(GenerationTraces(place, [])) as traces:
-            return [one.until for one in traces.shown(SHAPE, deleted, ends)]
+            return [one.until for one in traces.shown(SHAPE, deleted, ends, DocumentForm())]
 
     assert "follows the view again" in shown({0: 5})[0]
     with closing(open_sink(place)) as store:

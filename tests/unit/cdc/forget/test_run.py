@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.dead import CAPTURE, DeadLetter, Why
+from cdc.dead import CAPTURE, Why
 from cdc.errors import DifferenceFound, SinkError, SourceError, TopicError, UsageError
-from cdc.forget.holding import ForgetReport, Kept, Trace, state_word
+from cdc.forget.holding import ForgetReport, Kept, Trace
 from cdc.forget.key_history import SeenRecord
 from cdc.forget.letter_history import SeenLetter
 from cdc.forget.rules import TopicOptions, conclude
@@ -23,17 +23,17 @@ from tests.unit.cdc.forget.world import (
     MemoryView,
     World,
     delete,
+    document,
+    in_view,
+    letter,
     record,
     row,
+    states,
     tombstone,
 )
 from tests.unit.connectors.postgres import written as w
 
 TOPIC = SHAPE.topic
-
-
-def states(report: ForgetReport) -> dict[str, str]:
-    return {place: state_word(looked) for place, looked in report.places.items()}
 
 
 def in_log(world: World, **changes: object) -> list[Trace]:
@@ -191,17 +191,6 @@ def test_the_key_alone_is_no_row() -> None:
 # dead letters
 
 
-def letter(
-    offset: int, why: Why, *, key: str = '{"id":42}', sink: str = "cache", place: int = 5, order: str = ""
-) -> SeenLetter:
-    said = (("order", order.encode()),) if order else ()
-    made = DeadLetter(
-        sink=sink, why=why, topic=TOPIC, partition=0, offset=place, reason="no", key=key.encode(),
-        value=b"{}" if why.is_letter else None, headers=said,
-    )  # fmt: skip
-    return SeenLetter(offset, 1000, made)
-
-
 def test_h281_a_waiting_letter_is_tried_again_and_never_dropped() -> None:
     """The delete waits behind it. Dropped, the store would show the row for ever."""
     world = World(dead=[letter(0, Why.REFUSED), letter(1, Why.BEHIND, place=6)], stores={"cache": []})
@@ -283,7 +272,7 @@ def test_nothing_that_is_needed_is_trimmed(other: SeenLetter) -> None:
 
 
 def test_letters_of_other_tables_are_none_of_it() -> None:
-    world = World(dead=[letter(0, Why.REFUSED, key='{"id":7}'), letter(1, Why.REFUSED, key='{"other":42}')])
+    world = World(dead=[letter(0, Why.REFUSED, key='{"id":7}'), letter(1, Why.REFUSED, topic="u")])
     assert states(world.forget().look())["dead letters"] == "gone"
 
 
@@ -320,16 +309,6 @@ def test_a_topic_that_the_table_had_before_is_read() -> None:
 # views
 
 
-def document(root: int, lsn: int, value: bytes | None = b"{}") -> object:
-    return record(f'{{"root":{root}}}', value, lsn)
-
-
-def in_view(world: World, place: str = "log") -> list[Trace]:
-    looked = world.forget().look().places[f"view orders, {place}"]
-    assert isinstance(looked, list)
-    return looked
-
-
 def test_a_view_that_has_not_passed_the_delete_may_hold_it() -> None:
     world = World(topics={TOPIC: [tombstone()], VIEW.topic: []}, views=[MemoryView(fence=(1, 16))])
     (found,) = in_view(world)
@@ -339,30 +318,30 @@ def test_a_view_that_has_not_passed_the_delete_may_hold_it() -> None:
 
 def test_older_documents_from_before_the_delete_may_nest_it() -> None:
     documents = [document(1, 8), document(2, 8), document(3, 24), document(1, 24), document(3, 32)]
-    world = World(topics={TOPIC: [tombstone()], VIEW.topic: documents}, views=[MemoryView(fence=(1, 40))])  # type: ignore[dict-item]
+    world = World(topics={TOPIC: [tombstone()], VIEW.topic: documents}, views=[MemoryView(fence=(1, 40))])
     (found,) = in_view(world)
     assert found.kept is Kept.MAYBE
     assert found.what.startswith("1 older version of")
-    world.topics[VIEW.topic] = documents[1:]  # type: ignore[assignment]
+    world.topics[VIEW.topic] = documents[1:]
     assert in_view(world) == []
 
 
 def test_stores_are_held_to_the_ends_of_the_first_look() -> None:
-    world = World(topics={TOPIC: [tombstone()], VIEW.topic: [document(1, 24)]}, views=[MemoryView(fence=(1, 16))])  # type: ignore[list-item]
+    world = World(topics={TOPIC: [tombstone()], VIEW.topic: [document(1, 24)]}, views=[MemoryView(fence=(1, 16))])
     world.stores["warehouse"] = []
     (found,) = in_view(world, "warehouse")
     assert "not known yet" in found.what
     world.views = [MemoryView()]
     forget = world.forget()
     forget.look()
-    world.topics[VIEW.topic].append(document(1, 32))  # type: ignore[union-attr, arg-type]
+    world.topics[VIEW.topic].append(document(1, 32))  # type: ignore[union-attr]
     forget.look()
     assert world.ends == [{0: 25}, {0: 25}]
 
 
 def test_without_the_delete_every_older_document_counts() -> None:
     documents = [document(3, 24), document(3, 32)]
-    world = World(topics={TOPIC: [], VIEW.topic: documents}, views=[MemoryView()])  # type: ignore[dict-item]
+    world = World(topics={TOPIC: [], VIEW.topic: documents}, views=[MemoryView()])
     (found,) = in_view(world)
     assert "no delete any more" in found.what
 

@@ -43,6 +43,45 @@ def test_a_key_is_read_as_the_stores_have_it(shape: TableSchema, typed: str, tex
     assert key.matches(text)
 
 
+def of(kind: str) -> TableSchema:
+    return w.table(w.column("v", kind, 0), name="t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "text"),
+    [
+        ("date", "2016-11-04", "2016-11-04Z"),
+        ("date", "-infinity", "-infinity"),
+        ("timestamp", "2016-11-04 11:51:30.12", "2016-11-04T11%3A51%3A30.12Z"),
+        ("timestamptz", "2016-11-04T11:51:30.120000Z", "2016-11-04T11%3A51%3A30.120000Z"),
+        ("time", "11:51:30", "11%3A51%3A30Z"),
+        ("bool", "true", "true"),
+        ("bytea", "AQL/", "AQL/"),
+        ("numeric", "-1.10", "-1.10"),
+    ],
+)
+def test_h305_a_key_as_psql_shows_it_is_understood(kind: str, typed: str, text: str) -> None:
+    assert TypedKey.read(typed, of(kind)).text == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed"),
+    [
+        ("date", "4.11.2016"),
+        ("timestamptz", "2016-11-04 11:51:30+01"),
+        ("timestamptz", "2016-11-04 11:51:30"),
+        ("bool", "t"),
+        ("bytea", "\\x0102"),
+        ("numeric", "1,10"),
+        ("timetz", "11:51"),
+    ],
+)
+def test_h305_a_text_that_no_store_has_is_refused(kind: str, typed: str) -> None:
+    """It would be a key that nobody knows: gone, while the row is there."""
+    with pytest.raises(UsageError, match="v takes"):
+        TypedKey.read(typed, of(kind))
+
+
 @pytest.mark.parametrize(
     ("shape", "typed", "words"),
     [
@@ -73,6 +112,9 @@ def test_a_key_that_is_none_is_refused(shape: TableSchema, typed: str, words: st
         (w.table(w.column("v", "float8", 0), name="t"), "1", "1.0", True),
         (w.table(w.column("v", "citext", 0), name="t"), "Ab", "aB", True),
         (TEXT, "Ab", "aB", False),
+        (of("timestamp"), "2016-11-04 11:51:30", "2016-11-04T11%3A51%3A30.000Z", True),
+        (of("timestamp"), "2016-11-04 11:51:30.1", "2016-11-04T11%3A51%3A30.100Z", True),
+        (of("timestamp"), "2016-11-04 11:51:30", "2016-11-04T11%3A51%3A31Z", False),
         (NUMBER, "4", "42", False),
     ],
 )

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
 from cdc.errors import CdcError, LogError, SinkError, SourceError
-from cdc.forget.holding import Trace
+from cdc.forget.document_history import DocumentForm
+from cdc.forget.holding import ForgetReport, Trace, state_word
 from cdc.forget.key_history import SeenRecord
 from cdc.forget.letter_history import SeenLetter
 from cdc.forget.ports import ForgetPorts
@@ -85,6 +86,7 @@ class World:
             stores={place: lambda place=place: self.opened(place) for place in self.stores},  # type: ignore[misc]
             fed=tuple(self.stores),
             views=self.views,
+            may_nest=lambda topic: topic == VIEW.topic,
         )
         return Forget(plan, ports, self.clock)
 
@@ -139,7 +141,9 @@ class MemoryTraces:
     def before(self, schema: TableSchema, position: Position | None) -> Iterable[Trace]:
         return self.found
 
-    def shown(self, schema: TableSchema, position: Position | None, ends: Mapping[int, int]) -> Iterable[Trace]:
+    def shown(
+        self, schema: TableSchema, position: Position | None, ends: Mapping[int, int], form: DocumentForm
+    ) -> Iterable[Trace]:
         self.world.ends.append(ends)
         return ()
 
@@ -159,6 +163,11 @@ class MemoryView:
     fence: tuple[int, int] | None = (1, 24)
     state: list[Trace] = field(default_factory=list)
     late: str | None = None
+    form: DocumentForm = field(default_factory=DocumentForm)
+    remembered: Position | None = None
+
+    def deleted(self, table: TableSchema, key: TypedKey) -> Position | None:
+        return self.remembered
 
     def reached(self) -> tuple[int, int] | None:
         return self.fence
@@ -169,3 +178,37 @@ class MemoryView:
 
 AWAY = SinkError("the store is away", hint="wait for it")
 SILENT = LogError("no broker answers", hint="start one")
+
+
+def states(report: ForgetReport) -> dict[str, str]:
+    return {place: state_word(looked) for place, looked in report.places.items()}
+
+
+def letter(
+    offset: int,
+    why: Why,
+    *,
+    key: str = '{"id":42}',
+    sink: str = "cache",
+    place: int = 5,
+    order: str = "",
+    topic: str = SHAPE.topic,
+    lsn: int = 0,
+) -> SeenLetter:
+    said: tuple[tuple[str, bytes | None], ...] = (("order", order.encode()),) if order else ()
+    said += (("pos", Position(1, lsn, 1).text().encode()),) if lsn else ()
+    made = DeadLetter(
+        sink=sink, why=why, topic=topic, partition=0, offset=place, reason="no", key=key.encode(),
+        value=b"{}" if why.is_letter else None, headers=said,
+    )  # fmt: skip
+    return SeenLetter(offset, 1000, made)
+
+
+def document(root: int, lsn: int, value: bytes | None = b"{}") -> SeenRecord:
+    return record(f'{{"root":{root}}}', value, lsn)
+
+
+def in_view(world: World, place: str = "log") -> list[Trace]:
+    looked = world.forget().look().places[f"view orders, {place}"]
+    assert isinstance(looked, list)
+    return looked
