@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import select
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -31,8 +33,9 @@ class Reply(NamedTuple):
     document: Mapping[str, Any]
 
 
-Question = Callable[[Mapping[str, str]], Reply]
-"""Answers the parameters of a request, each of which came once. It may take its time: each request has a thread."""
+Question = Callable[[Mapping[str, str], Callable[[], bool]], Reply]
+"""Answers the parameters of a request, each of which came once. It may take its time: each request has a thread. The
+second argument says whether the client has left meanwhile."""
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -70,7 +73,15 @@ class Answering(BaseHTTPRequestHandler):
         if len(asked) < len(pairs):
             why = {"shown": False, "reason": "a parameter came twice", "hint": "write each parameter once"}
             return Reply(HTTPStatus.BAD_REQUEST, why)
-        return question(asked)
+        return question(asked, self._gone)
+
+    def _gone(self) -> bool:
+        """Whether the client has closed its end. One that closed its sending side alone counts as well: none does."""
+        try:
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except (OSError, ValueError):
+            return True
 
     def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(code)

@@ -22,6 +22,8 @@ def _duration(value: Any) -> Any:
         if match is None:
             raise ValueError('a duration is a number and a unit: "500ms", "30s", "10m", "12h" or "7d"')
         return timedelta(seconds=float(match[1]) * _UNIT_S[match[2]])
+    if isinstance(value, int | float) and value < 0:
+        raise ValueError('a duration is not below 0: "500ms", "30s", "10m", "12h" or "7d"')
     if isinstance(value, int | float):
         raise ValueError(f'a duration has a unit: "{value:g}s", "{value:g}m", "{value:g}h" or "{value:g}d"')
     return value

@@ -190,6 +190,9 @@ def _likely(location: Location, known: KnownSettings) -> str:
     others = [other for other in known.names() if kind is not None and last in known.settings(location[:-1], other)]
     if others:
         return f'it is a setting of kind = "{others[0]}"; this sink is of kind {kind}'
+    sections = [name for name in known.sections if name and last in known.settings((name,), None)]
+    if len(sections) == 1 and location != (sections[0], last):
+        return f"it is a setting of [{sections[0]}]"
     return known.page(kind)
 
 

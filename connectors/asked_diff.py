@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from cdc.diff.rules import Followed, MadeFacts, ViewTexts
-from cdc.errors import CdcError, ConfigError
+from cdc.errors import CdcError
 from cdc.found import Found, Unknown, look
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.progress import Watermark
@@ -16,7 +16,7 @@ from connectors.connect.connector import Connector
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import snapshot_state
 from connectors.probes import ServerProbes
-from connectors.sink_log import SinkLog
+from connectors.sink_log import NoTables, SinkLog
 from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
 
@@ -54,8 +54,8 @@ def _connector(settings: Settings) -> str:
 def _followed(log: SinkLog, name: str, open_store: Callable[[str], OpenedStore]) -> Followed:
     try:
         wanted = frozenset(log.topics(name).ids)
-    except ConfigError:
-        wanted = frozenset()  # none of the captured tables is among its tables
+    except NoTables:
+        wanted = frozenset()
     except CdcError as failure:
         return Followed(watermark=Unknown(failure), wanted=frozenset())
 

@@ -19,7 +19,7 @@ from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.progress_times import read_marks
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
-from connectors.postgres.connections import Connection, connect, describe
+from connectors.postgres.connections import LOOK_LIMITS, Connection, connect, describe
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class StatusSource:
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
         if self._session is None or self._session.closed:
-            self._session = connect(self._settings.source, application_name="cdc status", autocommit=True)
+            self._session = connect(self._settings.source, application_name="cdc status", options=LOOK_LIMITS)
         try:
             return question(self._session)
         except CdcError:

@@ -14,7 +14,7 @@ from cdc.topic import dead_topic, state_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.reach import require_broker
-from connectors.postgres.connections import connect
+from connectors.postgres.connections import LOOK_LIMITS, connect
 from connectors.postgres.cut import write_fence
 from connectors.postgres.selection import Pattern
 from connectors.view_topics import known_views, taken_views, view_patterns
@@ -57,5 +57,5 @@ def nudge(settings: Settings) -> None:
     """Write a fence, so that a quiet server's log moves. Nothing where Postgres cannot be asked."""
     with suppress(CdcError):
         require_postgres(settings, _APPLICATION)
-        with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as session:
+        with closing(connect(settings.source, application_name=_APPLICATION, options=LOOK_LIMITS)) as session:
             write_fence(session)

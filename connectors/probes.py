@@ -22,7 +22,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.in_sync import in_sync_problems
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_source
-from connectors.postgres.connections import Connection, connect
+from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
 
@@ -62,7 +62,7 @@ class ServerProbes:
             return stopped_following(documents, named, partial(read_relations, connection), publication)
 
     def _connect(self) -> Connection:
-        return connect(self._settings.source, application_name="cdc", autocommit=True)
+        return connect(self._settings.source, application_name="cdc", options=LOOK_LIMITS)
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
 

@@ -110,10 +110,14 @@ def unborn_views(patterns: Sequence[str], settings: Iterable[str]) -> list[str]:
     return [str(table) for table in named if any(pattern.takes(table) for pattern in taking)]
 
 
+class NoTables(ConfigError):
+    """A sink takes none of the captured tables."""
+
+
 def _nothing(sink: str, views: Sequence[str]) -> CdcError:
     """Why a sink has no topic. A view that is not yet run may have one in a moment: that is waited for."""
     if not views:
-        return ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
+        return NoTables(f"[sinks.{sink}] tables: none of the captured tables is among them")
     why = f"[sinks.{sink}] takes {', '.join(views)} alone, and there is no topic of that yet"
     return LogError(why, hint="cdc view run makes it", retry=Retry.NOW)
 

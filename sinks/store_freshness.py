@@ -12,6 +12,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from typing import Self, TypeVar
 
@@ -30,6 +31,7 @@ from sinks.tries import looking
 T = TypeVar("T")
 _ONCE_S = 2 * LOOK_S
 """For one look: it may begin behind another one, which ends within its limit."""
+_GONE_S = 1.0
 
 
 class _Followed:
@@ -123,11 +125,23 @@ class StoreFreshness(_Followed):
         """
         return self.wait_for(token, timeout_s, tables)
 
-    def wait_for(self, token: Token | EpochLsn, timeout_s: float, tables: Iterable[str]) -> Watermark:
-        """The same, also for an LSN of one of the pipeline's epochs."""
+    def wait_for(
+        self,
+        token: Token | EpochLsn,
+        timeout_s: float,
+        tables: Iterable[str],
+        gone: Callable[[], bool] = lambda: False,
+    ) -> Watermark:
+        """The same, also for an LSN of one of the pipeline's epochs. ``gone``: whether nobody waits any more. It is
+        asked once a second, and ends the wait as its time does."""
         wait, within_s = self._wait(token, timeout_s, tables)
         try:
-            return self._ask(wait).result(within_s)
+            asked = self._ask(wait)
+            while within_s > _GONE_S and not gone():
+                with suppress(Late):
+                    return asked.result(_GONE_S)
+                within_s -= _GONE_S
+            return asked.result(0 if gone() else within_s)
         except (Late, CancelledError):
             raise wait.late(timeout_s) from None
         finally:

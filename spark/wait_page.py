@@ -45,9 +45,12 @@ class WaitPage:
         # Each sink has its own: one whose store is far behind leaves the others their answers.
         self._rooms = {sink: BoundedSemaphore(MOST) for sink in specs}
 
-    def answer(self, asked: Mapping[str, str]) -> Reply:
+    def answer(self, asked: Mapping[str, str], gone: Callable[[], bool]) -> Reply:
         """200 once the store shows the token, 504 after the time, 409 where waiting is of no use, 503 where the store
-        does not answer, 429 while too many wait, 404 for another sink and 400 for a request that does not fit."""
+        does not answer, 429 while too many wait, 404 for another sink and 400 for a request that does not fit.
+
+        ``gone``: whether the client has left. Nobody waits for it then.
+        """
         try:
             request = _read(asked)
         except UsageError as wrong:
@@ -64,7 +67,7 @@ class WaitPage:
                 UsageError(f"{MOST} requests wait for this sink already", hint="ask again later"),
             )
         try:
-            shown = self._store(request.sink).wait_for(request.token, request.timeout_s, request.tables)
+            shown = self._store(request.sink).wait_for(request.token, request.timeout_s, request.tables, gone)
             return Reply(HTTPStatus.OK, {"shown": True, **_said(shown)})
         except CdcError as refusal:
             return _no(_status(refusal), refusal)

@@ -120,7 +120,8 @@ def ties_of(plan: ViewPlan) -> list[Ties]:
     return found
 
 
-_OTHER_TYPE = "a value does not have the type that its column had when the view began"
+_OTHER_TYPE = "a value does not have the type that its column had when the view began, or Headrace has a fault here"
+"""Which of the two cannot be told: a program that fails on a value fails alike on both."""
 
 
 class DocumentSource:

@@ -31,8 +31,21 @@ allow operator 'Write Read DescribeConfigs Create' literal --topic "$name.state"
 allow operator 'Read DescribeConfigs Create' literal --topic "$name.progress"
 allow operator 'Read' literal --group cdc-reader
 
+allow operator 'Read DescribeConfigs' literal --topic "$name.views"
+allow operator 'Read DescribeConfigs' prefixed --topic "$name.view."
+
 # cdc sink, verify and wait.
 allow sinks 'Read DescribeConfigs' prefixed --topic "$tables"
 allow sinks 'Read' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress"
+allow sinks 'Read DescribeConfigs' literal --topic "$name.views"
+allow sinks 'Read DescribeConfigs' prefixed --topic "$name.view."
 allow sinks 'Write Read' literal --topic "$name.dead"
 allow sinks 'Read' literal --group cdc-reader --group cdc-sink
+
+# cdc view run. Its transactional ids are its topics' names.
+allow views 'Read DescribeConfigs' prefixed --topic "$tables"
+allow views 'Read' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress" --topic "$name.dead"
+allow views 'Write Read DescribeConfigs Create' literal --topic "$name.views"
+allow views 'Write Read DescribeConfigs Create' prefixed --topic "$name.view."
+allow views 'Write' prefixed --transactional-id "$name.view."
+allow views 'Read' literal --group cdc-reader --group cdc-sink

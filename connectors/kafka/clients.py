@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 _NO_NEWS = ("CONFWARN", "Purged in flight", "Purged in queue", "Coordinator load in progress")
 _QUEUE_BYTES = 16 * 1024**2
 _LARGEST_RESPONSE = 2_147_483_647
+READER_GROUP = "cdc-reader"
+"""Of consumers that are assigned and never commit. Kafka asks for the right to it all the same."""
 log.addFilter(lambda record: not any(words in record.getMessage() for words in _NO_NEWS))
 
 
@@ -53,7 +55,7 @@ def reader_config(settings: LogSettings) -> dict[str, Any]:
     return client_config(
         settings,
         **{
-            "group.id": "cdc-reader",
+            "group.id": READER_GROUP,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,

@@ -11,7 +11,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.settings import LogSettings
-from connectors.kafka.clients import producer_config, reader_config
+from connectors.kafka.clients import READER_GROUP, producer_config, reader_config
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
@@ -31,7 +31,7 @@ _LEADERLESS = (
 
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: " on the topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: " on the consumer group",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f" on the group {READER_GROUP}",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: " on the cluster",
 }
 _NAME_REFUSED = (KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION)

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from cdc.errors import LogError, TopicError
+from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.wire.format import HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, Lot, Span, split_headers
@@ -44,6 +44,7 @@ PASSING = (
     KafkaError.REQUEST_TIMED_OUT,
 )
 """The client goes on by itself after these."""
+_DENIED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class KafkaRecords:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._consumer = Consumer(dict(config))
         self._servers = str(config["bootstrap.servers"])
+        self._group = str(config.get("group.id", ""))
         self._places: dict[tuple[str, int], _Place] = {}
 
     def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
@@ -185,6 +187,15 @@ class KafkaRecords:
             return TopicError(
                 f"records are gone from the topics that have not been read yet: {quoted(error.str())}",
                 hint="a topic was deleted, made anew or cut; cdc check says which",
+            )
+        if error.code() in _DENIED:
+            # No time mends it, and the sink would begin again for ever (H306).
+            what = f"the group {self._group}" if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED else "a topic"
+            return LogError(
+                f"reading the topics: this login to Kafka lacks the right Read on {what}",
+                hint="give it by kafka-acls --add; SECURITY.md lists the rights that each part needs",
+                retry=Retry.NEVER,
+                exit=Exit.CONFIG,
             )
         return LogError(
             f"reading the topics: Kafka at {self._servers} says {quoted(error.str())}",

@@ -57,6 +57,8 @@ _KEEPALIVE = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
+LOOK_LIMITS: Mapping[str, str] = MappingProxyType({"lock_timeout": "5s", "statement_timeout": "30s"})
+"""Of sessions that look, for a person who waits: the server ends what takes longer, such as a lock on the catalog."""
 _CONNECT_TIMEOUT_S = 10
 _PROBE_S = 2.0
 _LOCK_CLASS = 0x43444301  # "CDC" and a version

@@ -16,7 +16,8 @@ from redis.retry import Retry
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
+from cdc.errors import Exit, SinkError
+from cdc.errors import Retry as TryAgain
 from sinks.cache.cache_probe import URLS
 from sinks.port import StoreAway
 from sinks.store_facts import bad_url, place
@@ -210,6 +211,11 @@ class CacheClient:
             return login_refused(self.store, str(error))
         if any(words in str(error) for words in _NO_RIGHT):
             return login_refused(self.store, str(error))
+        if "DB index is out of range" in str(error):
+            # No time mends it, and the sink would begin again for ever (H306).
+            hint = "the URL ends with the number of a database that it has"
+            words = f"{self.store} has no such database: {brief(str(error))}"
+            return SinkError(words, hint=hint, retry=TryAgain.NEVER, exit=Exit.CONFIG)
         if isinstance(error, redis.exceptions.OutOfMemoryError):
             return StoreAway(f"{self.store} is full: {brief(str(error))}", hint="raise its maxmemory")
         if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):

@@ -36,7 +36,10 @@ def probe_cache(spec: SinkSpec) -> StoreFacts:
     except redis.AuthenticationError as error:
         raise login(where, str(error)) from None
     except redis.ResponseError as error:
-        raise ConfigError(f"Redis at {where} refuses to answer: {quoted(str(error))}") from None
+        hint = "the URL ends with the number of a database that it has" if "DB index" in str(error) else ""
+        raise ConfigError(
+            f"Redis at {where} refuses to answer: {quoted(str(error))}", hint=hint or "check the rights of its user"
+        ) from None
     except (redis.InvalidResponse, UnicodeDecodeError):
         raise stranger("Redis's protocol", where) from None
     except redis.RedisError as error:

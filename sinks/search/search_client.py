@@ -25,6 +25,7 @@ _BUSY = frozenset((429, 502, 503, 504))
 _UNAVAILABLE = 503
 """With a block: of the whole cluster, which has no leader or is starting."""
 _REFUSED = frozenset((400, 413))
+_DENIED = frozenset(("security_exception", "authorization_exception", "authentication_exception"))
 BLOCK = "cluster_block_exception"
 _MADE_ANEW = "the sink makes a missing index anew and fills it"
 _BLOCKED = "look at its disk, and at index.blocks.*"
@@ -98,7 +99,8 @@ class SearchClient:
         """Documents of an index by id, each with ``found``, in order.
 
         A shard that is not there answers for each of its documents that it is not available, within an answer of 200:
-        such a one is not absent (hazard H263). It is asked for again, as a server that is busy. Raises as :meth:`call`.
+        such a one is not absent (hazard H263). It is asked for again, as a server that is busy. Raises as :meth:`call`,
+        and SinkError where the user may not read the index.
         """
         body = orjson.dumps({"ids": list(ids)})
 
@@ -108,6 +110,9 @@ class SearchClient:
             for kind in {str(one["error"].get("type")) for one in found if one.get("error")}:
                 if kind == "index_not_found_exception":
                     raise IndexGone(f"{self.store} has no such index", hint=_MADE_ANEW)
+                if kind in _DENIED:
+                    # Within an answer of 200: waiting gives no right.
+                    raise login_refused(self.store, kind)
                 if kind in (BLOCK, "index_closed_exception"):
                     raise IndexBlocked(f"{self.store} answers {kind}", hint=_BLOCKED)
                 raise _SearchBusy(kind)

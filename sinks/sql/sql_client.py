@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -24,7 +25,13 @@ declare("sql_staged", "sql_before_commit", "sql_after_commit")
 T = TypeVar("T")
 _WITH_TIMEOUT = ("psycopg", "psycopg2", "pymysql", "mysqldb")
 _OF_LIBPQ = ("psycopg", "psycopg2")
+_OF_MYSQL = ("pymysql",)
 _KEPT_ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+_OPTIONS = {
+    "keepalives_idle": socket.TCP_KEEPIDLE,
+    "keepalives_interval": socket.TCP_KEEPINTVL,
+    "keepalives_count": socket.TCP_KEEPCNT,
+}
 _UNCONFIRMED_MS = 10_000
 _LOGIN = ("password", "denied", "authentication", "no pg_hba.conf entry")
 
@@ -72,6 +79,8 @@ class SqlClient:
             self.engine = sa.create_engine(parsed, poolclass=sa.NullPool, connect_args=connect_args(parsed))
             if self.lite:
                 _make_transactional(self.engine)
+            if parsed.get_driver_name() in _OF_MYSQL:
+                _keep_alive(self.engine)
             if keeps_natives(self.engine):
                 read_as_text(self.engine)
         except (exc.ArgumentError, ImportError, ValueError) as error:
@@ -198,6 +207,20 @@ class SqlClient:
             return unreachable(self.store, str(reason))
         kind = kind_of(error)
         return Rejected(f"{self.store} answers with an error: {kind}", fault=fault, kind=kind)
+
+
+def _keep_alive(engine: sa.Engine) -> None:
+    """The drivers of MySQL have no option for it: a server that vanished would be waited for, for ever."""
+
+    @sa.event.listens_for(engine, "connect")
+    def connected(connection: Any, _record: object) -> None:
+        line = getattr(connection, "_sock", None)
+        if isinstance(line, socket.socket) and line.family != socket.AF_UNIX:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, seconds in _KEPT_ALIVE.items():
+                line.setsockopt(socket.IPPROTO_TCP, _OPTIONS[name], seconds)
+            if is_look():
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNCONFIRMED_MS)
 
 
 def _make_transactional(engine: sa.Engine) -> None:

@@ -94,6 +94,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("71", "a wrong port of Redis", f"{AWAY}::test_h109_status_says_nothing_of_what_it_did_not_see"),
     ("72", "the port of a server that is no Redis", f"{FACTS}::test_h135_another_server_at_a_stores_address"),
     ("73", "http:// for Redis", "unit/sinks/test_urls.py::test_a_url_that_is_none_is_one_sentence_with_a_hint"),
+    ("74", "a database that Redis has not", "integration/sinks/test_cache.py::test_a_database_that_the_cache_has_not"),
     ("75", "a wrong port of a store", f"{REFUSALS}::test_a_store_that_does_not_answer"),
     (
         "76-77",
@@ -125,6 +126,14 @@ INPUTS: list[tuple[str, str, str]] = [
     ),
     ("96", "Ctrl-C while modules load", "unit/cdc/cli/test_loading.py::test_h136_ctrl_c_while_modules_load_is_quiet"),
 ]
+
+
+def test_each_of_the_96_inputs_is_here() -> None:
+    rows = set()
+    for row, _, _ in INPUTS:
+        first, _, last = row.partition("-")
+        rows |= set(range(int(first), int(last or first) + 1))
+    assert rows == set(range(1, 97))
 
 
 @cache

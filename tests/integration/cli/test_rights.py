@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+import redis as redis_client
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]  # re-exported without saying so
 
 from cdc.cli.app import run
@@ -23,11 +25,13 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parents[3]
 SECURITY = ROOT / "SECURITY.md"
 SHIPPED = ROOT / "compose" / "rights" / "kafka-acls.sh"
-USERS = ("shop_capture", "shop_operator", "shop_sinks")
-CAPTURE, OPERATOR, SINKS = USERS
+USERS = ("shop_capture", "shop_operator", "shop_sinks", "shop_views")
+CAPTURE, OPERATOR, SINKS, VIEWS = USERS
 GROUP = "cdc-reader"
 TABLES = "shop.public."
 """All tables' topics begin so."""
+DOCUMENTS = "shop.view."
+"""All views' topics, and what their runners call their transactions."""
 TO_BEGIN: tuple[tuple[str, ...], ...] = (("check",), ("init",), ("snapshot", "--workers", "1"))
 """What the operator does first; every test stands on it."""
 AS_OPERATOR: tuple[tuple[str, ...], ...] = (("status",), ("events", "--until-caught-up"))
@@ -60,6 +64,8 @@ class Shop:
     url: str
     kafka: SecuredKafka
     name: str = "shop"
+    views: Mapping[str, str] = field(default_factory=dict)
+    """Of the settings, by name, and their texts."""
 
     def settings(self, user: str) -> Path:
         client = login(user)
@@ -68,7 +74,7 @@ class Shop:
         secret.chmod(0o600)
         folder = self.folder / user
         folder.mkdir(exist_ok=True)
-        document = {
+        document: dict[str, Any] = {
             "name": self.name,
             "source": {"dsn": self.dsn, "tables": ["public.orders"]},
             "log": {
@@ -82,6 +88,12 @@ class Shop:
             "sinks": {"cache": {"kind": "redis", "url": self.url}},
             "spark": {"checkpoint": str(folder / "checkpoints"), "http_address": ""},
         }
+        if self.views:
+            document["sinks"]["cache"]["tables"] = [f"view.{name}" for name in self.views]
+        for name, text in self.views.items():
+            (folder / f"{name}.sql").write_text(text, encoding="utf-8")
+            section = {"sql": str(folder / f"{name}.sql"), "state": str(folder / "state")}
+            document.setdefault("views", {})[name] = section
         return write_settings(folder, document)
 
     @contextmanager
@@ -180,12 +192,30 @@ def told_which(shop: Shop, cdc: Cdc, user: str, topic: str, right: str, command:
     assert "kafka-acls --add" in words
 
 
-def test_a_sink_without_its_group_says_so_and_goes_on_with_it(shop: Shop, spawn: Spawn, redis_url: str) -> None:
+def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spawn, redis_url: str) -> None:
     """Of a store that is empty, so that there is something to read."""
     with shop.without(SINKS, "cdc-sink", "Read"):
         sink = spawn("cdc", "--config", replace(shop, url=redis_url).settings(SINKS), "sink", "--until-caught-up")
-        wait_until(lambda: "Group authorization failed" in sink.stderr, START_S, lambda: sink.stderr)
+        assert sink.wait(START_S) == Exit.CONFIG, sink.stderr
+    (error,) = [line for line in sink.stderr.splitlines() if line.startswith("error: ")]
+    assert "lacks the right Read on the group cdc-sink" in error
+    assert "kafka-acls --add" in sink.stderr
+    assert "Traceback" not in sink.stderr
+
+
+def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: Spawn, redis_url: str) -> None:
+    """Capture has to be there, so that something is told of how far the topics are."""
+    viewed = replace(shop, views={"counted": "select count(*) as n from orders"}, url=redis_url)
+    capture = spawn("cdc", "--config", shop.settings(CAPTURE), "run")
+    runner = spawn("cdc", "-v", "--config", viewed.settings(VIEWS), "view", "run")
+    wait_until(lambda: '"view_published"' in runner.stderr, START_S, lambda: runner.stderr)
+    sink = spawn("cdc", "--config", viewed.settings(SINKS), "sink", "--until-caught-up")
     assert sink.wait(START_S) == Exit.OK, sink.stderr
+    with redis_client.Redis.from_url(redis_url) as client:
+        assert client.hget("shop:view.counted:all", "row"), runner.stderr
+    assert run(["--config", str(viewed.settings(OPERATOR)), "status"]) in (Exit.OK, Exit.DIFFERENCE)
+    for program in (runner, capture):
+        assert program.terminate(90) == Exit.OK, program.stderr
 
 
 def test_capture_that_may_not_write_a_table_is_told_so(shop: Shop, spawn: Spawn) -> None:
@@ -200,11 +230,11 @@ def test_capture_that_may_not_write_a_table_is_told_so(shop: Shop, spawn: Spawn)
 def test_the_file_gives_what_the_table_says_and_no_more(shop: Shop) -> None:
     """Each right alone. Describe, which other tests gave beside it, comes with Read and Write."""
     wanted = {
-        (user, TABLES if topic.startswith(TABLES) else topic, right)
+        (user, next((prefix for prefix in (TABLES, DOCUMENTS) if topic.startswith(prefix)), topic), right)
         for (user, topic), rights in rights_of("shop", "public.orders").items()
         for right in rights
     }
-    wanted |= {(user, GROUP, "Read") for user in USERS} | {(SINKS, "cdc-sink", "Read")}
+    wanted |= {(user, GROUP, "Read") for user in USERS} | {(user, "cdc-sink", "Read") for user in (SINKS, VIEWS)}
     given = {one for one in shop.kafka.given() if one[2] != "Describe" and not one[1].startswith("gone.")}
     assert given == wanted
 
@@ -213,7 +243,6 @@ def test_dropping_topics_needs_delete(shop: Shop, cdc: Cdc) -> None:
     other = replace(shop, name="gone")
     other.grant_all()
     assert run(["--config", str(other.settings(OPERATOR)), "init"]) == Exit.OK
-    shop.kafka.grant(OPERATOR, ResourceType.TOPIC, "gone.views", ["Describe"])
     code, words = cdc(other.settings(OPERATOR), "drop", "--yes", "--topics")
     assert code == Exit.CONFIG, words
     assert "deleting the topic gone." in words

@@ -15,13 +15,14 @@ import redis
 from redis.cluster import RedisCluster
 
 from cdc.clock import ManualClock
-from cdc.errors import Exit, SinkError
+from cdc.errors import ConfigError, Exit, Retry, SinkError
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
 from cdc.read import Cache, NotShown, ReadRow, Token
 from cdc.source_lineage import SourceLineage
 from cdc.stack.free_ports import free_ports
 from sinks.batch import events_of
+from sinks.cache.cache_probe import probe_cache
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import OpenSink, StoreAway
 from sinks.registry import SinkSpec, open_sink
@@ -53,6 +54,17 @@ def test_the_layout_is_a_hash_per_row(redis_url: str, server: redis.Redis) -> No
     assert server.hgetall(KEY) == {"pos": at(2, 2).text()}
     assert 7 * 86_400 - 60 < server.ttl(KEY) <= 7 * 86_400
     sink.close()
+
+
+def test_a_database_that_the_cache_has_not(redis_url: str) -> None:
+    """Both as cdc check asks and as a sink opens it: one sentence, and where the number stands."""
+    spec = spec_for("redis", prefix="shop", options={"url": f"{redis_url.rpartition('/')[0]}/99999"})
+    with pytest.raises(ConfigError, match="DB index is out of range") as checked:
+        probe_cache(spec)
+    assert "number of a database" in checked.value.hint
+    with pytest.raises(SinkError, match="DB index is out of range") as refused:
+        opened(str(spec.options["url"]))
+    assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.NEVER)
 
 
 def test_a_user_of_its_prefix_alone_is_enough(redis_url: str, server: redis.Redis) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,10 +160,23 @@ def test_a_request_that_does_not_fit_says_how_to_ask(served: Served, query: str,
     assert said["reason"] and said["hint"] and not said["shown"]
 
 
+def test_a_client_that_left_makes_room(served: Served) -> None:
+    """Its thread would wait for the rest of its 30 s, and others be refused."""
+    request = b"GET /wait?sink=reports&lsn=7/2:0/60&timeout=30 HTTP/1.0\r\n\r\n"
+    with contextlib.ExitStack() as opened:
+        for _ in range(MOST):
+            line = opened.enter_context(socket.create_connection(("127.0.0.1", served.server.port)))
+            line.sendall(request)
+        wait_until(lambda: served.wait("7/2:0/50")[0] == HTTPStatus.TOO_MANY_REQUESTS, 20)
+        left_s = SYSTEM_CLOCK.monotonic()
+    wait_until(lambda: served.wait("7/2:0/50")[0] == HTTPStatus.OK, 20)
+    assert SYSTEM_CLOCK.monotonic() - left_s < 20
+
+
 def test_so_many_wait_at_once_and_no_more(served: Served) -> None:
     with ThreadPoolExecutor(MOST) as threads:
         asked = {"sink": "reports", "lsn": "7/2:0/60", "timeout": "30"}
-        waiting = [threads.submit(served.page.answer, asked) for _ in range(MOST)]
+        waiting = [threads.submit(served.page.answer, asked, lambda: False) for _ in range(MOST)]
         wait_until(lambda: served.wait("7/2:0/50")[0] == HTTPStatus.TOO_MANY_REQUESTS, 20)
         # Other sinks have room of their own.
         assert served.get("sink=other&lsn=7/2:0/60&timeout=0")[0] == HTTPStatus.GATEWAY_TIMEOUT

@@ -1,0 +1,75 @@
+"""Answers of a search server that stand within an answer of 200."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import orjson
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.errors import Exit, Retry, SinkError
+from sinks.port import StoreAway
+from sinks.search.search_client import SearchClient
+
+
+class _Answers(BaseHTTPRequestHandler):
+    kind = ""
+    asked = 0
+
+    def do_GET(self) -> None:
+        self._say({"version": {"distribution": "opensearch"}})
+
+    def do_POST(self) -> None:
+        type(self).asked += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._say({"docs": [{"_id": "1", "error": {"type": self.kind, "reason": "no permissions"}}]})
+
+    def _say(self, document: object) -> None:
+        body = orjson.dumps(document)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged."""
+
+
+@pytest.fixture
+def answers() -> Iterator[type[_Answers]]:
+    handler = type("Answers", (_Answers,), {})
+    yield handler
+
+
+def refusal(answers: type[_Answers]) -> SinkError:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with closing(SearchClient(url, None, None, None, ManualClock())) as client, pytest.raises(SinkError) as found:
+            client.documents("/index", ["1"])
+        return found.value
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_h306_a_right_that_lacks_is_not_taken_for_busy(answers: type[_Answers]) -> None:
+    """Asked again and again, it would be a server that is away, for ever."""
+    answers.kind = "security_exception"
+    refused = refusal(answers)
+    assert (refused.exit, refused.retry, answers.asked) == (Exit.CONFIG, Retry.NEVER, 1)
+    assert "security_exception" in refused.message
+
+
+def test_a_shard_that_is_away_is_asked_for_again(answers: type[_Answers]) -> None:
+    answers.kind = "no_shard_available_action_exception"
+    assert isinstance(refusal(answers), StoreAway)
+    assert answers.asked > 1
