@@ -11,11 +11,13 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from cdc.anchored_paths import PATH, anchor
 from cdc.environment import overlay
 from cdc.errors import ConfigError
 from cdc.foreign import remember
@@ -149,7 +151,7 @@ class SparkSettings(SettingsModel):
 class ViewSettings(SettingsModel):
     """One view: a document over several tables for each row of one of them."""
 
-    sql: str = Field(description="file with the view's SELECT")
+    sql: str = Field(description="file with the view's SELECT", json_schema_extra=PATH)
     largest: ByteCount = Field(900 * 1024, description="a larger document is parked, by its key")
     state: str = Field("view-state", description="folder of the runner's state, which may be deleted at any time")
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
@@ -264,8 +266,16 @@ def load(path: Path, environment: dict[str, str] | None = None, kinds: Kinds | N
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="cdc config example prints a file that is") from None
+    anchor(document, path.absolute().parent, partial(_model_of, kinds))
     laid = overlay(document, dict(os.environ) if environment is None else environment)
     return parse(document, str(path), laid, kinds)
+
+
+def _model_of(kinds: Kinds | None, section: str, part: Mapping[str, Any]) -> type[BaseModel] | None:
+    if section == "views":
+        return ViewSettings
+    kind = part.get("kind")
+    return kinds.model(kind) if kinds is not None and isinstance(kind, str) else None
 
 
 def parse(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cdc.anchored_paths import PATH
 from cdc.checks.facts import StoreFacts
 from cdc.checks.finding import Finding, warn
 from cdc.setting_types import Secret, SecretRef
@@ -23,7 +24,7 @@ class DeltaSinkSettings(SinkSettings):
     """A warehouse of Delta tables, written without a JVM."""
 
     kind: Literal["delta"] = Field("delta", description="Delta tables")
-    path: str = Field(description="folder or object store URL")
+    path: str = Field(description="folder or object store URL", json_schema_extra=PATH)
     storage_options: dict[str, str] = Field(default_factory=dict, description="passed to the object store")
     storage_secrets: dict[str, SecretRef] = Field(
         default_factory=dict, description="the same for values that are secret"

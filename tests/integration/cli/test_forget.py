@@ -23,7 +23,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from cdc.dead import DeadLetter, Why
 from cdc.errors import Exit
 from cdc.settings import load
+from cdc.topic import TableName
 from connectors.kafka.dead_letters import DeadLetterTopic
+from sinks.names import cache_fill
 from tests.conftest import Stack
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn
@@ -203,7 +205,9 @@ def test_h109_without_kafka_or_source_nothing_is_said(shop: Pipeline, no_server:
 def test_what_a_reader_filled_is_found(shop: Pipeline, redis_url: str) -> None:
     shop.sql(f"delete from orders where id = {KEY}")
     with redis_client.Redis.from_url(redis_url) as client:
-        client.set(f"{shop.document['name']}:_fill:public.orders:{KEY}", SENTINEL, px=60_000)
+        place = cache_fill(shop.document["name"], 1, TableName("public", "orders"), KEY)
+        client.hset(place, "row", SENTINEL)
+        client.pexpire(place, 60_000)
     held = looked(shop, "--timeout", "0", code=Exit.DIFFERENCE)["cache"]["held"]
     assert "read through" in held[0]["what"]
     assert held[0]["until_ms"] > 0
