@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 
 from cdc.diff.rules import Followed, MadeFacts, ViewTexts
 from cdc.errors import CdcError
@@ -38,7 +39,7 @@ def ask_made(
     stores, views = {}, None
     if known is not None:
         asked = SinkLog(settings, patterns)
-        stores = {name: _followed(asked, name, open_store) for name in settings.sinks}
+        stores = {name: followed(partial(_topics, asked, name), partial(open_store, name)) for name in settings.sinks}
         views = look(lambda: _views(settings))
     connector: Found[str] = look(lambda: _connector(settings)) if settings.source.kind == "debezium" else ""
     return MadeFacts(source=source, topics=topics, slot=slot, log=log, connector=connector, stores=stores, views=views)
@@ -51,16 +52,21 @@ def _connector(settings: Settings) -> str:
         return "missing"
 
 
-def _followed(log: SinkLog, name: str, open_store: Callable[[str], OpenedStore]) -> Followed:
+def _topics(log: SinkLog, name: str) -> Iterable[str]:
+    return log.topics(name).ids
+
+
+def followed(topics: Callable[[], Iterable[str]], open_store: Callable[[], OpenedStore]) -> Followed:
+    """A store, and the topics that its settings take. Neither is taken for none because it cannot be told."""
     try:
-        wanted = frozenset(log.topics(name).ids)
+        wanted = frozenset(topics())
     except NoTables:
         wanted = frozenset()
     except CdcError as failure:
         return Followed(watermark=Unknown(failure), wanted=frozenset())
 
     def watermark() -> Watermark | None:
-        with closing(open_store(name)) as store:
+        with closing(open_store()) as store:
             return store.watermarks.read()
 
     return Followed(watermark=look(watermark), wanted=wanted)

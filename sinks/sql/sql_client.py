@@ -216,11 +216,16 @@ def _keep_alive(engine: sa.Engine) -> None:
     def connected(connection: Any, _record: object) -> None:
         line = getattr(connection, "_sock", None)
         if isinstance(line, socket.socket) and line.family != socket.AF_UNIX:
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, seconds in _KEPT_ALIVE.items():
-                line.setsockopt(socket.IPPROTO_TCP, _OPTIONS[name], seconds)
-            if is_look():
-                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNCONFIRMED_MS)
+            keep_alive(line)
+
+
+def keep_alive(line: socket.socket) -> None:
+    """Have the kernel ask a silent server whether it is there, as libpq's options do."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, number in _KEPT_ALIVE.items():
+        line.setsockopt(socket.IPPROTO_TCP, _OPTIONS[name], number)
+    if is_look():
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNCONFIRMED_MS)
 
 
 def _make_transactional(engine: sa.Engine) -> None:

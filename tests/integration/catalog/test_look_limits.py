@@ -1,0 +1,29 @@
+"""A look at Postgres ends where its catalog is locked: somebody waits for it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import CdcError
+from cdc.settings import parse
+from connectors.asked_status import StatusSource
+
+
+def test_a_look_at_a_locked_catalog_ends(database: str) -> None:
+    document = {
+        "name": "shop",
+        "source": {"dsn": database, "tables": ["public.*"]},
+        "log": {"bootstrap_servers": "127.0.0.1:1"},
+    }
+    source = StatusSource(parse(document))
+    source.facts()
+    with psycopg.connect(database) as holder:
+        holder.execute("lock table pg_catalog.pg_publication in access exclusive mode")
+        begun_s = SYSTEM_CLOCK.monotonic()
+        with pytest.raises(CdcError, match="lock timeout"):
+            source.publication()
+        assert SYSTEM_CLOCK.monotonic() - begun_s < 60
+    assert source.publication() is None
+    source.close()
