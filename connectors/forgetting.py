@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 
@@ -17,12 +17,12 @@ from cdc.rebuild.rules import find_rebuild
 from cdc.schema import TableSchema
 from cdc.settings import Settings, require_postgres
 from cdc.state import TopicsState
-from cdc.topic import dead_topic, schema_topic, state_topic
+from cdc.topic import TableName, dead_topic, schema_topic, state_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.whole_topics import WholeTopics
-from connectors.postgres.kept_row import source_has
+from connectors.postgres.kept_row import source_has, tables_now
 from connectors.view_forgetting import documents_that_may_nest, views_of
 from sinks.kinds import beside, kind_named, open_generations
 from sinks.registry import SinkSpec
@@ -39,13 +39,15 @@ def forget_of(settings: Settings, wish: ForgetWish, letters: Callable[[], Letter
     _require_native(settings)
     require_broker(settings.log)
     documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
-    shapes = _shapes(settings, documents, wish.table)
+    shapes, renamed = _shapes(settings, documents, wish.table)
     plan = ForgetPlan(
         key=TypedKey.read(wish.key, shapes[-1]),
         shapes=shapes,
+        renamed=renamed,
         trim_letters=wish.trim_letters,
         timeout_s=wish.timeout_s,
     )
+    views = views_of(settings, plan.shape.table)
     ports = ForgetPorts(
         in_source=partial(source_has, settings, plan.shape),
         log=WholeTopics(settings.log, dead_topic(settings.name)),
@@ -53,8 +55,8 @@ def forget_of(settings: Settings, wish: ForgetWish, letters: Callable[[], Letter
         order=partial(_order, letters),
         stores=_stores(settings, documents, clock),
         fed=tuple(settings.sinks),
-        views=views_of(settings, plan.shape.table),
-        may_nest=documents_that_may_nest(settings, plan.shape.table),
+        views=views,
+        may_nest=documents_that_may_nest(settings, views),
     )
     return Forget(plan, ports, clock)
 
@@ -68,8 +70,13 @@ def _require_native(settings: Settings) -> None:
         )
 
 
-def _shapes(settings: Settings, documents: Mapping[bytes, bytes], name: str) -> list[TableSchema]:
-    """Every version of a captured table's shape. A table may be named without its schema."""
+def _shapes(
+    settings: Settings, documents: Mapping[bytes, bytes], name: str
+) -> tuple[list[TableSchema], list[list[TableSchema]]]:
+    """Every version of a captured table's shape, and the same under each name that the table had before (H307).
+
+    A table may be named without its schema.
+    """
     topics = TopicsState.find(documents)
     captured = topics.tables if topics is not None else {}
     registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
@@ -82,7 +89,20 @@ def _shapes(settings: Settings, documents: Mapping[bytes, bytes], name: str) -> 
         )
     if len({shape.table for shape in found}) > 1:
         raise UsageError(f"{name} is more than one captured table", hint="write it as schema.table")
-    return sorted(found, key=lambda shape: shape.version)
+    found.sort(key=lambda shape: shape.version)
+    return found, _renamed(settings, found[-1], registry.versions())
+
+
+def _renamed(settings: Settings, newest: TableSchema, every: Iterable[TableSchema]) -> list[list[TableSchema]]:
+    """Shapes of the same relation by other names, but those that are another table's now."""
+    before: dict[TableName, list[TableSchema]] = {}
+    for shape in every:
+        if newest.oid and shape.oid == newest.oid and shape.table != newest.table:
+            before.setdefault(shape.table, []).append(shape)
+    if before:
+        there = tables_now(settings)
+        before = {table: shapes for table, shapes in before.items() if table not in there}
+    return [sorted(shapes, key=lambda shape: shape.version) for _, shapes in sorted(before.items())]
 
 
 def _order(opened: Callable[[], LettersRun], asked: Sequence[tuple[DeadLetter, Why]], timeout_s: float) -> None:

@@ -55,10 +55,10 @@ def views_of(settings: Settings, table: TableName) -> Sequence[ForgetView]:
     return found
 
 
-def documents_that_may_nest(settings: Settings, table: TableName) -> Callable[[str], bool]:
-    """Whether a topic may be one of documents that nest rows of a table: of any view that is not known to read others
-    alone, those that were dropped among them."""
-    reading = {view.name for view in views_of(settings, table)}
+def documents_that_may_nest(settings: Settings, views: Iterable[ForgetView]) -> Callable[[str], bool]:
+    """Whether a topic may be one of documents that nest rows of a table, by the views that read it: of any view that
+    is not known to read others alone, those that were dropped among them."""
+    reading = {view.name for view in views}
     apart = tuple(f"{settings.name}.view.{name}." for name in settings.views if name not in reading)
     return lambda topic: topic.startswith(f"{settings.name}.view.") and not topic.startswith(apart)
 

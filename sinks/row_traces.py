@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -145,6 +145,12 @@ class GenerationTraces:
     ) -> Iterable[Trace]:
         with closing(open_sink(self._spec, self._clock)) as store:
             yield from shown_versions(store, schema, position, ends, form)
+
+    def spellings(self, schema: TableSchema, same: Callable[[str], bool]) -> Iterable[str]:
+        for spec in (self._spec, *(spec for _, spec in self._others)):
+            with closing(open_sink(spec, self._clock)) as store:
+                for batch in store.reader.scan(schema):
+                    yield from (key for key in batch.column("key").to_pylist() if key is not None and same(key))
 
     def clean(self, schema: TableSchema) -> None:
         self._store.clean(schema)

@@ -55,6 +55,9 @@ class KeptVersions(Protocol):
 class StoreTraces(KeptVersions, Protocol):
     """The same of a store with all its generations, and how far it is."""
 
+    def spellings(self, schema: TableSchema, same: Callable[[str], bool]) -> Iterable[str]:
+        """The keys of a table for which this holds, as the store has them. It reads the whole table."""
+
     def shown(
         self, schema: TableSchema, position: Position | None, ends: Mapping[int, int], form: DocumentForm
     ) -> Iterable[Trace]:

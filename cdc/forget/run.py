@@ -53,11 +53,13 @@ class ForgetWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetPlan:
-    """``shapes``: every version of the table's shape, the newest last. ``trim_letters``: delete letters that are dealt
-    with. ``timeout_s``: how long to wait for what goes by itself."""
+    """``shapes``: every version of the table's shape, the newest last. ``renamed``: the same of each name that it had
+    before. ``trim_letters``: delete letters that are dealt with. ``timeout_s``: how long to wait for what goes by
+    itself."""
 
     key: TypedKey
     shapes: Sequence[TableSchema]
+    renamed: Sequence[Sequence[TableSchema]] = ()
     trim_letters: bool = False
     timeout_s: float = 30.0
 
@@ -86,6 +88,9 @@ class Forget:
         self._ends: dict[str, dict[int, int]] = {}
         self._under = under | {plan.key.text}
         self._further: dict[str, Forget] = {}
+        # A view reads the table under its name of now.
+        bare = replace(ports, views=())
+        self._renamed = [Forget(replace(plan, shapes=was, renamed=()), bare, clock, under) for was in plan.renamed]
         self.others: frozenset[str] = frozenset()
         """Keys that the row had before, or got later: their history stands under them."""
 
@@ -134,6 +139,9 @@ class Forget:
                 for at, looked in further.items()
                 if looked and not (isinstance(looked, Unknown) and isinstance(found.get((at[0], key)), Unknown))
             }
+        for former in self._renamed:
+            name = former._plan.shape.table
+            found |= {(f"{place}, {name}", other): looked for (place, other), looked in former._places(key).items()}
         return found
 
     def _own_places(self) -> dict[str, Looked]:
@@ -223,7 +231,11 @@ class Forget:
     def _in_store(self, place: str) -> list[Trace]:
         with self._ports.stores[place]() as store:
             store.clean(self._plan.shape)
-            return list(store.of_keys(self._plan.shape, sorted(self._history.spellings)))
+            spellings = set(self._history.spellings)
+            if not self._plan.key.exact and not self._history.seen:
+                # The log says no more how the key is spelled.
+                spellings |= set(store.spellings(self._plan.shape, self._plan.key.matches))
+            return list(store.of_keys(self._plan.shape, sorted(spellings)))
 
     def _in_view(self, view: ForgetView) -> Iterator[tuple[str, Looked]]:
         label, shape = f"view {view.name}", view.published

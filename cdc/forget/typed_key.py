@@ -58,10 +58,9 @@ class TypedKey:
         if not shape.key:
             raise UsageError(f"{shape.table} has no key", hint="cdc forget asks for the key of a row")
         text = _of_json(typed, shape)
-        if text is None:
-            values = [_value(part, column) for part, column in zip(_parts(typed, shape), shape.key, strict=True)]
-            text = ":".join(map(escape_key, values))
-        return cls(typed, text, kinds)
+        parts = _parts(typed, shape) if text is None else [unquote(part) for part in text.split(":")]
+        values = [_value(part, column) for part, column in zip(parts, shape.key, strict=True)]
+        return cls(typed, ":".join(map(escape_key, values)), kinds)
 
     @property
     def exact(self) -> bool:

@@ -11,6 +11,7 @@ from cdc.errors import ConfigError
 from cdc.forget.typed_key import TypedKey
 from cdc.schema import TableSchema
 from cdc.settings import Settings
+from cdc.topic import TableName
 from connectors.postgres.catalog_shapes import resolve_tables, table_schema
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.cut import SourceCut
@@ -35,6 +36,12 @@ def source_has(settings: Settings, shape: TableSchema, key: TypedKey) -> bool:
         if key.exact:
             return bool(source.rows_of(table, [key.text]))
         return any(key.matches(one) for keys, _ in source.rows(table) for one in keys)
+
+
+def tables_now(settings: Settings) -> frozenset[TableName]:
+    """The tables that the settings take and the source has. SourceError when it does not answer."""
+    with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
+        return frozenset(found.table for found in resolve_tables(connection, settings, lambda _: None))
 
 
 def _table(settings: Settings, shape: TableSchema) -> VerifiedTable:

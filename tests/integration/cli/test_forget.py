@@ -178,6 +178,24 @@ def test_a_row_that_comes_again_is_not_forgotten(shop: Pipeline, spawn: Spawn) -
     assert_refused(shop.cdc("forget", "orders", KEY, "--timeout", "0"), Exit.USAGE, "still has that row")
 
 
+def test_h307_a_renamed_table_is_looked_for_under_both_names(shop: Pipeline, spawn: Spawn) -> None:
+    """Its former topic has the row without a delete: nobody writes there any more."""
+    shop.document["source"]["tables"] = ["public.*"]
+    sink(shop)
+    spawn("cdc", "--config", shop.config, "run")
+    shop.sql("alter table orders rename to purchases", "insert into purchases values (19, 'later')")
+
+    def found() -> dict[str, Any]:
+        done = shop.cdc("forget", "purchases", KEY, "--json", "--timeout", "0")
+        return {one["place"]: one["state"] for one in orjson.loads(done.stdout)["places"]}
+
+    shop.sql(f"delete from purchases where id = {KEY}")
+    wait_until(
+        lambda: found()["log, public.orders"] == "holds", 60, lambda: shop.cdc("forget", "purchases", KEY).stderr
+    )
+    assert found()["reports, public.orders"] == "holds"
+
+
 def test_h109_a_store_that_is_away_is_not_gone(shop: Pipeline, no_server: str) -> None:
     shop.sql(f"delete from orders where id = {KEY}")
     shop.document["sinks"]["cache"]["url"] = f"redis://127.0.0.1:{no_server}/0"

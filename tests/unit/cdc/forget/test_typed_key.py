@@ -74,6 +74,7 @@ def test_h305_a_key_as_psql_shows_it_is_understood(kind: str, typed: str, text: 
         ("bytea", "\\x0102"),
         ("numeric", "1,10"),
         ("timetz", "11:51"),
+        ("date", '{"v": "4.11.2016"}'),
     ],
 )
 def test_h305_a_text_that_no_store_has_is_refused(kind: str, typed: str) -> None:

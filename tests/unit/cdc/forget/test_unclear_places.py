@@ -11,6 +11,7 @@ from cdc.forget.document_history import DocumentForm
 from cdc.forget.key_history import SeenRecord
 from cdc.forget.letter_history import SeenLetter
 from cdc.position import Position
+from cdc.topic import TableName
 from tests.unit.cdc.forget.world import (
     AWAY,
     SHAPE,
@@ -25,6 +26,7 @@ from tests.unit.cdc.forget.world import (
     states,
     tombstone,
 )
+from tests.unit.connectors.postgres import written as w
 
 TOPIC = SHAPE.topic
 
@@ -81,6 +83,28 @@ def test_h304_a_key_that_another_row_has_now_may_hold_it() -> None:
     assert states(world.forget().look())["log, key 41"] == "may hold"
     world.topics[TOPIC] = [*moved(41, 42, 16)[1:], tombstone(lsn=24), row(41, 32)]
     assert "log, key 41" not in states(world.forget().look())
+
+
+def test_h307_a_table_is_looked_for_under_the_name_that_it_had() -> None:
+    """Renamed, it has another topic, and other tables in the stores: the former ones are nobody's, and stay."""
+    former = replace(SHAPE, table=TableName("public", "former"), topic="shop.former")
+    world = World(topics={TOPIC: [], "shop.former": [row(), delete(), tombstone()]}, stores={"cache": []})
+    report = world.forget(renamed=[[former]]).look()
+    assert {place: word for place, word in states(report).items() if "," in place} == {
+        "log, public.former": "holds",
+        "dead letters, public.former": "gone",
+        "requests, public.former": "gone",
+        "cache, public.former": "gone",
+    }
+    assert not report.gone
+
+
+def test_h305_a_store_is_asked_how_it_spells_a_key() -> None:
+    """The log has nothing of it any more, and 1.1 and 1.10 are one key."""
+    shape = w.table(w.column("price", "numeric", 0), name="t")
+    world = World(topics={shape.topic: []}, stores={"cache": []}, kept_keys=["1.10", "1.2"])
+    world.forget("1.1", shapes=[shape]).look()
+    assert world.asked_keys == [["1.1", "1.10"]]
 
 
 def test_h303_the_state_of_a_view_remembers_the_delete() -> None:

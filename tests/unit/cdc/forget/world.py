@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -66,6 +66,7 @@ class World:
     asked_keys: list[Sequence[str]] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(20_000 * 10**9))
     options_of: TopicOptions = OPTIONS
+    kept_keys: list[str] = field(default_factory=list)
 
     def forget(
         self,
@@ -74,10 +75,12 @@ class World:
         timeout_s: float = 0,
         trim: bool = False,
         shapes: Sequence[TableSchema] = (),
+        renamed: Sequence[Sequence[TableSchema]] = (),
         steps: Steps | None = None,
     ) -> Forget:
         known = list(shapes) or [SHAPE]
-        plan = ForgetPlan(key=TypedKey.read(typed, known[-1]), shapes=known, timeout_s=timeout_s, trim_letters=trim)
+        key = TypedKey.read(typed, known[-1])
+        plan = ForgetPlan(key=key, shapes=known, renamed=renamed, timeout_s=timeout_s, trim_letters=trim)
         ports = ForgetPorts(
             in_source=self.in_source,
             log=(steps or Steps()).over("log", self),
@@ -146,6 +149,9 @@ class MemoryTraces:
     ) -> Iterable[Trace]:
         self.world.ends.append(ends)
         return ()
+
+    def spellings(self, schema: TableSchema, same: Callable[[str], bool]) -> Iterable[str]:
+        return filter(same, self.world.kept_keys)
 
     def clean(self, schema: TableSchema) -> None:
         self.world.cleaned.append(f"{self.place} {schema.table}")
