@@ -16,6 +16,7 @@ OUTSIDE = (
     "bytes that a broker no longer serves: a replaced file goes after file.delete.delay.ms, a trimmed one when it is "
     "rolled",
     "files of the stores' own servers: write-ahead logs, snapshots, freed pages, backups",
+    "stores that no section of the settings names any more, and former keys of a row that the log does not tie to it",
     "programs that read the topics or the stores, and what they keep",
 )
 """Places that no look of ours reaches. The report names them, so that nobody takes it for more than it is."""

@@ -88,8 +88,8 @@ class Forget:
         self._ends: dict[str, dict[int, int]] = {}
         self._under = under | {plan.key.text}
         self._further: dict[str, Forget] = {}
-        # A view reads the table under its name of now.
-        bare = replace(ports, views=())
+        # A view reads the table under its name of now, and its letters are told of there.
+        bare = replace(ports, views=(), may_nest=lambda _topic: False)
         self._renamed = [Forget(replace(plan, shapes=was, renamed=()), bare, clock, under) for was in plan.renamed]
         self.others: frozenset[str] = frozenset()
         """Keys that the row had before, or got later: their history stands under them."""
