@@ -137,7 +137,7 @@ def _in_form(part: str, kind: str) -> str:
 
 def _folded(part: str, kind: str) -> Hashable:
     if kind in _TIMES:
-        return re.sub(r"\.?0*Z$", "Z", part) if "." in part else part
+        return part.removesuffix("Z").rstrip("0").rstrip(".") if "." in part else part.removesuffix("Z")
     with suppress(InvalidOperation, ValueError):
         if kind in ("numeric", "money"):
             number = Decimal(part)
