@@ -114,7 +114,11 @@ INPUTS: list[tuple[str, str, str]] = [
         f"{REFUSALS}::test_h135_a_second_capture_at_the_address_of_the_first",
     ),
     ("84", "a second capture at another one", f"{REFUSALS}::test_h14_a_slot_that_somebody_reads"),
-    ("85", "the same settings from another folder", f"{FACTS}::test_a_relative_path_of_a_warehouse_is_warned_of"),
+    (
+        "85",
+        "the same settings from another folder",
+        "unit/cdc/test_anchored_paths.py::test_a_path_counts_from_the_files_folder",
+    ),
     ("86-94", "an unknown command or option, missing, swapped, bad and extra arguments", ARGUMENTS),
     ("91", "an unknown sink", f"{REFUSALS}::test_an_unknown_sink"),
     ("92", "--config twice", f"{APP}::test_of_two_settings_files_the_last_one_counts"),
