@@ -1,6 +1,6 @@
 """Paths of a settings file that name what lies beside it: they count from its folder, wherever cdc is started. Pure.
 
-A model says which of its settings are such paths: ``json_schema_extra=PATH``. So are files of secrets, and the files of
+A model says which of its settings are such paths: ``Annotated[str, PATH]``. So are files of secrets, and the files of
 SQLite databases. Folders that a process makes for itself (checkpoints, states of views, what does not fit into memory)
 are none of them: they count from the folder in which it is started, as a service has one that it may write.
 """
@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.config import JsonDict
 
-PATH: JsonDict = {"format": "path"}
+
+class _Path:
+    """The mark of a setting that is a path."""
+
+
+PATH = _Path()
 _SECRETS = ("password", "client_secrets", "storage_secrets", "config_secrets")
 _FILE = "file:"
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?![/:]|$)(.+)")
@@ -43,7 +47,7 @@ def _paths(section: dict[str, Any], model: type[BaseModel] | None, folder: Path)
         if not isinstance(value, str):
             continue
         lite = _SQLITE.fullmatch(value)
-        if name in fields and fields[name].json_schema_extra == PATH:
+        if name in fields and PATH in fields[name].metadata:
             section[name] = _absolute(value, folder)
         elif name == "url" and lite is not None:
             section[name] = f"{lite[1]}{_absolute(lite[2], folder)}"

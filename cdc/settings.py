@@ -151,7 +151,7 @@ class SparkSettings(SettingsModel):
 class ViewSettings(SettingsModel):
     """One view: a document over several tables for each row of one of them."""
 
-    sql: str = Field(description="file with the view's SELECT", json_schema_extra=PATH)
+    sql: Annotated[str, PATH] = Field(description="file with the view's SELECT")
     largest: ByteCount = Field(900 * 1024, description="a larger document is parked, by its key")
     state: str = Field("view-state", description="folder of the runner's state, which may be deleted at any time")
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")

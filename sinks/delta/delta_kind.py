@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ class DeltaSinkSettings(SinkSettings):
     """A warehouse of Delta tables, written without a JVM."""
 
     kind: Literal["delta"] = Field("delta", description="Delta tables")
-    path: str = Field(description="folder or object store URL", json_schema_extra=PATH)
+    path: Annotated[str, PATH] = Field(description="folder or object store URL")
     storage_options: dict[str, str] = Field(default_factory=dict, description="passed to the object store")
     storage_secrets: dict[str, SecretRef] = Field(
         default_factory=dict, description="the same for values that are secret"

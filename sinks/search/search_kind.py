@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import Field, model_validator
@@ -24,7 +24,7 @@ class OpenSearchSinkSettings(SinkSettings):
     url: Url = Field(description="http(s)://host:port")
     user: str | None = Field(None, description="user of basic authentication")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
-    ca_certs: str | None = Field(None, description="file of the certificate authority", json_schema_extra=PATH)
+    ca_certs: Annotated[str | None, PATH] = Field(None, description="file of the certificate authority")
     shards: int = Field(1, ge=1, description="primary shards of each new index")
     replicas: int = Field(0, ge=0, description="copies of each shard")
     json_mapping: Literal["flat_object", "object", "text"] = Field(
