@@ -6,7 +6,7 @@ a sink types each record by the record's own version (hazard H85).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.topic import TableName
 
 Encoding = Literal["readable", "debezium"]
+DROPPED = "drop"
+"""The rule of a column that its mask leaves out."""
 
 
 class Identity(StrEnum):
@@ -27,13 +29,37 @@ class Identity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mask:
+    """What a masked column was before its mask. On the wire it is text.
+
+    ``rule``: as :meth:`cdc.masks.Masks.noted` writes it, the key's fingerprint included and never the key. The others:
+    the column's type in the source, as in :class:`Column`.
+    """
+
+    rule: str
+    type: str
+    type_oid: int
+    kind: str
+    array: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedColumn:
+    """A column that a mask leaves out of every record."""
+
+    name: str
+    attnum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column as it stands on the wire.
 
     ``kind`` is the row of :mod:`cdc.wire.types` that encodes it, by the base type's name in pg_catalog (``int4``,
     ``numeric``, ``timestamptz``, ``bpchar``, ``enum``, ...), domains resolved. ``other`` for every type
     without a row of its own (its text is carried). For an array, ``kind`` is the element's and ``array`` is
-    true. ``typmod`` is the column's atttypmod (the domain's, if it has one), -1 for none.
+    true. ``typmod`` is the column's atttypmod (the domain's, if it has one), -1 for none. ``mask``: of a column whose
+    values are masked, which is described as text.
     """
 
     name: str
@@ -46,6 +72,12 @@ class Column:
     nullable: bool = True
     key_position: int | None = None
     generated: bool = False
+    mask: Mask | None = None
+
+    @property
+    def source_type_oid(self) -> int:
+        """The type's oid in the source."""
+        return self.type_oid if self.mask is None else self.mask.type_oid
 
     @property
     def precision(self) -> int | None:
@@ -71,7 +103,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1."""
+    """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1.
+    ``dropped``: the columns that a mask leaves out, by name."""
 
     table: TableName
     topic: str
@@ -81,6 +114,7 @@ class TableSchema:
     identity: Identity
     deferrable_key: bool = False
     columns: tuple[Column, ...]
+    dropped: tuple[DroppedColumn, ...] = ()
 
     @property
     def key(self) -> tuple[Column, ...]:
@@ -96,6 +130,30 @@ class TableSchema:
         Names in their order, and how values are written: an int that becomes a bigint is written as before.
         """
         return tuple((c.name, *_key_value_form(c)) for c in self.key)
+
+    @property
+    def noted_masks(self) -> dict[str, str]:
+        """Each mask as it is noted, by column. See :meth:`cdc.masks.Masks.noted_of`."""
+        found = {column.name: column.mask.rule for column in self.columns if column.mask is not None}
+        return found | {one.name: DROPPED for one in self.dropped}
+
+    @property
+    def masked_key(self) -> bool:
+        """Whether a column of the key is masked: the source cannot be asked for a row by such a key."""
+        return any(column.mask is not None for column in self.key)
+
+    def uncovered(self, former: TableSchema) -> str:
+        """The column that ``former`` masked under another name, and that is written as it is now. Empty for none.
+
+        A table whose columns took each other's names has every column that its masks name, and another one's values
+        under it.
+        """
+        if self.oid != former.oid:
+            return ""
+        covered = [(column.attnum, column.name) for column in former.columns if column.mask is not None]
+        covered += [(one.attnum, one.name) for one in former.dropped]
+        names = {column.attnum: column.name for column in self.columns if column.mask is None}
+        return next((names[at] for at, name in covered if names.get(at, name) != name), "")
 
     def same_shape(self, other: TableSchema) -> bool:
         """Whether both differ in nothing but the version."""
@@ -130,10 +188,13 @@ class TableSchema:
                     "nullable": c.nullable,
                     "key_position": c.key_position,
                     "generated": c.generated,
+                    **({"mask": asdict(c.mask)} if c.mask is not None else {}),
                 }
                 for c in self.columns
             ],
         }
+        if self.dropped:
+            document["dropped"] = [asdict(one) for one in self.dropped]
         return dumped(document)
 
     @classmethod
@@ -150,5 +211,7 @@ _WRITTEN_ALIKE = {"int2": "integer", "int4": "integer", "int8": "integer", "text
 
 
 def _key_value_form(column: Column) -> tuple[object, ...]:
+    if column.mask is not None:
+        return column.mask.rule, column.array
     alike = _WRITTEN_ALIKE.get(column.kind)
     return (column.kind, column.typmod, column.array) if alike is None else (alike, column.array)

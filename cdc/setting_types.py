@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from cdc.mask_rules import MaskRule
 from cdc.secret_reference import REFERENCES, reveal
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -63,9 +64,25 @@ def any_tables(value: Any) -> Any:
     return value
 
 
+def named_tables(value: Any) -> Any:
+    """Return a setting's sections of tables as they are. ValueError where one is no single table's full name."""
+    _tables(list(value) if isinstance(value, dict) else ())
+    for name in value if isinstance(value, dict) else ():
+        if "*" in name:
+            raise ValueError(f'{name!r} is a pattern, and masks are set table by table: write [tables."schema.table"]')
+    return value
+
+
 Tables = Annotated[tuple[str, ...], BeforeValidator(_tables)]
 
 
+def _mask(value: Any) -> Any:
+    if isinstance(value, str):
+        MaskRule.parse(value)
+    return value
+
+
+MaskText = Annotated[str, BeforeValidator(_mask)]
 Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(lambda d: f"{d.total_seconds():g}s")]
 ByteCount = Annotated[int, BeforeValidator(_byte_count)]
 SomeTime = Annotated[Duration, AfterValidator(_some)]

@@ -21,9 +21,11 @@ from cdc.anchored_paths import PATH, anchor
 from cdc.environment import overlay
 from cdc.errors import ConfigError
 from cdc.foreign import remember
+from cdc.mask_rules import MASK_KEY_HINT
 from cdc.setting_types import (
     ByteCount,
     Duration,
+    MaskText,
     SecretRef,
     SettingsModel,
     SomeBytes,
@@ -31,6 +33,7 @@ from cdc.setting_types import (
     Tables,
     Url,
     any_tables,
+    named_tables,
 )
 from cdc.settings_faults import KnownSettings, config_error, faults_of
 from cdc.sink_settings import AnySink, Kinds, read_sinks
@@ -53,6 +56,17 @@ class SourceSettings(SettingsModel):
     )
     topics: dict[str, str] = Field(
         default_factory=dict, description="table = topic, where the usual name would collide"
+    )
+    mask_key: SecretRef | None = Field(
+        None, description="env:NAME or file:PATH, the key of masks by hmac, at least 32 bytes long"
+    )
+
+
+class TableSettings(SettingsModel):
+    """One captured table."""
+
+    columns: dict[str, MaskText] = Field(
+        default_factory=dict, description='column = "hmac", "drop" or "truncate:20": masked before it leaves capture'
     )
 
 
@@ -218,6 +232,7 @@ class Settings(SettingsModel):
         description="topic prefix, also the name of slot and publication", pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,50}$"
     )
     source: SourceSettings
+    tables: Annotated[dict[str, TableSettings], BeforeValidator(named_tables)] = Field(default_factory=dict)
     log: LogSettings
     capture: CaptureSettings = Field(default_factory=CaptureSettings)
     snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
@@ -293,6 +308,8 @@ def parse(
         faults = [*faults_of(error), *faults]
     if faults:
         raise config_error(faults, origin, KnownSettings(SECTIONS, document, kinds), laid or {}) from None
+    if settings.source.mask_key is None and any("hmac" in t.columns.values() for t in settings.tables.values()):
+        raise ConfigError(f"{origin}: a mask by hmac needs a key", hint=MASK_KEY_HINT)
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 
 

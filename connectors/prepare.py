@@ -13,6 +13,7 @@ from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
+from cdc.masks import masks_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, TopicsState
@@ -161,6 +162,7 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
 
 def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable], *, new_key: bool) -> None:
     registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
+    masks = masks_of(settings)
     registry.register_all(
         (
             table_schema(
@@ -168,6 +170,7 @@ def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable
                 table.oid,
                 topic=table.topic,
                 encoding=settings.log.encoding,
+                masks=masks,
                 publication=settings.publication,
             )
             for table in tables

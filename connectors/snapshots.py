@@ -13,6 +13,7 @@ from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.errors import CdcError, ConfigError
+from cdc.masks import masks_of
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -87,6 +88,7 @@ class SnapshotSource:
             table.oid,
             topic=table.topic,
             encoding=self.settings.log.encoding,
+            masks=masks_of(self.settings),
             publication=self.settings.publication,
         )
 

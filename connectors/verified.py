@@ -8,6 +8,7 @@ from contextlib import closing
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
 from cdc.errors import ConfigError
+from cdc.masks import masks_of
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
@@ -27,6 +28,7 @@ def open_cut(settings: Settings) -> SourceCut:
         lambda autocommit: connect(settings.source, application_name=_APPLICATION, autocommit=autocommit),
         settings.publication,
         SYSTEM_CLOCK,
+        masks=masks_of(settings),
     )
 
 
@@ -49,7 +51,12 @@ def verified_tables(
             if str(table.table) not in topics.tables:
                 continue
             shape = table_schema(
-                connection, table.oid, topic=table.topic, encoding="readable", publication=settings.publication
+                connection,
+                table.oid,
+                topic=table.topic,
+                encoding="readable",
+                masks=masks_of(settings),
+                publication=settings.publication,
             )
             tables[table.table] = VerifiedTable(
                 shape=shape,

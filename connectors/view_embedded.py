@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from confluent_kafka import Message
 
 from cdc.errors import CdcError
+from cdc.masks import masks_of
 from cdc.schema import TableSchema
 from cdc.settings import LogSettings, Settings, is_postgres
 from cdc.state import TopicsState
@@ -52,7 +53,14 @@ def _of_catalog(settings: Settings, topics: Mapping[str, str]) -> Iterator[Table
         for table in resolve_tables(conn, settings, lambda _: None):
             topic = topics.get(str(table.table))
             if topic is not None:
-                yield table_schema(conn, table.oid, topic=topic, encoding="readable", publication=settings.publication)
+                yield table_schema(
+                    conn,
+                    table.oid,
+                    topic=topic,
+                    encoding="readable",
+                    masks=masks_of(settings),
+                    publication=settings.publication,
+                )
 
 
 def _of_records(settings: Settings, admin: TopicAdmin, topics: Sequence[str]) -> list[TableSchema]:

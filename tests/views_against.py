@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import orjson
 import psycopg
 
+from cdc.mask_rules import NO_MASKS
 from cdc.schema import TableSchema
 from cdc.settings import SourceSettings
 from cdc.topic import TableName
@@ -31,7 +32,7 @@ def shapes_of(conn: psycopg.Connection, schema: str = "public") -> dict[TableNam
     oids = conn.execute(
         "select oid from pg_class where relnamespace = %s::regnamespace and relkind = 'r'", (schema,)
     ).fetchall()
-    shapes = [table_schema(conn, oid, topic="t", encoding="readable", version=1) for (oid,) in oids]
+    shapes = [table_schema(conn, oid, topic="t", encoding="readable", masks=NO_MASKS, version=1) for (oid,) in oids]
     return {shape.table: shape for shape in shapes}
 
 

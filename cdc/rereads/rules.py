@@ -33,7 +33,8 @@ def captured_table(documents: Mapping[bytes, bytes], name: str) -> TableName:
 
 
 def condition_on(text: str, schema: TableSchema) -> Condition:
-    """The condition that a text is on a table. ConfigError when it is none, or names a column that is not captured."""
+    """The condition that a text is on a table. ConfigError when it is none, or names a column that is not captured,
+    or is masked."""
     try:
         found = parse(text)
     except NoCondition as why:
@@ -48,11 +49,23 @@ def condition_on(text: str, schema: TableSchema) -> Condition:
             f"{schema.table} has no captured column {unknown[0]}",
             hint=f"its columns are {', '.join(column.name for column in schema.columns[:20])}",
         )
+    masked = sorted(columns(found) & {column.name for column in schema.columns if column.mask is not None})
+    if masked:
+        raise ConfigError(
+            f"{masked[0]} of {schema.table} is masked, and a condition on it would be noted in the log as it is",
+            hint=f"name other columns, or read the whole table: cdc snapshot {schema.table}",
+        )
     return found
 
 
 def key_texts(keys: Sequence[Sequence[str]], schema: TableSchema) -> tuple[tuple[str, ...], ...]:
-    """Keys as they were asked for. ConfigError when one has another number of columns than the table's key."""
+    """Keys as they were asked for. ConfigError when one has another number of columns than the table's key, or that key
+    is masked."""
+    if schema.masked_key:
+        raise ConfigError(
+            f"the key of {schema.table} is masked, so no row can be asked for by it",
+            hint=f"ask for rows by a condition on other columns, or for all: cdc snapshot {schema.table}",
+        )
     for key in keys:
         if len(key) != len(schema.key):
             raise ConfigError(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from cdc.masks import masks_of
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import quote_identifier
@@ -67,7 +68,8 @@ def cautions_within(session: Connection, settings: Settings, tables: Iterable[Ca
         return []
     encoding = settings.log.encoding
     wanting = [table for table in tables if not _is_full(table)]
-    shapes = [table_schema(session, table.oid, topic=table.topic, encoding=encoding) for table in wanting]
+    masks = masks_of(settings)
+    shapes = [table_schema(session, table.oid, topic=table.topic, encoding=encoding, masks=masks) for table in wanting]
     return cautions(shapes, encoding)
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import murmur2
 
 from cdc.clock import Clock
 from cdc.errors import IdentityError
+from cdc.masks import masks_of
 from cdc.ports import Record
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
@@ -124,6 +125,7 @@ def locate(
                     partition=murmur2,
                     reselect=Placeless(),
                     overflow=look,
+                    masks=masks_of(settings),
                 ),
                 Start(near_xid=newest_xid(side), after_lsn=start),
                 Limits(spill_folder=settings.capture.spill_path),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cdc.errors import ConfigError
 from cdc.ports import CompactedTopic
-from cdc.schema import TableSchema
+from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 
 
@@ -62,7 +62,8 @@ class SchemaRegistry:
         """The schema with the version it is known by: the latest's if nothing differs, else the next one's.
 
         ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
-        the stores under their former keys, and nothing would ever remove them.
+        the stores under their former keys, and nothing would ever remove them. ConfigError as well when a masked column
+        has another name now and no mask under it.
         """
         return self.register_all([schema], new_key=new_key)[0]
 
@@ -87,6 +88,12 @@ class SchemaRegistry:
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
             return latest
+        plain = schema.uncovered(latest) if latest is not None else ""
+        if plain:
+            raise ConfigError(
+                f"column {plain} of {schema.table} was masked under another name, and has no mask under this one",
+                hint=f'set its mask under [tables."{schema.table}"] columns, or rename it back',
+            )
         new_key = new_key or str(schema.table) in self._accepted
         if latest is not None and not new_key and latest.key_form != schema.key_form:
             raise ConfigError(
@@ -161,4 +168,8 @@ class EmbeddedShapes:
 
 def _key_text(schema: TableSchema) -> str:
     """``(id bigint, region text)``. Empty parentheses for no key."""
-    return f"({', '.join(f'{column.name} {column.type}' for column in schema.key)})"
+    return f"({', '.join(f'{column.name} {column.type}{_mask_text(column)}' for column in schema.key)})"
+
+
+def _mask_text(column: Column) -> str:
+    return f" masked by {column.mask.rule}" if column.mask is not None else ""

@@ -30,6 +30,7 @@ from connectors.postgres.compiled_tables import CompiledTables
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.held import GONE, Held, Later, Reselect, Selected, WantedValues
 from connectors.postgres.log_tails import LogTails
+from connectors.postgres.masked_rows import MaskedRows
 from connectors.postgres.messages import (
     Begin,
     Commit,
@@ -73,6 +74,7 @@ __all__ = [
 _ROW_KINDS = frozenset(b"IUD")
 _LSN = Struct(">Q")
 _PAYLOAD_AT = 25
+_OID = slice(26, 30)
 _TIMEOUT_S, _BRIEF_S = 2.0, 0.02
 """How long the stream of all tables waits for the shape of one: as long as for its rows."""
 _HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
@@ -91,7 +93,9 @@ class Assembler:
         self._schemas = ports.schemas
         self._lanes = ports.lanes
         self._partition = ports.partition
-        encoder = ports.encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
+        encoder = ports.encoder or partial(
+            compile_table, name=pipeline.name, database=pipeline.database, masks=ports.masks
+        )
         self._tx = Transaction(pipeline.epoch, start.near_xid)
         self._seen = LogTails(start.after_lsn, pipeline.epoch, start.seen)
         renumbered = self._seen if start.renumbered else None
@@ -106,6 +110,9 @@ class Assembler:
         self._changes = self._changes_with(self._recent)
         self._topic = ports.topic
         self._kept = ports.kept
+        self._masks = ports.masks
+        self._masked: dict[bytes, MaskedRows] = {}
+        """By oid, of tables with masks. Their rows never take the loop's short way."""
         self._tables: dict[int, StreamTable | None] = {}
         self._announced: dict[int, tuple[Relation, int]] = {}
         """The newest announcement of each oid, and its transaction."""
@@ -225,6 +232,8 @@ class Assembler:
         if self._tx.skipped and kind in _ROW_KINDS:
             return
         (lsn,) = _LSN.unpack_from(frame, 1)
+        if kind in _ROW_KINDS and (masked := self._masked.get(frame[_OID])) is not None:
+            frame = masked.frame(frame)
         try:
             self._message(lsn, decode(frame[_PAYLOAD_AT:], abridged=isinstance(frame, Abridged)), frame)
         except DecodeError as error:
@@ -241,6 +250,7 @@ class Assembler:
             case Truncate():
                 self._truncate(lsn, message)
             case Relation():
+                self._mask(message)
                 self._announced[message.relation_oid] = message, self._tx.xid
                 if not self._unread.join(message, lsn, frame):
                     self._relation(message, self._tx.xid)
@@ -255,6 +265,13 @@ class Assembler:
                 pass
             case _:
                 assert_never(message)
+
+    def _mask(self, relation: Relation) -> None:
+        """Before anything keeps rows that follow: a table that waits is masked too."""
+        oid, table = relation.relation_oid.to_bytes(4), str(TableName(relation.schema, relation.table))
+        self._masked.pop(oid, None)
+        if self._masks.of(table):
+            self._masked[oid] = MaskedRows([column.name for column in relation.columns], self._masks, table)
 
     def _begin(self, begin: Begin) -> None:
         if self.in_transaction:
@@ -307,7 +324,8 @@ class Assembler:
             self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
         if table is not None:
             self._changes.announced(table)
-            self._routes.update(table.hot())
+            if oid.to_bytes(4) not in self._masked:
+                self._routes.update(table.hot())
 
     def announce_again(self, table: str, oid: int) -> None:
         """Follow a table again that was set aside, from the next transaction on. Not inside one.

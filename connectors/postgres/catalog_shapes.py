@@ -7,7 +7,7 @@ Three questions: :func:`resolve_tables` (patterns to tables, with every reason t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -15,10 +15,13 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from cdc.errors import ConfigError
+from cdc.mask_rules import Masks
+from cdc.masks import masks_of
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName, table_topic
+from connectors.postgres.masked_shapes import masked_shape
 from connectors.postgres.problems import (
     CatalogRelation,
     LeafRelation,
@@ -93,8 +96,43 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         )
         if settings.views:
             problems += unlike_views(relation.table)
+        problems += _mask_problems(conn, relation, settings)
         tables.append(_captured(relation, below, problems, settings))
+    _require_masked_tables(settings, {str(table.table) for table in tables}, missing)
     return Survey(_with_topic_problems(tables, settings.name), left_out)
+
+
+def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settings) -> list[TableProblem]:
+    """Why the table's masks cannot be kept."""
+    if not settings.tables.get(str(relation.table)):
+        return []
+    try:
+        table_schema(
+            conn,
+            relation.oid,
+            topic="",
+            encoding=settings.log.encoding,
+            masks=masks_of(settings),
+            publication=settings.publication,
+        )
+    except ConfigError as error:
+        return [TableProblem(message=error.message, hint=error.hint or "")]
+    return []
+
+
+def _require_masked_tables(
+    settings: Settings, captured: Collection[str], missing: Callable[[ConfigError], None] | None
+) -> None:
+    """ConfigError where masks are set for a table that is not captured, or ``missing`` called with it: its name is
+    likely to be meant for another one, which would be written as it is."""
+    for name in sorted(settings.tables.keys() - captured):
+        error = ConfigError(
+            f'[tables."{name}"] is no captured table',
+            hint="name it as [source] tables does, a partitioned table by its own name and not by its partitions'",
+        )
+        if missing is None:
+            raise error
+        missing(error)
 
 
 def table_schema(
@@ -103,15 +141,23 @@ def table_schema(
     *,
     topic: str,
     encoding: Encoding,
+    masks: Masks,
     publication: str | None = None,
     version: int = 0,
 ) -> TableSchema:
-    """A table's shape as the publication delivers it, from the catalog as it is now.
+    """A table's shape as the publication delivers it, under its masks, from the catalog as it is now.
 
     Columns in attnum order: those of the publication's column list. Generated ones only where the publication
     carries them (PostgreSQL 18). A publication that does not exist yet, or before PostgreSQL 15, means every
-    column that is not generated. Raises ConfigError when the table is gone.
+    column that is not generated. Raises ConfigError when the table is gone, or its masks cannot be kept.
     """
+    return masked_shape(_plain_schema(conn, oid, topic, encoding, publication, version), masks)
+
+
+def _plain_schema(
+    conn: Connection, oid: int, topic: str, encoding: Encoding, publication: str | None, version: int = 0
+) -> TableSchema:
+    """The shape as the source has it, before any mask."""
     found = _rows(conn, "relation", oid=oid)
     if not found:
         raise ConfigError(f"the table with oid {oid} is gone", hint="cdc check names the tables that are missing")
@@ -182,18 +228,20 @@ def from_relation(
     *,
     topic: str,
     encoding: Encoding,
+    masks: Masks,
     known: TableSchema | None = None,
     publication: str | None = None,
 ) -> TableSchema:
-    """The shape a Relation message announces, at version 0.
+    """The shape a Relation message announces, under the table's masks, at version 0.
 
     The message lacks attnum, nullability and the key's order. They are taken, column by column, from the live
     catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
     types and which columns there are always come from the message. A table that is gone still has a shape. Under FULL
-    the message does not name the key: one that the catalog has no more is none (H149).
+    the message does not name the key: one that the catalog has no more is none (H149). Raises ConfigError where its
+    masks cannot be kept.
     """
     try:
-        now = table_schema(conn, message.relation_oid, topic=topic, encoding=encoding, publication=publication)
+        now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
     except ConfigError:
         now = None
     sources = [s for s in (now, known) if s is not None]
@@ -218,7 +266,7 @@ def from_relation(
                 generated=like.generated if like else False,
             )
         )
-    return TableSchema(
+    shape = TableSchema(
         table=TableName(message.schema, message.table),
         topic=topic,
         version=0,
@@ -228,6 +276,7 @@ def from_relation(
         deferrable_key=sources[0].deferrable_key if sources else False,
         columns=tuple(columns),
     )
+    return masked_shape(shape, masks)
 
 
 def read_types(conn: Connection, oids: set[int]) -> dict[int, Type]:

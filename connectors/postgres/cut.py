@@ -17,6 +17,7 @@ from cdc.clock import Clock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
+from cdc.mask_rules import NO_MASKS, Masks
 from cdc.schema import Column
 from cdc.sql import load
 from cdc.wire.canonical import CanonicalTable
@@ -49,8 +50,14 @@ class SourceCut:
     """
 
     def __init__(
-        self, open_session: Callable[[bool], Connection], publication: str, clock: Clock, settle_s: float = SETTLE_S
+        self,
+        open_session: Callable[[bool], Connection],
+        publication: str,
+        clock: Clock,
+        settle_s: float = SETTLE_S,
+        masks: Masks = NO_MASKS,
     ) -> None:
+        self._masks = masks
         self._fences = open_session(True)
         self._reads = open_session(False)
         self._publication = publication
@@ -94,7 +101,7 @@ class SourceCut:
 
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
         """Those of these keys that have a row at this cut."""
-        convert = _Converter(table)
+        convert = _Converter(table, self._masks)
         found: dict[str, bytes] = {}
         for statement in self._looking_up(table, keys):
             found |= _chosen((convert(lines) for lines in self._lines(table, statement)), set(keys))
@@ -102,7 +109,7 @@ class SourceCut:
 
     def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
         """Those of these keys that have a row at this cut, as records have them, in batches."""
-        line_of = compile_table(table.shape, name="verify", database="").snapshot_line
+        line_of = compile_table(table.shape, name="verify", database="", masks=self._masks).snapshot_line
         store_keys, wanted = PlainTable(table.shape).keys, set(keys)
         for statement in self._looking_up(table, keys):
             for lines in self._lines(table, statement):
@@ -113,7 +120,8 @@ class SourceCut:
     def _looking_up(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[sql.Composed]:
         """The statements that bring the rows of these keys, and where it cannot be helped others too."""
         columns = table.shape.key
-        if not columns or any(column.kind not in _LITERALS or column.array for column in columns):
+        masked = table.shape.masked_key
+        if not columns or masked or any(column.kind not in _LITERALS or column.array for column in columns):
             yield self._whole(table)
             return
         kinds = [column.kind for column in columns]
@@ -129,7 +137,7 @@ class SourceCut:
             yield self._statement("copy_view_where", table, condition=any_of)
 
     def _copied(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
-        convert = _Converter(table)
+        convert = _Converter(table, self._masks)
         for lines in self._lines(table, statement):
             yield convert(lines)
 
@@ -197,10 +205,10 @@ def write_fence(conn: Connection) -> int:
 class _Converter:
     """Lines of COPY as store keys and canonical rows, of a view's documents behind the user's function."""
 
-    def __init__(self, table: VerifiedTable) -> None:
+    def __init__(self, table: VerifiedTable, masks: Masks) -> None:
         shape = table.shape
         self._finish = table.finish
-        self._line = compile_table(shape, name="verify", database="").snapshot_line
+        self._line = compile_table(shape, name="verify", database="", masks=masks).snapshot_line
         self._plain = PlainTable(shape)
         self._canonical = CanonicalTable(shape)
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import DecodeError
+from cdc.mask_rules import NO_MASKS, Masks
 from cdc.schema import TableSchema
 from cdc.wire.envelope import Envelope, Stamp, record_headers
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW, READ_OP
 from cdc.wire.jsontext import name as member
 from connectors.postgres.compiled import Made, compile_rows, unescape
+from connectors.postgres.masked_rows import MaskedValues
 from connectors.postgres.wire_values import codec
 
 __all__ = ["SnapshotEnvelope", "TableEncoder", "compile_table", "record_headers", "unescape"]
@@ -32,12 +34,13 @@ class SnapshotEnvelope:
     suffix: bytes
 
 
-def compile_table(schema: TableSchema, *, name: str, database: str) -> TableEncoder:
+def compile_table(schema: TableSchema, *, name: str, database: str, masks: Masks = NO_MASKS) -> TableEncoder:
     """The encoder of one version of a table's shape, for the pipeline ``name`` on ``database``.
 
     Takes some milliseconds. Keep it as long as the version lasts. A table without a key has the key ``{}``.
+    ConfigError where the shape lacks one of ``masks``, or has one of another key: no value is ever written as it is.
     """
-    return TableEncoder(schema, Envelope(name, database, schema.table))
+    return TableEncoder(schema, Envelope(name, database, schema.table), MaskedValues(schema, masks))
 
 
 class TableEncoder:
@@ -45,15 +48,17 @@ class TableEncoder:
 
     ``lost`` counts by column the values that the encoding cannot express (numeric NaN and infinities under
     ``debezium``, written as null). ``snapshot_line(line)`` turns one line of COPY in text format, columns in
-    the schema's order, into (key, row) and raises DecodeError.
+    the schema's order, into (key, row) and raises DecodeError. It masks what it reads. All else takes values that are
+    masked already.
     """
 
-    __slots__ = ("_encoders", "_key", "_labels", "_line", "envelope", "lost", "rows", "schema")
+    __slots__ = ("_encoders", "_key", "_labels", "_line", "_masked", "envelope", "lost", "rows", "schema")
 
-    def __init__(self, schema: TableSchema, envelope: Envelope) -> None:
+    def __init__(self, schema: TableSchema, envelope: Envelope, masked: MaskedValues) -> None:
         self.schema = schema
         self.envelope = envelope
         self.lost: Counter[str] = Counter()
+        self._masked = masked
         codecs = [codec(column, schema.encoding, self.lost) for column in schema.columns]
         self._encoders = [c.encode for c in codecs]
         self._labels = [member(column.name) for column in schema.columns]
@@ -103,6 +108,10 @@ class TableEncoder:
             column = self.schema.columns[index]
             raise self._error(f"a value of column {column.name} that is no {column.type}") from None
 
+    def masked(self, index: int, text: bytes) -> bytes:
+        """The text of a value as the source has it, masked if its column is."""
+        return self._masked.value(index, text)
+
     def snapshot_envelope(  # noqa: PLR0913 - each is a field of the record
         self,
         *,
@@ -143,7 +152,8 @@ class TableEncoder:
         def snapshot_line(line: bytes) -> Made:
             return compiled(line, plain, loose) or long_way(line)
 
-        return snapshot_line
+        masked = self._masked.line
+        return (lambda line: snapshot_line(masked(line, unescape))) if self._masked else snapshot_line
 
     def _long_line(self, line: bytes) -> Made:
         values = [unescape(field) for field in line.removesuffix(b"\n").split(b"\t")]

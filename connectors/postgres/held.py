@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeGuard
 
+from cdc.aside import CannotFollow
 from cdc.ports import Headers, Record, Withheld
 from cdc.schema import Column, TableSchema
 from cdc.wire.envelope import read_at, reselected, seen_header
@@ -250,7 +251,11 @@ class Held:
 
 
 def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) -> Answers:
-    """One question per row, however many of its records wait."""
+    """One question per row, however many of its records wait. The answers are masked.
+
+    CannotFollow for a table whose key is masked, by which no row can be found.
+    """
+    _require_plain_keys(waiting)
     columns: dict[tuple[int, bytes], set[int]] = {}
     example: dict[tuple[int, bytes], Pending] = {}
     for entry in waiting:
@@ -269,7 +274,29 @@ def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) 
         return {}
     selected = reselect.rows(wanted, frozenset(entry.xid for entry in waiting), brief=brief)
     seen_lsn = reselect.seen_lsn
-    return {place: Answer(w.columns, s, seen_lsn) for place, w, s in zip(columns, wanted, selected, strict=True)}
+    return {
+        place: Answer(w.columns, _masked(example[place].encoder, w.columns, s), seen_lsn)
+        for place, w, s in zip(columns, wanted, selected, strict=True)
+    }
+
+
+def _require_plain_keys(waiting: Sequence[Pending]) -> None:
+    masked = {entry.encoder.schema.table for entry in waiting if entry.encoder.schema.masked_key}
+    if masked:
+        names = ", ".join(sorted(map(str, masked)))
+        raise CannotFollow(
+            f"an update of {names} left out values, and its key is masked, so they cannot be looked up",
+            hint="alter table ... replica identity full, for it and each of its partitions; then cdc snapshot reads it",
+            tables=sorted(masked),
+        )
+
+
+def _masked(encoder: TableEncoder, columns: Sequence[int], found: Selected) -> Selected:
+    if isinstance(found, RowGone | Later):
+        return found
+    return tuple(
+        encoder.masked(i, value) if isinstance(value, bytes) else value for i, value in zip(columns, found, strict=True)
+    )
 
 
 def placeholder(column: Column) -> bytes:

@@ -368,9 +368,10 @@ def _fields(schema: TableSchema, columns: Sequence[int], shape: _Shape) -> list[
     names = []
     for index in columns:
         column = schema.columns[index]
+        before = column.mask or column
         now = shape.columns.get(column.attnum)
-        both_text = now is not None and now.is_text and column.kind in _TEXTS and not column.array
-        if now is None or (now.type_oid != column.type_oid and not both_text):
+        both_text = now is not None and now.is_text and before.kind in _TEXTS and not before.array
+        if now is None or (now.type_oid != before.type_oid and not both_text):
             return None
         names.append(now.name)
     return names

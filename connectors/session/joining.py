@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import murmur2
 
 from cdc.clock import Clock
+from cdc.masks import masks_of
 from cdc.metrics import CaptureFigures
 from cdc.position import NUMBERING
 from cdc.settings import Settings
@@ -94,6 +95,7 @@ class Joining:
             asides=tables.asides,
             topic=tables.topics.topic,
             kept=relations.kept,
+            masks=masks_of(settings),
         )
         return Assembler(
             Pipeline(name=settings.name, database=self._slot.database, epoch=self._slot.epoch),

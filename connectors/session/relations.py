@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import psycopg
 
 from cdc.aside import AsideState, CannotFollow, Cause, TableState
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError
-from cdc.schema import Identity, TableSchema
+from cdc.masks import masks_of
+from cdc.schema import DROPPED, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -26,6 +28,8 @@ from connectors.session.partitions import Partitions, link_in
 log = logging.getLogger(__name__)
 
 declare("shape_registered")
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Relations:
@@ -52,6 +56,7 @@ class Relations:
         self._registry = registry
         self._visible = visible
         self._aside = aside
+        self._masks = masks_of(settings)
         self._passed: set[TableName] = set()
         self._partitions = Partitions(
             partial(link_in, connection), topics, visible=visible, watched=bool(settings.snapshot.watch)
@@ -101,21 +106,14 @@ class Relations:
         if aside is not None and aside.state is TableState.ASIDE and aside.cause is not Cause.NOT_FOLLOWED:
             return None
         latest = self._registry.latest(table)
-        known_so = latest is not None and announced_as(relation, latest)
+        known_so = latest is not None and announced_as(relation, latest, self._masks.noted_of(table))
         if not known_so and not self._visible(xid, timeout_s):
             return LATER
         self._require_name(table, relation.relation_oid)
         topic = self._topics.topic(table) or self._late(table)
         if topic is None:
             return None
-        shape = from_relation(
-            self._connection,
-            relation,
-            topic=topic,
-            encoding=self._settings.log.encoding,
-            known=self._registry.latest(table),
-            publication=self._settings.publication,
-        )
+        shape = self._shape(relation, topic)
         if not shape.key:
             raise CannotFollow(
                 f"{table} has no key any more, and a compacted topic needs one",
@@ -138,6 +136,23 @@ class Relations:
             self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
         self._captured[relation.relation_oid].add(table)
         return registered
+
+    def _shape(self, relation: Relation, topic: str) -> TableSchema:
+        """The shape under the table's masks. CannotFollow where they cannot be kept."""
+        table = TableName(relation.schema, relation.table)
+        known = self._registry.latest(table)
+        try:
+            return from_relation(
+                self._connection,
+                relation,
+                topic=topic,
+                encoding=self._settings.log.encoding,
+                masks=self._masks,
+                known=known,
+                publication=self._settings.publication,
+            )
+        except ConfigError as error:
+            raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
 
     def _require_name(self, table: TableName, oid: int) -> None:
         """CannotFollow when the relation was captured under other names, and never under this one (H96)."""
@@ -193,12 +208,15 @@ class Relations:
         return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]
 
 
-def announced_as(relation: Relation, shape: TableSchema) -> bool:
-    """Whether a message announces a shape that is known: its columns by name and type, its identity and its key."""
+def announced_as(relation: Relation, shape: TableSchema, masks: Mapping[str, str] = NONE) -> bool:
+    """Whether a message announces a shape that is known: its columns by name and type, its identity and its key.
+    ``masks``: as they are noted now, by column."""
+    if shape.noted_masks != masks:
+        return False
     if relation.relation_oid != shape.oid or relation.identity != shape.identity:
         return False
-    columns = [(column.name, column.type_oid) for column in relation.columns]
-    if columns != [(column.name, column.type_oid) for column in shape.columns]:
+    columns = [(c.name, c.type_oid) for c in relation.columns if masks.get(c.name) != DROPPED]
+    if columns != [(column.name, column.source_type_oid) for column in shape.columns]:
         return False
     flagged = {column.name for column in relation.columns if column.in_key}
     return relation.identity == Identity.FULL or flagged == {column.name for column in shape.key}

@@ -10,6 +10,7 @@ from psycopg import sql
 
 from cdc.aside import AsideState, CannotFollow, Cause
 from cdc.errors import ConfigError
+from cdc.masks import masks_of
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
@@ -70,7 +71,8 @@ class Remedies:
             return None
         publication, encoding = self._settings.publication, self._settings.log.encoding
         try:
-            now = table_schema(session, oid, topic="", encoding=encoding, publication=publication)
+            masks = masks_of(self._settings)
+            now = table_schema(session, oid, topic="", encoding=encoding, masks=masks, publication=publication)
         except ConfigError:
             return None
         if not now.key or not (self._asides.asked(document.table) or self._as_known(table, now)):

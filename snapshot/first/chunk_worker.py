@@ -22,6 +22,7 @@ import psycopg
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, CdcError, SourceError
+from cdc.masks import masks_of
 from cdc.state import ChunkState
 from snapshot.edges import Edges, Session
 from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
@@ -132,7 +133,12 @@ class ChunkWorker:
         self._session: Session | None = None
         session = self._open()
         self._writer = RowWriter(
-            edges.log.rows(), name=edges.settings.name, database=session.info.dbname, clock=clock, exact=exact
+            edges.log.rows(),
+            name=edges.settings.name,
+            database=session.info.dbname,
+            clock=clock,
+            exact=exact,
+            masks=masks_of(edges.settings),
         )
         self._told_s = 0.0
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from cdc.clock import Clock
+from cdc.mask_rules import NO_MASKS, Masks
 from cdc.schema import TableSchema
 from cdc.state import ChunkState
 from cdc.wire.format import READ_OP
@@ -68,15 +69,18 @@ class _LastRow:
 
 
 class RowWriter:
-    """Writes the rows of chunks, one chunk after the other.
+    """Writes the rows of chunks, one chunk after the other, masked.
 
     ``name``: the pipeline's. ``database``: the source's. ``exact``: hold the newest row back for its marker. Only for a
     single worker. The brokers have the records that :meth:`settled` returns once the log has been flushed *before* that
     call.
     """
 
-    def __init__(self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool) -> None:
+    def __init__(
+        self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool, masks: Masks = NO_MASKS
+    ) -> None:
         self.log = log
+        self._masks = masks
         self._name = name
         self._database = database
         self._clock = clock
@@ -98,7 +102,7 @@ class RowWriter:
         """Begin a chunk."""
         encoder = self._compiled.get(task.schema)
         if encoder is None:
-            encoder = compile_table(task.schema, name=self._name, database=self._database)
+            encoder = compile_table(task.schema, name=self._name, database=self._database, masks=self._masks)
             self._compiled[task.schema] = encoder
         headers = record_headers(task.position, READ_OP, task.schema.version)
         self._chunk = _OpenChunk(task, encoder, headers, self._clock.now_ns())

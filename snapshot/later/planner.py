@@ -9,6 +9,7 @@ import psycopg
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, SourceError
+from cdc.masks import masks_of
 from cdc.windows import Windows
 from connectors.postgres.encoder import compile_table
 from snapshot.edges import LaterEdges, Session
@@ -89,7 +90,8 @@ class Planner:
         inspected = self._inspected(session, reading)
         if not watch.published(reading.request.table):
             raise NotNow(f"{reading.request.table} is not in the publication: cdc init adds it")
-        encoder = compile_table(inspected.schema, name=self._edges.settings.name, database=session.info.dbname)
+        name, masks = self._edges.settings.name, masks_of(self._edges.settings)
+        encoder = compile_table(inspected.schema, name=name, database=session.info.dbname, masks=masks)
         version = session.info.server_version
         try:
             reading.plan(inspected, encoder, window_bytes=self._settings.window_bytes, server_version=version)

@@ -190,9 +190,14 @@ def _copy(task: WindowTask, target: ReadTarget, types: Sequence[str]) -> sql.Com
 
 
 def _key_types(session: Session, task: WindowTask) -> list[str]:
-    """The types of the key's columns as the catalog writes them now. Empty for a chunk that asks for no keys."""
+    """The types of the key's columns as the catalog writes them now. Empty for a chunk that asks for no keys.
+
+    ConfigError where the key is masked: the answer would have its plain values.
+    """
     if not task.chunk.keys:
         return []
+    if task.schema.masked_key:
+        raise ConfigError(f"the key of {task.schema.table} is masked, so no row can be asked for by it")
     types = dict(_SQL.rows(session, "key_types", oid=task.schema.oid))
     try:
         return [types[column.attnum] for column in task.schema.key]

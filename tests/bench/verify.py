@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
+from cdc.mask_rules import NO_MASKS
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
@@ -115,7 +116,7 @@ def _settings(bench: Bench, dsn: str) -> Settings:
 def _shape(settings: Settings) -> TableSchema:
     with closing(open_source(settings)) as connection:
         (table,) = resolve_tables(connection, settings)
-        return table_schema(connection, table.oid, topic=table.topic, encoding="readable", version=1)
+        return table_schema(connection, table.oid, topic=table.topic, encoding="readable", masks=NO_MASKS, version=1)
 
 
 def _lines(settings: Settings) -> Iterator[list[bytes]]:

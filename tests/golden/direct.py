@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.pq import ExecStatus
 
 from cdc.comparison.compared_record import Facts, table_facts
+from cdc.mask_rules import NO_MASKS
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
@@ -48,7 +49,12 @@ class Shapes:
 
     def of(self, table: CapturedTable) -> TableSchema:
         shape = table_schema(
-            self._conn, table.oid, topic=table.topic, encoding=self._encoding, publication=self._publication
+            self._conn,
+            table.oid,
+            topic=table.topic,
+            encoding=self._encoding,
+            masks=NO_MASKS,
+            publication=self._publication,
         )
         return self._numbered(shape)
 
@@ -61,6 +67,7 @@ class Shapes:
             relation,
             topic=table.topic,
             encoding=self._encoding,
+            masks=NO_MASKS,
             known=next((s for s in reversed(self.versions) if s.oid == table.oid), None),
             publication=self._publication,
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from cdc.mask_rules import NO_MASKS
 from connectors.postgres.catalog_shapes import from_relation, resolve_tables
 from connectors.postgres.connections import connect
 from connectors.postgres.messages import Relation
@@ -49,7 +50,7 @@ def recorded(case: str, dsn: str, psql: Path, shapes: list[str]) -> Iterator[byt
             message = decode(payload)
             if isinstance(message, Relation) and message.relation_oid in tables:
                 topic = tables[message.relation_oid].topic
-                shape = from_relation(conn, message, topic=topic, encoding="readable", publication="p")
+                shape = from_relation(conn, message, topic=topic, encoding="readable", masks=NO_MASKS, publication="p")
                 shapes.append(shape.to_json().decode())
             yield payload
     with psycopg.connect(dsn, autocommit=True) as admin:

@@ -11,6 +11,7 @@ import orjson
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from cdc.mask_rules import NO_MASKS
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
@@ -93,7 +94,16 @@ class _Trip:
         oid = conn.execute("select 'public.every'::regclass::oid").fetchone()
         assert oid is not None
         self._schemas = {
-            encoding: replace(table_schema(conn, int(oid[0]), topic=_TOPIC, encoding=encoding), version=1)
+            encoding: replace(
+                table_schema(
+                    conn,
+                    int(oid[0]),
+                    topic=_TOPIC,
+                    encoding=encoding,
+                    masks=NO_MASKS,
+                ),
+                version=1,
+            )
             for encoding in _ENCODINGS
         }
         self._batches: dict[Encoding, list[Record]] = {encoding: [] for encoding in _ENCODINGS}

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from cdc.mask_rules import NO_MASKS
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings, parse
 from cdc.wire.types import CATALOG_KINDS, FIXED
@@ -85,7 +86,7 @@ def test_columns_are_those_the_publication_delivers(conn: psycopg.Connection[Any
     oid = by_name(conn, settings_for(database, "s.*"))['Mixed "Case'].oid
 
     def columns(publication: str | None) -> list[str]:
-        shape = table_schema(conn, oid, topic="t", encoding="readable", publication=publication)
+        shape = table_schema(conn, oid, topic="t", encoding="readable", masks=NO_MASKS, publication=publication)
         return [column.name for column in shape.columns]
 
     usual = ["Id", "b", "we'ird", "at", "m", "ms", "v"]
@@ -100,7 +101,7 @@ def test_columns_are_those_the_publication_delivers(conn: psycopg.Connection[Any
 
 def test_types_are_resolved_through_domains(conn: psycopg.Connection[Any], database: str) -> None:
     oid = by_name(conn, settings_for(database, "s.*"))['Mixed "Case'].oid
-    shape = table_schema(conn, oid, topic="t", encoding="readable")
+    shape = table_schema(conn, oid, topic="t", encoding="readable", masks=NO_MASKS)
     kinds = {c.name: (c.type, c.kind, c.array, c.precision, c.key_position) for c in shape.columns}
     assert kinds == {
         "Id": ("integer", "int4", False, None, 1),
@@ -145,19 +146,21 @@ def test_h51_the_streams_shape_is_the_catalogs(conn: psycopg.Connection[Any], da
     relations = announced(conn, database)
     tables = by_name(conn, settings_for(database, "s.*", exclude=("s.no_key",)))
     for table in tables.values():
-        now = table_schema(conn, table.oid, topic=table.topic, encoding="readable", publication="p")
-        streamed = from_relation(conn, relations[table.oid], topic=table.topic, encoding="readable", publication="p")
+        now = table_schema(conn, table.oid, topic=table.topic, encoding="readable", masks=NO_MASKS, publication="p")
+        streamed = from_relation(
+            conn, relations[table.oid], topic=table.topic, encoding="readable", masks=NO_MASKS, publication="p"
+        )
         assert streamed == now, "snapshot and stream would write different versions"
         assert [c.name for c in now.key] == list(table.key)
 
 
 def test_h51_the_message_tells_a_shape_older_than_the_catalog(conn: psycopg.Connection[Any], database: str) -> None:
     relation = next(r for r in announced(conn, database).values() if r.table == "gone")
-    known = table_schema(conn, relation.relation_oid, topic="t", encoding="readable")
+    known = table_schema(conn, relation.relation_oid, topic="t", encoding="readable", masks=NO_MASKS)
     conn.execute("alter table s.gone drop column kept, add column later int, alter column id type bigint")
 
     def shape(known: TableSchema | None) -> TableSchema:
-        return from_relation(conn, relation, topic="t", encoding="readable", known=known)
+        return from_relation(conn, relation, topic="t", encoding="readable", masks=NO_MASKS, known=known)
 
     assert shape(known) == known
     assert [(c.name, c.kind, c.key_position) for c in shape(None).columns] == [

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from cdc.errors import SourceError
+from cdc.mask_rules import NO_MASKS
 from cdc.settings import Settings, parse
 from cdc.sql import load
 from connectors.postgres.catalog_facts import read_publication, read_source
@@ -181,7 +182,9 @@ def test_h95_what_the_looks_are_made_into_waits_for_nobody(place: Place) -> None
     assert [leaf.table.table for leaf in found.tables[2].leaves] == ["tree_eu_low", "tree_us"]
     assert read_source(place.session, place.settings).publication is not None
     for table in found.tables:
-        shape = table_schema(place.session, table.oid, topic="t", encoding="readable", publication="looks")
+        shape = table_schema(
+            place.session, table.oid, topic="t", encoding="readable", masks=NO_MASKS, publication="looks"
+        )
         columns = tuple(
             RelationColumn(name=c.name, type_oid=c.type_oid, typmod=-1, in_key=c.key_position is not None)
             for c in shape.columns
@@ -189,7 +192,9 @@ def test_h95_what_the_looks_are_made_into_waits_for_nobody(place: Place) -> None
         message = Relation(
             relation_oid=table.oid, schema="s", table=table.table.table, identity=shape.identity, columns=columns
         )
-        again = from_relation(place.session, message, topic="t", encoding="readable", publication="looks")
+        again = from_relation(
+            place.session, message, topic="t", encoding="readable", masks=NO_MASKS, publication="looks"
+        )
         assert [c.name for c in again.columns] == [c.name for c in shape.columns]
     assert not ensure_publication(place.session, "looks", found.tables), "nothing is to be changed"
 

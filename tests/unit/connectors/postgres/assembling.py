@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cdc.mask_rules import NO_MASKS, Masks
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
@@ -92,6 +93,7 @@ class Stream:
         renumbered: bool = False,
         shapes: Shapes | None = None,
         asides: AsideRegister | None = None,
+        masks: Masks = NO_MASKS,
     ) -> None:
         self.shapes = shapes or Shapes(*schemas)
         self.schemas = schemas
@@ -111,6 +113,7 @@ class Stream:
                 reselect=self.head,
                 overflow=self._overflow,
                 asides=asides or Never(),
+                masks=masks,
             ),
             Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}, renumbered=renumbered),
             limits or Limits(),

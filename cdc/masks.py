@@ -1,0 +1,30 @@
+"""The masks that the settings want, and where it is noted under which a table's rows were read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdc.mask_rules import MaskKey, MaskRule, Masks
+from cdc.settings import Settings
+from cdc.state import Document
+
+
+def masks_of(settings: Settings) -> Masks:
+    """The masks that the settings want, the key read now. ConfigError where it cannot be read or is too short."""
+    tables = {
+        name: {column: MaskRule.parse(text) for column, text in table.columns.items()}
+        for name, table in settings.tables.items()
+        if table.columns
+    }
+    keyed = any(rule.kind == "hmac" for rules in tables.values() for rule in rules.values())
+    reference = settings.source.mask_key
+    return Masks(tables, MaskKey(reference.reveal()) if keyed and reference is not None else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskState(Document):
+    """The masks under which all rows of each table were read, or are asked for: table -> column -> rule as noted."""
+
+    WHAT = "masks"
+
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)

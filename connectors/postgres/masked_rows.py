@@ -1,0 +1,131 @@
+"""The places at which a value that was read becomes its masked one: a message's rows, and a line of COPY. Pure.
+
+The stream's messages are masked before anything keeps them, so that no buffer, file or record behind has the plain
+value. A masked message is one of a table that has the masked columns as text, and the dropped ones not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import NoReturn
+
+from cdc.errors import DecodeError
+from cdc.mask_rules import MaskRule, Masks, MaskValue
+from cdc.schema import TableSchema
+from connectors.postgres.abridge import Abridged
+
+_ROW_AT = 30
+_MARKERS = b"KON"
+_TEXT, _OMITTED = ord("t"), ord("x")
+_NO_VALUE = b"nu"
+_OMITTED_BYTES = 1 + 8 + 32
+_COPY_SPECIAL = re.compile(rb"[\b\f\n\r\t\v\\]")
+_COPY_ESCAPED = MappingProxyType(
+    {b"\b": rb"\b", b"\f": rb"\f", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t", b"\v": rb"\v", b"\\": rb"\\"}
+)
+
+
+class MaskedRows:
+    """Masks the rows of one announced table. ``columns``: names in the rows' order. ``rules``: by column.
+
+    Where the table lacks a column of the rules, every value is masked as NULL: it may have another name, and such a
+    table is followed no further.
+    """
+
+    def __init__(self, columns: Sequence[str], masks: Masks, table: str) -> None:
+        rules = masks.of(table)
+        self._table = table
+        self._unknown = not set(rules) <= set(columns)
+        self._dropped = [column in rules and rules[column].kind == "drop" for column in columns]
+        self._functions = [_function(rules.get(column), masks) for column in columns]
+        self._kept = (len(columns) - sum(self._dropped)).to_bytes(2)
+
+    def frame(self, frame: bytes) -> bytes:
+        """An insert, update or delete in an XLogData message, masked. DecodeError, which quotes no value, for a broken
+        one."""
+        out: list[bytes] = [frame[:_ROW_AT]]
+        at = _ROW_AT
+        while at < len(frame):
+            at = self._row(frame, at, out)
+        masked = b"".join(out)
+        return Abridged(masked) if isinstance(frame, Abridged) else masked
+
+    def _row(self, frame: bytes, at: int, out: list[bytes]) -> int:
+        count = int.from_bytes(frame[at + 1 : at + 3])
+        if frame[at] not in _MARKERS or count != len(self._functions):
+            self._refuse()
+        out += (frame[at : at + 1], self._kept)
+        at += 3
+        for function, dropped in zip(self._functions, self._dropped, strict=True):
+            start, at = at, self._end(frame, at)
+            if dropped:
+                continue
+            kind = frame[start]
+            if self._unknown:
+                out.append(b"n")
+            elif function is None or kind != _TEXT:
+                out.append(frame[start:at])
+            else:
+                value = function(frame[start + 5 : at])
+                out += (b"t", len(value).to_bytes(4), value)
+        return at
+
+    def _end(self, frame: bytes, at: int) -> int:
+        """Where a value ends."""
+        kind = frame[at] if at < len(frame) else 0
+        if kind == _TEXT:
+            end = at + 5 + int.from_bytes(frame[at + 1 : at + 5])
+        elif kind in _NO_VALUE:
+            end = at + 1
+        elif kind == _OMITTED and isinstance(frame, Abridged):
+            end = at + _OMITTED_BYTES
+        else:
+            self._refuse()
+        if end > len(frame):
+            self._refuse()
+        return end
+
+    def _refuse(self) -> NoReturn:
+        raise DecodeError(
+            f"a row of {self._table}, which has masks, is not as the table was announced",
+            hint="nothing was skipped and nothing acknowledged; please report it with the server's version",
+        )
+
+
+class MaskedValues:
+    """Masks values of a table's columns by its shape, dropped columns not among them.
+
+    ConfigError where the shape lacks a mask of ``masks``, or was masked under another key.
+    """
+
+    def __init__(self, schema: TableSchema, masks: Masks) -> None:
+        masks.require(schema)
+        self._functions: list[MaskValue | None] = [
+            masks.function(column.mask.rule) if column.mask is not None else None for column in schema.columns
+        ]
+        self._places = [i for i, function in enumerate(self._functions) if function is not None]
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def value(self, index: int, text: bytes) -> bytes:
+        """The value of one column, masked if the column is."""
+        function = self._functions[index]
+        return text if function is None else function(text)
+
+    def line(self, line: bytes, unescape: Callable[[bytes], bytes | None]) -> bytes:
+        """A line of COPY in text format, masked. ``unescape``: a field's value, None for NULL."""
+        fields = line.removesuffix(b"\n").split(b"\t")
+        if len(fields) != len(self._functions):
+            raise DecodeError(f"a row of {len(fields)} columns where {len(self._functions)} were asked for")
+        for i in self._places:
+            text = unescape(fields[i])
+            if text is not None:
+                fields[i] = _COPY_SPECIAL.sub(lambda found: _COPY_ESCAPED[found[0]], self.value(i, text))
+        return b"\t".join(fields)
+
+
+def _function(rule: MaskRule | None, masks: Masks) -> MaskValue | None:
+    return None if rule is None or rule.kind == "drop" else masks.function(masks.noted(rule))

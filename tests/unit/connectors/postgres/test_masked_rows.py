@@ -1,0 +1,222 @@
+"""Masked rows: a stream of a table with masks is the stream of a table that has the masked values in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.aside import CannotFollow
+from cdc.errors import ConfigError, DecodeError
+from cdc.mask_rules import MaskKey, MaskRule, Masks
+from cdc.schema import Identity, TableSchema
+from connectors.postgres.abridge import Abridged, abridged
+from connectors.postgres.assemble import Limits
+from connectors.postgres.encoder import compile_table, unescape
+from connectors.postgres.held import LATER, Later
+from connectors.postgres.masked_rows import MaskedRows, MaskedValues
+from connectors.postgres.masked_shapes import masked_shape
+from connectors.postgres.messages import Omitted, Relation, Update
+from connectors.postgres.pgoutput import decode
+from tests.unit.connectors.postgres import written as w
+from tests.unit.connectors.postgres.assembling import Rows, Shapes, Stream
+
+KEY = MaskKey("0123456789abcdef0123456789abcdef")
+RULES = {"mail": MaskRule.parse("hmac"), "ssn": MaskRule.parse("drop"), "note": MaskRule.parse("truncate:3")}
+MASKS = Masks({"public.orders": RULES}, KEY)
+NAMES = ["id", "mail", "ssn", "note"]
+COLUMNS = (w.column("id", "int4", 0), w.column("mail", "text"), w.column("ssn", "int8"), w.column("note", "text"))
+PLAIN = w.table(*(replace(column, attnum=at + 1) for at, column in enumerate(COLUMNS)))
+SHAPE = masked_shape(PLAIN, MASKS)
+SENTINEL = b"plainest"
+VALUES = (
+    st.none()
+    | st.just(w.u)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).map(str.encode)
+)
+FULL_ROWS = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).map(str.encode)
+
+
+def mac(text: bytes) -> str:
+    return KEY.masked(text).decode()
+
+
+def masked_by_hand(values: Sequence[w.Value]) -> list[w.Value]:
+    identifier, mail, _, note = values
+    hidden = KEY.masked(mail) if isinstance(mail, bytes) else mail
+    short = note.decode()[:3].encode() if isinstance(note, bytes) else note
+    return [identifier, hidden, short]
+
+
+class Announced(Shapes):
+    """The plain table is announced, and its masked shape is what the source is said to have."""
+
+
+def stream(shape: TableSchema = PLAIN, masks: Masks = MASKS, **more: object) -> Stream:
+    masked = masked_shape(shape, masks)
+    return Stream(shape, shapes=Announced(masked), masks=masks, **more)  # type: ignore[arg-type]
+
+
+@given(st.lists(VALUES, min_size=4, max_size=4), st.lists(FULL_ROWS, min_size=4, max_size=4))
+def test_a_masked_message_is_one_of_masked_values(new: list[w.Value], old: list[w.Value]) -> None:
+    rows = MaskedRows(NAMES, MASKS, "public.orders")
+    for before, marker in ((None, b""), (old, b"O"), (old, b"K")):
+        start = b"U" + w.OID.to_bytes(4)
+        plain = start + (marker + w.row(before) if before is not None else b"") + b"N" + w.row(new)
+        hidden = start + (marker + w.row(masked_by_hand(before)) if before is not None else b"")
+        hidden += b"N" + w.row(masked_by_hand(new))
+        assert rows.frame(w.frame(plain, 7)) == w.frame(hidden, 7)
+
+
+@given(st.lists(FULL_ROWS, min_size=3, max_size=3))
+def test_a_line_of_copy_is_masked_as_the_stream_is(values: list[bytes | None]) -> None:
+    encoder = compile_table(SHAPE, name="shop", database="app", masks=MASKS)
+    line = b"\t".join(copied(value) for value in [b"1", *values[:2]]) + b"\n"
+    _, row = encoder.snapshot_line(line)
+    read = stream().transaction(0x100, w.insert(b"1", values[0], b"9", values[1]))
+    assert json.loads(row) == read[0].after
+
+
+def copied(value: bytes | None) -> bytes:
+    if value is None:
+        return rb"\N"
+    escapes = {b"\\": rb"\\", b"\b": rb"\b", b"\f": rb"\f", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t", b"\v": rb"\v"}
+    return b"".join(escapes.get(bytes((byte,)), bytes((byte,))) for byte in value)
+
+
+@given(FULL_ROWS)
+def test_a_masked_field_of_copy_is_read_back(value: bytes | None) -> None:
+    values = MaskedValues(SHAPE, MASKS)
+    _, mail, note = values.line(b"\t".join([b"1", copied(value), copied(value)]), unescape).split(b"\t")
+    expected = masked_by_hand([b"1", value, None, value])
+    assert [unescape(mail), unescape(note)] == expected[1:]
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_broken_message_is_refused_and_not_quoted(cut: int) -> None:
+    rows = MaskedRows(NAMES, MASKS, "public.orders")
+    frame = w.frame(w.insert(b"1", SENTINEL, SENTINEL, SENTINEL), 7)
+    with pytest.raises(DecodeError) as refused:
+        rows.frame(frame[:-cut])
+    assert SENTINEL.decode() not in refused.value.message
+    with pytest.raises(DecodeError):
+        rows.frame(frame + b"?")
+
+
+def test_null_stays_null_and_a_dropped_column_is_none() -> None:
+    (read,) = stream().transaction(0x100, w.insert(b"1", None, None, None))
+    assert read.after == {"id": 1, "mail": None, "note": None}
+
+
+def test_every_kind_of_change_is_masked() -> None:
+    full = replace(PLAIN, identity=Identity.FULL)
+    seen = stream(full)
+    one, other = [b"1", b"a@b", b"9", b"abcdef"], [b"1", b"c@d", b"8", b"ABCDEF"]
+    update, delete, tombstone = seen.transaction(0x100, w.update(other, old=one), w.delete(old=other))
+    before = {"id": 1, "mail": mac(b"a@b"), "note": "abc"}
+    after = {"id": 1, "mail": mac(b"c@d"), "note": "ABC"}
+    assert (update.before, update.after) == (before, after)
+    assert (delete.before, delete.after, tombstone.value) == (after, None, None)
+
+
+def test_a_masked_key_moves_as_a_key() -> None:
+    plain = w.table(w.column("mail", "text", 0), w.column("n", "int4"))
+    masks = Masks({"public.orders": {"mail": RULES["mail"]}}, KEY)
+    seen = stream(plain, masks)
+    delete, tombstone, create = seen.transaction(0x100, w.update([b"b", b"1"], key=[b"a", None]))
+    assert [delete.key, tombstone.key, create.key] == [{"mail": mac(b"a")}] * 2 + [{"mail": mac(b"b")}]
+    assert json.loads(delete.headers["__debezium.newkey"]) == create.key
+    assert json.loads(create.headers["__debezium.oldkey"]) == delete.key
+
+
+def test_a_value_that_is_looked_up_is_masked() -> None:
+    head = Rows({(b"1",): [b"1", b"a@b", b"abcdef"]})
+    (read,) = stream(head=head).transaction(0x100, w.update([b"1", w.u, b"9", w.u]))
+    assert read.after == {"id": 1, "mail": mac(b"a@b"), "note": "abc"}
+
+
+def test_a_masked_key_is_never_looked_up() -> None:
+    shape = w.table(w.column("mail", "text", 0), w.column("note", "text"), identity=Identity.FULL)
+    masks = Masks({"public.orders": {"mail": RULES["mail"]}}, KEY)
+    with pytest.raises(CannotFollow, match="its key is masked"):
+        stream(shape, masks).transaction(0x100, w.update([b"a", w.u], old=[b"a", None]))
+
+
+class Hidden(Shapes):
+    """Nothing can be read while ``hidden``."""
+
+    hidden = True
+
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+        return LATER if self.hidden else super().schema(relation, xid, timeout_s)
+
+
+def test_a_table_that_waits_is_kept_masked(tmp_path: Path) -> None:
+    shapes = Hidden(SHAPE)
+    limits = Limits(spill_folder=str(tmp_path), waiting_memory_bytes=1)
+    seen = Stream(PLAIN, shapes=shapes, masks=MASKS, limits=limits)
+    seen.transaction(0x100, *[w.insert(b"%d" % n, SENTINEL, SENTINEL, b"xxx" + SENTINEL) for n in range(9)])
+    assert seen.assembler.waiting(), "the table has to wait"
+    assert found_in_memory(seen.assembler, KEY.masked(SENTINEL)), "the search finds what is kept"
+    assert not found_in_memory(seen.assembler, SENTINEL)
+    shapes.hidden = False
+    records = seen.assembler.resume()
+    assert len(records) == 9
+    assert json.loads(records[0][2] or b"")["after"] == {"id": 0, "mail": mac(SENTINEL), "note": "xxx"}
+
+
+def found_in_memory(root: object, sentinel: bytes) -> bool:
+    """Whether bytes that an object keeps, at any depth, hold the sentinel. Files that it has open are read."""
+    seen: set[int] = set()
+    todo = [root]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, bytes) and sentinel in one:
+            return True
+        if hasattr(one, "seek") and hasattr(one, "read"):
+            one.seek(0)
+            todo.append(one.read())
+        todo += parts_of(one)
+    return False
+
+
+def parts_of(one: object) -> list[object]:
+    if isinstance(one, dict):
+        return [*one.keys(), *one.values()]
+    if isinstance(one, list | tuple | set | frozenset) or type(one).__name__ == "deque":
+        return list(one)  # type: ignore[call-overload, no-any-return]
+    slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+    found = [getattr(one, name, None) for name in slots]
+    return [*found, *vars(one).values()] if hasattr(one, "__dict__") and not isinstance(one, type) else found
+
+
+def test_a_table_that_lacks_a_masked_column_shows_nothing() -> None:
+    rows = MaskedRows(["id", "renamed", "ssn", "note"], MASKS, "public.orders")
+    frame = rows.frame(w.frame(w.insert(b"1", SENTINEL, b"9", SENTINEL), 7))
+    assert SENTINEL not in frame
+    assert decode(frame[25:]).new == (None, None, None)  # type: ignore[union-attr]
+
+
+def test_a_value_left_out_for_its_size_stays_so() -> None:
+    payload = w.update([b"1", b"m" * 100_000, b"s" * 100_000, b"abcdef"])
+    frame = abridged(w.frame(payload, 7), 1000)
+    masked = MaskedRows(NAMES, MASKS, "public.orders").frame(frame)
+    assert isinstance(masked, Abridged)
+    message = decode(masked[25:], abridged=True)
+    assert isinstance(message, Update)
+    assert [type(value) for value in message.new] == [bytes, Omitted, bytes]
+
+
+def test_an_encoder_needs_the_masks_that_are_set() -> None:
+    with pytest.raises(ConfigError, match="mail, note, ssn"):
+        compile_table(PLAIN, name="shop", database="app", masks=MASKS)
+    with pytest.raises(ConfigError, match="need a key"):
+        compile_table(SHAPE, name="shop", database="app")

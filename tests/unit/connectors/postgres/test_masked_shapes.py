@@ -1,0 +1,88 @@
+"""A table's shape under its masks, and the masks that cannot be kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.errors import ConfigError
+from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
+from cdc.schema import DroppedColumn, Identity, Mask, TableSchema
+from cdc.testing import MemoryCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.masked_shapes import masked_shape
+from tests.unit.connectors.postgres import written as w
+
+KEY = MaskKey("0123456789abcdef0123456789abcdef")
+MASKED = f"hmac:{KEY.fingerprint}"
+
+
+def table(**changes: object) -> TableSchema:
+    columns = (w.column("id", "int4", 0), w.column("mail", "numeric", typmod=6), w.column("tags", "text", array=True))
+    shape = w.table(*(replace(column, attnum=at + 1) for at, column in enumerate(columns)))
+    return replace(shape, **changes)  # type: ignore[arg-type]
+
+
+def masks(**rules: str) -> Masks:
+    return Masks({"public.orders": {column: MaskRule.parse(rule) for column, rule in rules.items()}}, KEY)
+
+
+def test_a_table_without_masks_keeps_its_shape() -> None:
+    assert masked_shape(table(), NO_MASKS) is not None
+    shape = table()
+    assert masked_shape(shape, NO_MASKS) is shape
+    assert "mask" not in shape.to_json().decode() and "dropped" not in shape.to_json().decode()
+
+
+def test_a_masked_column_is_text_and_says_of_what() -> None:
+    shape = masked_shape(table(), masks(mail="hmac", tags="drop"))
+    mail = shape.columns[1]
+    assert (mail.kind, mail.type, mail.type_oid, mail.array, mail.typmod) == ("text", "text", 25, False, -1)
+    assert mail.mask == Mask(rule=MASKED, type="numeric", type_oid=25, kind="numeric", array=False)
+    assert [column.name for column in shape.columns] == ["id", "mail"]
+    assert shape.dropped == (DroppedColumn(name="tags", attnum=3),)
+    assert shape.noted_masks == {"mail": MASKED, "tags": "drop"}
+    assert TableSchema.from_json(shape.to_json()) == shape
+
+
+def test_a_type_under_a_mask_is_part_of_the_shape() -> None:
+    one = masked_shape(table(), masks(mail="hmac"))
+    columns = tuple(
+        replace(c, kind="int4", type="integer", type_oid=23) if c.name == "mail" else c for c in table().columns
+    )
+    assert not one.same_shape(masked_shape(table(columns=columns), masks(mail="hmac")))
+
+
+@pytest.mark.parametrize(
+    ("shape", "rules", "match"),
+    [
+        (table(), {"gone": "hmac"}, "gone of public.orders, which has no such column"),
+        (table(), {"id": "drop"}, "by hmac alone"),
+        (table(), {"id": "truncate:3"}, "by hmac alone"),
+        (table(), {"id": "hmac"}, "looked up by the key"),
+        (table(identity=Identity.FULL, deferrable_key=True), {"id": "hmac"}, "deferrable"),
+    ],
+)
+def test_masks_that_cannot_be_kept(shape: TableSchema, rules: dict[str, str], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        masked_shape(shape, masks(**rules))
+
+
+def test_a_key_may_be_masked_where_nothing_is_looked_up() -> None:
+    assert masked_shape(table(identity=Identity.FULL), masks(id="hmac")).masked_key
+    assert masked_shape(table(), masks(id="hmac", mail="drop", tags="drop")).masked_key
+    hidden = masked_shape(table(identity=Identity.FULL), masks(id="hmac"))
+    assert hidden.key_form != table(identity=Identity.FULL).key_form
+
+
+def test_a_masked_column_under_another_name_is_refused() -> None:
+    """Names that two columns exchanged, of which one is masked, and one that was dropped."""
+    registry = SchemaRegistry(MemoryCompactedTopic())
+    for rule in ("hmac", "drop"):
+        known = registry.register(masked_shape(table(), masks(mail=rule)))
+        swapped = tuple(replace(c, name={"mail": "tags", "tags": "mail"}.get(c.name, c.name)) for c in table().columns)
+        with pytest.raises(ConfigError, match=r"column tags of public\.orders was masked under another name"):
+            registry.register(masked_shape(table(columns=swapped), masks(mail=rule)))
+        assert registry.latest(known.table) == known
+    assert registry.register(table()).version == 3, "a mask may be taken off under the same name"
