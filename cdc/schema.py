@@ -45,10 +45,11 @@ class Mask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedColumn:
-    """A column that a mask leaves out of every record."""
+    """A column that a mask leaves out of every record. ``type_oid``: its type in the source."""
 
     name: str
     attnum: int
+    type_oid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ class Column:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
     """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1.
-    ``dropped``: the columns that a mask leaves out, by name."""
+    ``dropped``: the columns that a mask leaves out, in the table's order."""
 
     table: TableName
     topic: str

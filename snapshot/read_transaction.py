@@ -139,7 +139,7 @@ def _check_columns(session: Session, target: ReadTarget) -> None:
         assert cursor.pgresult is not None
         for place, column in enumerate(target.schema.columns):
             there = seen.get(column.name)
-            if there is None or there.type_oid != column.type_oid:
+            if there is None or there.type_oid != column.source_type_oid:
                 raise Changed(f"has another column {column.name} now")
             attnum, shown = cursor.pgresult.ftablecol(place), cursor.pgresult.ftype(place)
             if there.attnum != attnum or there.shown_oid not in (None, shown):

@@ -24,12 +24,16 @@ def masked_shape(schema: TableSchema, masks: Masks) -> TableSchema:
     if not rules:
         return schema
     _require_columns(schema, rules)
-    dropped = sorted(column for column, rule in rules.items() if rule.kind == "drop")
+    dropped = {column for column, rule in rules.items() if rule.kind == "drop"}
     _require_key(schema, [column for column, rule in rules.items() if rule.kind != "hmac"])
     noted = masks.noted_of(schema.table)
     columns = tuple(_masked(column, noted) for column in schema.columns if column.name not in dropped)
-    attnums = {column.name: column.attnum for column in schema.columns}
-    shape = replace(schema, columns=columns, dropped=tuple(DroppedColumn(name=n, attnum=attnums[n]) for n in dropped))
+    left_out = (column for column in schema.columns if column.name in dropped)
+    shape = replace(
+        schema,
+        columns=columns,
+        dropped=tuple(DroppedColumn(name=c.name, attnum=c.attnum, type_oid=c.type_oid) for c in left_out),
+    )
     _require_lookups(shape)
     return shape
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, LogError, Retry, TopicError
+from cdc.mask_rules import Masks
 from cdc.metrics import RereadFigures
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, TopicsState
@@ -21,6 +22,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
+from connectors.session.mask_notes import note_masks
 from connectors.session.partition_notes import PartitionNotes
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class CapturedTopics:
         self._topics = topics
         self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
         self._partitions = PartitionNotes(self._state, documents)
+        self._documents = documents
 
     @property
     def known(self) -> TopicsState:
@@ -140,6 +143,17 @@ class CapturedTopics:
         )
         self._state.write([(asked.key(), asked.to_json())])
         log.info("reread_asked", extra={"table": str(table), "why": reason})
+
+    def note_masks(self, masks: Masks, registry: SchemaRegistry) -> None:
+        """Ask for tables whose masks changed to be read again. Raises LogError."""
+        note_masks(
+            self._state,
+            self._documents,
+            tables=self._topics.tables,
+            masks=masks,
+            shapes=registry.versions(),
+            clock=self._clock,
+        )
 
     def _made(self, table: CapturedTable, known: TopicsState) -> TopicsState:
         """One table's topic that can never be made is that table's fault alone (H188)."""

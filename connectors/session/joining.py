@@ -76,7 +76,8 @@ class Joining:
 
     def assembler(self, reselect: PostgresReselect, windows: Windows) -> Assembler:
         """The assembler, which makes records of the stream's frames."""
-        settings, tables = self.settings, self.tables
+        settings, tables, masks = self.settings, self.tables, masks_of(self.settings)
+        tables.topics.note_masks(masks, tables.registry)
         relations = Relations(
             self.servers.side,
             settings,
@@ -95,7 +96,7 @@ class Joining:
             asides=tables.asides,
             topic=tables.topics.topic,
             kept=relations.kept,
-            masks=masks_of(settings),
+            masks=masks,
         )
         return Assembler(
             Pipeline(name=settings.name, database=self._slot.database, epoch=self._slot.epoch),

@@ -143,7 +143,9 @@ def form_of_plan(plan: SnapshotTableState, shape: TableSchema, publication: str)
 
     ``publication``: what is sent of it now, for a plan that did not note what was then.
     """
-    columns: list[list[Any]] = [[c.attnum, c.name, c.type_oid, None, False] for c in shape.columns]
+    columns: list[list[Any]] = [[c.attnum, c.name, c.source_type_oid, None, False] for c in shape.columns]
+    # The catalog has those too that a mask leaves out.
+    columns += [[c.attnum, c.name, c.type_oid, None, False] for c in shape.dropped]
     leaves: list[list[Any]] = [[one["oid"], one["schema"], one["name"], one["filenode"]] for one in plan.leaves]
     return FormState(
         table=plan.table,

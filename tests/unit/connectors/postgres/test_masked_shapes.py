@@ -41,7 +41,7 @@ def test_a_masked_column_is_text_and_says_of_what() -> None:
     assert (mail.kind, mail.type, mail.type_oid, mail.array, mail.typmod) == ("text", "text", 25, False, -1)
     assert mail.mask == Mask(rule=MASKED, type="numeric", type_oid=25, kind="numeric", array=False)
     assert [column.name for column in shape.columns] == ["id", "mail"]
-    assert shape.dropped == (DroppedColumn(name="tags", attnum=3),)
+    assert shape.dropped == (DroppedColumn(name="tags", attnum=3, type_oid=25),)
     assert shape.noted_masks == {"mail": MASKED, "tags": "drop"}
     assert TableSchema.from_json(shape.to_json()) == shape
 
