@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from cdc.wiring.pipeline import prepare_pipeline
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.connections import connect
+from connectors.postgres.encoder import unescape
 from connectors.verified import open_cut, verified_tables
 from tests.faults.typed import SETUP, TYPES, rows
 from tests.integration.capture.later import ask, over, reread
@@ -64,14 +66,17 @@ def topics_text(pipeline: Pipeline) -> bytes:
 
 
 def texts(pipeline: Pipeline, table: str) -> Mapping[int, Mapping[str, str | None]]:
-    """Each row's values as Postgres prints them for capture."""
-    with connect(pipeline.settings.source, application_name="test", autocommit=True) as session:
-        names = [row[0] for row in session.execute(
-            b"select attname::text from pg_attribute where attrelid = %s::regclass and attnum > 0", (f"public.{table}",)
-        )]  # fmt: skip
-        printed = ", ".join(f'"{name}"::text' for name in names)
-        found = session.execute(f"select {printed} from public.{table}".encode()).fetchall()
-    return {int(row[0]): dict(zip(names, row, strict=True)) for row in found}
+    """Each row's values as Postgres prints them to capture, which a cast to text does not for every type."""
+    with (
+        connect(pipeline.settings.source, application_name="test", autocommit=True) as session,
+        session.cursor() as cur,
+    ):
+        cur.execute(f"select * from public.{table} limit 0".encode())
+        names = [column.name for column in cur.description or ()]
+        with cur.copy(f"copy public.{table} to stdout".encode()) as copy:
+            lines = [bytes(line).removesuffix(b"\n").split(b"\t") for line in copy]
+    found = [[None if (text := unescape(field)) is None else text.decode() for field in line] for line in lines]
+    return {int(row[0] or ""): dict(zip(names, row, strict=True)) for row in found}
 
 
 def test_every_type_is_masked_alike_on_every_way(pipeline: Pipeline) -> None:
