@@ -56,6 +56,10 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
         if planned.digest != known.digest:
             refused[str(table)] = "it is published from another text or function than the settings name"
             continue
+        masked = [s.table for s in planned.shapes if s.noted_masks and s.table in planned.plan.relations]
+        if masked:
+            refused[str(table)] = f"{masked[0]} has masks, and its SELECT over the source gives plain values"
+            continue
         root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
         verified = _verified(known, planned, estimate(root))
         if planned.window is not None:

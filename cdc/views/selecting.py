@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cdc.views.calls import CALL_HANDLERS, sort_of
 from cdc.views.casting import coerced, comparable
 from cdc.views.expressions import Resolving, compared
+from cdc.views.masked_columns import refuse_masked
 from cdc.views.naming import Catalog, NameScope, Numbered
 from cdc.views.series import series_of
 from cdc.views.sql_types import TEXT
@@ -48,6 +49,7 @@ def resolved(sql: str, catalog: Catalog, *, inlined: bool = False) -> ResolvedSe
     numbered = Numbered(text)
     selecting = _Selecting(text, catalog, numbered, inlined)
     query = selecting.query(select_of(sql), None)
+    refuse_masked(text, query)
     return ResolvedSelect(query, tuple(numbered.made), tuple(selecting.on.notes))
 
 

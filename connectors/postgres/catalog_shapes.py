@@ -28,6 +28,7 @@ from connectors.postgres.problems import (
     TableProblem,
     problems_of,
     topic_problems,
+    unlike_debezium,
     unlike_views,
 )
 from connectors.postgres.selection import LeftOut, select
@@ -107,7 +108,7 @@ def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settin
     if not settings.tables.get(str(relation.table)):
         return []
     try:
-        table_schema(
+        shape = table_schema(
             conn,
             relation.oid,
             topic="",
@@ -117,7 +118,7 @@ def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settin
         )
     except ConfigError as error:
         return [TableProblem(message=error.message, hint=error.hint or "")]
-    return []
+    return list(unlike_debezium(shape)) if settings.source.kind == "debezium" else []
 
 
 def _require_masked_tables(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cdc.schema import TableSchema
 from cdc.sql import quote_identifier
 from cdc.topic import TableName, collisions
 
@@ -123,6 +124,16 @@ def unlike_views(table: TableName) -> list[TableProblem]:
     message = f"{table} would be taken for a view: stores know views as tables of a schema called view"
     hint = f'rename its schema (alter schema view rename to ...;), or add "{table}" to [source] exclude'
     return [TableProblem(message=message, hint=hint)]
+
+
+def unlike_debezium(shape: TableSchema) -> Iterator[TableProblem]:
+    """Masks that Debezium would pass over in silence: it truncates character types alone."""
+    for column in shape.columns:
+        if column.mask is not None and (column.mask.array or column.mask.kind not in ("text", "varchar", "bpchar")):
+            yield TableProblem(
+                message=f"{column.name} of {shape.table} is a {column.mask.type}, and Debezium truncates text alone",
+                hint='mask it by "drop", or let Headrace capture it',
+            )
 
 
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}

@@ -1,0 +1,61 @@
+"""Masks of columns as Debezium's own options: ``column.exclude.list`` and ``column.truncate.to.N.chars``.
+
+``hmac`` is refused. Debezium's ``column.mask.hash.v2`` takes its salt in the option's name. Kafka Connect resolves
+references in values alone, shows names to everybody who reaches its REST API and keeps them in its topics. It hashes
+character types alone, cuts the hash to a column's length, and passes all else on as it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from cdc.errors import ConfigError
+from cdc.mask_rules import MaskRule
+from cdc.settings import DebeziumSettings, Settings
+from connectors.debezium.regex import quoted, spelled
+
+_UNMASKING = ("column.exclude.list", "column.include.list", "post.processors", "message.key.columns", "converters")
+"""Options that would take a mask's place, or bring a column's value past it."""
+_TRUNCATE = "column.truncate.to."
+
+
+def mask_options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
+    """The options of the settings' masks. Empty without any.
+
+    ConfigError for a mask that Debezium has not, another database than Postgres, or an option of the user's that a mask
+    could not be kept beside.
+    """
+    rules = list(_rules(settings))
+    if not rules:
+        return {}
+    if debezium.database != "postgres":
+        raise ConfigError(
+            f"masks are set for tables of Postgres, and [debezium] database is {debezium.database}",
+            hint="take the [tables] sections out, and set Debezium's own options under [debezium.options]",
+        )
+    beside = [option for option in debezium.options if option in _UNMASKING or option.startswith(_TRUNCATE)]
+    if beside:
+        raise ConfigError(
+            f"[debezium.options] {beside[0]} stands beside masks of columns, which it could undo",
+            hint="take it out, or the masks under [tables]",
+        )
+    lists: dict[str, list[str]] = defaultdict(list)
+    for column, rule in rules:
+        lists[_option(column, rule)].append(f"(?-i){quoted(column)}")
+    return {option: ",".join(columns) for option, columns in sorted(lists.items())}
+
+
+def _rules(settings: Settings) -> Iterator[tuple[str, MaskRule]]:
+    for table, section in sorted(settings.tables.items()):
+        for column, text in sorted(section.columns.items()):
+            yield f"{spelled(table)}.{column}", MaskRule.parse(text)
+
+
+def _option(column: str, rule: MaskRule) -> str:
+    if rule.kind == "hmac":
+        raise ConfigError(
+            f"{column} is masked by hmac, which Debezium cannot do without showing its salt to all who reach Connect",
+            hint='mask it by "drop" or "truncate:20", or let Headrace capture: [source] kind = "postgres"',
+        )
+    return "column.exclude.list" if rule.kind == "drop" else f"{_TRUNCATE}{rule.characters}.chars"
