@@ -126,8 +126,8 @@ class Masks:
         return {column: self.noted(rule) for column, rule in sorted(self.of(table).items())}
 
     def function(self, noted: str) -> MaskValue:
-        """What masks a value by a rule that was noted. ConfigError where it was noted under another key, or is dropped,
-        which leaves no value."""
+        """The function that masks a value by a rule as it was noted. ConfigError where it was noted under another key,
+        or is ``drop``, which leaves no value."""
         kind, _, of = noted.partition(":")
         if kind == "hmac":
             key = self._known_key()

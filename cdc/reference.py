@@ -20,6 +20,7 @@ from cdc.settings import (
     SnapshotSettings,
     SourceSettings,
     SparkSettings,
+    TableSettings,
     ViewRunnerSettings,
     ViewSettings,
 )
@@ -45,6 +46,7 @@ class SinkSection(NamedTuple):
 SECTIONS: tuple[Section, ...] = (
     Section("", Settings),
     Section("source", SourceSettings),
+    Section('tables."public.customers"', TableSettings, optional=True),
     Section("log", LogSettings),
     Section("capture", CaptureSettings),
     Section("snapshot", SnapshotSettings),
@@ -61,6 +63,7 @@ _SAMPLES: dict[str, Any] = {
     "source.password": "env:CDC_SOURCE_PASSWORD",
     "source.tables": ["public.orders", "public.customers"],
     "log.bootstrap_servers": "127.0.0.1:9092",
+    'tables."public.customers".columns': {"email": "hmac", "ssn": "drop"},
     "views.order_search.sql": "order_search.sql",
 }
 """The values that the example sets. Everything else stands there as a comment with its default."""
@@ -69,6 +72,7 @@ _FORMS: dict[str, Any] = {
     "password": "env:NAME",
     "user": "cdc",
     "ca_certs": "/etc/ssl/certs/ca.pem",
+    "mask_key": "env:CDC_MASK_KEY",
     "slot": "cdc_shop",
     "publication": "cdc_shop",
     "prefix": "shop",
@@ -141,7 +145,7 @@ def _with(sinks: Sequence[SinkSection]) -> list[Section]:
 
 def _plain_fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """The model's own settings, without its sub-tables."""
-    sections = {"sinks", "views", *(section.path for section in SECTIONS if section.path)}
+    sections = {"sinks", "tables", "views", *(section.path for section in SECTIONS if section.path)}
     for name, field in model.model_fields.items():
         if not (model is Settings and name in sections):
             yield name, field

@@ -30,7 +30,7 @@ class Identity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mask:
-    """What a masked column was before its mask. On the wire it is text.
+    """A masked column as it was before its mask. On the wire it is text.
 
     ``rule``: as :meth:`cdc.masks.Masks.noted` writes it, the key's fingerprint included and never the key. The others:
     the column's type in the source, as in :class:`Column`.

@@ -45,7 +45,12 @@ class Sides:
 
 
 def require_debezium(settings: Settings) -> None:
-    """ConfigError without a [debezium] section for Postgres."""
+    """ConfigError without a [debezium] section for Postgres, or where columns are masked."""
+    if settings.tables:
+        raise ConfigError(
+            "columns are masked, and the two captures do not mask alike, so they cannot be compared",
+            hint="compare with settings that have no [tables] section, on topics that nobody else reads",
+        )
     if settings.debezium is None or settings.debezium.database != "postgres":
         raise ConfigError(
             "a comparison needs a [debezium] section for Postgres: the native capture reads nothing else",

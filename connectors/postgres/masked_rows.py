@@ -116,7 +116,8 @@ class MaskedValues:
         return text if function is None else function(text)
 
     def line(self, line: bytes, unescape: Callable[[bytes], bytes | None]) -> bytes:
-        """A line of COPY in text format, masked. ``unescape``: a field's value, None for NULL."""
+        """A line of COPY in text format, masked. ``unescape``: a field's value, None for NULL. DecodeError for a line
+        of another number of fields."""
         fields = line.removesuffix(b"\n").split(b"\t")
         if len(fields) != len(self._functions):
             raise DecodeError(f"a row of {len(fields)} columns where {len(self._functions)} were asked for")
