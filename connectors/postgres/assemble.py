@@ -30,7 +30,7 @@ from connectors.postgres.compiled_tables import CompiledTables
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.held import GONE, Held, Later, Reselect, Selected, WantedValues
 from connectors.postgres.log_tails import LogTails
-from connectors.postgres.masked_rows import MaskedRows
+from connectors.postgres.masked_rows import MaskedTables
 from connectors.postgres.messages import (
     Begin,
     Commit,
@@ -74,7 +74,8 @@ __all__ = [
 _ROW_KINDS = frozenset(b"IUD")
 _LSN = Struct(">Q")
 _PAYLOAD_AT = 25
-_OID = slice(26, 30)
+_MASKED = b"masked "
+"""Before the place of a route for rows that are masked: the plain ones have none."""
 _TIMEOUT_S, _BRIEF_S = 2.0, 0.02
 """How long the stream of all tables waits for the shape of one: as long as for its rows."""
 _HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
@@ -110,9 +111,7 @@ class Assembler:
         self._changes = self._changes_with(self._recent)
         self._topic = ports.topic
         self._kept = ports.kept
-        self._masks = ports.masks
-        self._masked: dict[bytes, MaskedRows] = {}
-        """By oid, of tables with masks. Their rows never take the loop's short way."""
+        self._masked = MaskedTables(ports.masks)
         self._tables: dict[int, StreamTable | None] = {}
         self._announced: dict[int, tuple[Relation, int]] = {}
         """The newest announcement of each oid, and its transaction."""
@@ -180,7 +179,7 @@ class Assembler:
         """Values that the encoding cannot express and that were written as null, by table and column (D4)."""
         return self._compiled.lost()
 
-    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:  # noqa: C901 - a call in the loop would cost more
         """Take whole XLogData messages, in order. Returns their records and the transactions that end with them.
 
         ``now_ns``: when they were captured. Raises DecodeError, naming the LSN and the byte, and all that a port
@@ -190,8 +189,12 @@ class Assembler:
         tx.captured_at(now_ns)
         unpack, partition, recent = _LSN.unpack_from, self._partition, self._recent.rows
         hot, emit, pos, seq, rows, serial = self._hot, self._outlet.emit, tx.pos, tx.seq, tx.rows, tx.serial
+        masked = self._masked.tables
         for frame in frames:
             route = hot.get(frame[25:30])
+            if route is None and masked and frame[26:30] in masked and frame[25] in _ROW_KINDS:
+                frame = masked[frame[26:30]].frame(frame)  # noqa: PLW2901 - nothing behind this line has the plain row
+                route = hot.get(_MASKED + frame[25:30])
             if route is not None:
                 if route.serial != serial:
                     route.renew(tx.stamp(), serial)
@@ -232,8 +235,6 @@ class Assembler:
         if self._tx.skipped and kind in _ROW_KINDS:
             return
         (lsn,) = _LSN.unpack_from(frame, 1)
-        if kind in _ROW_KINDS and (masked := self._masked.get(frame[_OID])) is not None:
-            frame = masked.frame(frame)
         try:
             self._message(lsn, decode(frame[_PAYLOAD_AT:], abridged=isinstance(frame, Abridged)), frame)
         except DecodeError as error:
@@ -250,7 +251,7 @@ class Assembler:
             case Truncate():
                 self._truncate(lsn, message)
             case Relation():
-                self._mask(message)
+                self._masked.announced(message)
                 self._announced[message.relation_oid] = message, self._tx.xid
                 if not self._unread.join(message, lsn, frame):
                     self._relation(message, self._tx.xid)
@@ -265,13 +266,6 @@ class Assembler:
                 pass
             case _:
                 assert_never(message)
-
-    def _mask(self, relation: Relation) -> None:
-        """Before anything keeps rows that follow: a table that waits is masked too."""
-        oid, table = relation.relation_oid.to_bytes(4), str(TableName(relation.schema, relation.table))
-        self._masked.pop(oid, None)
-        if self._masks.of(table):
-            self._masked[oid] = MaskedRows([column.name for column in relation.columns], self._masks, table)
 
     def _begin(self, begin: Begin) -> None:
         if self.in_transaction:
@@ -321,11 +315,13 @@ class Assembler:
         """Set the meaning of messages of this oid from now on."""
         self._tables[oid] = table
         for kind in _ROW_KINDS:
-            self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
+            place = bytes((kind,)) + oid.to_bytes(4)
+            self._routes.pop(place, None)
+            self._routes.pop(_MASKED + place, None)
         if table is not None:
             self._changes.announced(table)
-            if oid.to_bytes(4) not in self._masked:
-                self._routes.update(table.hot())
+            before = _MASKED if oid.to_bytes(4) in self._masked.tables else b""
+            self._routes.update({before + place: route for place, route in table.hot().items()})
 
     def announce_again(self, table: str, oid: int) -> None:
         """Follow a table again that was set aside, from the next transaction on. Not inside one.

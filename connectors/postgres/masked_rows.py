@@ -12,9 +12,12 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from cdc.errors import DecodeError
+from cdc.lsn import Lsn
 from cdc.mask_rules import MaskRule, Masks, MaskValue
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from connectors.postgres.abridge import Abridged
+from connectors.postgres.messages import Relation
 
 _ROW_AT = 30
 _MARKERS = b"KON"
@@ -47,6 +50,7 @@ class MaskedRows:
         one."""
         out: list[bytes] = [frame[:_ROW_AT]]
         at = _ROW_AT
+        # Too short for a row: the decoder says so.
         while at < len(frame):
             at = self._row(frame, at, out)
         masked = b"".join(out)
@@ -55,7 +59,7 @@ class MaskedRows:
     def _row(self, frame: bytes, at: int, out: list[bytes]) -> int:
         count = int.from_bytes(frame[at + 1 : at + 3])
         if frame[at] not in _MARKERS or count != len(self._functions):
-            self._refuse()
+            self._refuse(frame)
         out += (frame[at : at + 1], self._kept)
         at += 3
         for function, dropped in zip(self._functions, self._dropped, strict=True):
@@ -82,16 +86,32 @@ class MaskedRows:
         elif kind == _OMITTED and isinstance(frame, Abridged):
             end = at + _OMITTED_BYTES
         else:
-            self._refuse()
+            self._refuse(frame)
         if end > len(frame):
-            self._refuse()
+            self._refuse(frame)
         return end
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, frame: bytes) -> NoReturn:
         raise DecodeError(
-            f"a row of {self._table}, which has masks, is not as the table was announced",
+            f"a row of {self._table}, which has masks, is not as the table was announced "
+            f"(record at {Lsn(int.from_bytes(frame[1:9]))})",
             hint="nothing was skipped and nothing acknowledged; please report it with the server's version",
         )
+
+
+class MaskedTables:
+    """The announced tables that have masks. ``tables``: by the oid's bytes."""
+
+    def __init__(self, masks: Masks) -> None:
+        self._masks = masks
+        self.tables: dict[bytes, MaskedRows] = {}
+
+    def announced(self, relation: Relation) -> None:
+        """Rows that follow are of this form. Called before anything keeps them: a table that waits is masked, too."""
+        oid, table = relation.relation_oid.to_bytes(4), str(TableName(relation.schema, relation.table))
+        self.tables.pop(oid, None)
+        if self._masks.of(table):
+            self.tables[oid] = MaskedRows([column.name for column in relation.columns], self._masks, table)
 
 
 class MaskedValues:
