@@ -9,6 +9,7 @@ import pytest
 from cdc.comparison.run import Trial
 from cdc.comparison.sides import require_debezium, sides_of
 from cdc.errors import ConfigError, LogError, SourceError, UsageError
+from cdc.settings import TableSettings
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.comparison.world import SETTINGS, TABLE, World
 
@@ -149,3 +150,9 @@ def test_topics_stand_beside_each_other_by_table() -> None:
 def test_without_a_postgres_connector_nothing_is_compared() -> None:
     with pytest.raises(ConfigError, match="a comparison needs"):
         require_debezium(SETTINGS.model_copy(update={"debezium": None}))
+
+
+def test_captures_that_mask_differently_are_not_compared() -> None:
+    masked = {"public.t": TableSettings(columns={"mail": "hmac"})}
+    with pytest.raises(ConfigError, match="do not mask alike"):
+        require_debezium(SETTINGS.model_copy(update={"tables": masked}))
