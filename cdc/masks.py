@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from cdc.mask_rules import MaskKey, MaskRule, Masks
+from cdc.secret_reference import reveal
 from cdc.settings import Settings
 from cdc.state import Document
 
 
 def masks_of(settings: Settings) -> Masks:
-    """The masks that the settings want, the key read now. ConfigError where it cannot be read or is too short."""
+    """The masks that the settings want. ConfigError where their key cannot be read or is too short."""
     tables = {
         name: {column: MaskRule.parse(text) for column, text in table.columns.items()}
         for name, table in settings.tables.items()
@@ -18,7 +20,14 @@ def masks_of(settings: Settings) -> Masks:
     }
     keyed = any(rule.kind == "hmac" for rules in tables.values() for rule in rules.values())
     reference = settings.source.mask_key
-    return Masks(tables, MaskKey(reference.reveal()) if keyed and reference is not None else None)
+    return Masks(tables, _key(reference.reference) if keyed and reference is not None else None)
+
+
+@cache
+def _key(reference: str) -> MaskKey:
+    """Read once in a process: under another key of a file that changed meanwhile, a reading would differ from the
+    stream. The next start finds it, and has the tables read again."""
+    return MaskKey(reveal(reference))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,3 +141,12 @@ def test_settings_of_masks_that_are_refused(changes: dict[str, object], match: s
 def test_the_note_of_masks_is_read_back() -> None:
     noted = MaskState(tables={"public.a": {"b": "drop"}})
     assert MaskState.from_json(noted.to_json()) == noted
+
+
+def test_the_key_is_read_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading beside the stream would mask by another key than the stream does."""
+    source = {"dsn": "postgresql://cdc@db/shop", "tables": ["public.*"], "mask_key": "env:CDC_TEST_ROTATED_KEY"}
+    monkeypatch.setenv("CDC_TEST_ROTATED_KEY", KEY)
+    before = masks_of(parse(document(source=source))).noted_of("public.customers")
+    monkeypatch.setenv("CDC_TEST_ROTATED_KEY", KEY[::-1])
+    assert masks_of(parse(document(source=source))).noted_of("public.customers") == before
