@@ -1,18 +1,49 @@
 """A masked column in a view: its value may be carried, and equal HMACs tie tables. Nothing else is computed of it.
 
-A view computes what Postgres would, and Postgres has the plain value.
+A view computes what Postgres would, and Postgres has the plain value. A value is tainted where a masked column is, or
+is in it: a row, JSON or an array that a query below carries keeps the taint. So it may stand in the view's columns,
+and in JSON and arrays that are made of values, and nowhere else.
 """
 
 from __future__ import annotations
 
-from cdc.schema import Mask
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 from cdc.views.syntax import ViewText
-from cdc.views.term_walks import base_column
-from cdc.views.terms import Aggregate, ArrayOf, Compare, Expr, JsonArray, JsonObject, Select, ToJson
+from cdc.views.terms import (
+    Aggregate,
+    ArrayOf,
+    Col,
+    Compare,
+    Expr,
+    FunctionCall,
+    JsonArray,
+    JsonObject,
+    Select,
+    Source,
+    Subquery,
+    ToJson,
+    WholeRow,
+)
 
 _CARRYING = ("json_agg", "jsonb_agg", "array_agg")
 _HMAC = "hmac:"
 _HINT = "a masked column may be selected as it is, and columns masked by hmac may be compared by ="
+
+
+class Taint(NamedTuple):
+    """``name``: of the masked column. ``rule``: its mask where the value is the column's, empty where it is within.
+    ``location``: of the expression in the text."""
+
+    name: str
+    rule: str
+    location: int
+
+    @property
+    def by_hmac(self) -> bool:
+        """Whether the value is an HMAC: equal ones are those of equal values."""
+        return self.rule.startswith(_HMAC)
 
 
 def refuse_masked(text: ViewText, query: Select) -> None:
@@ -20,9 +51,9 @@ def refuse_masked(text: ViewText, query: Select) -> None:
     outputs = [expression for _, expression in query.outputs]
     for output in outputs:
         # Rows that are set side by side, as those of a group, are equal where their HMACs are.
-        _check(text, output, carried=not query.distinct or _is_hmac(output))
+        _check(text, output, carried=not query.distinct or _by_hmac(output))
     for by in query.group:
-        _check(text, by, carried=_is_hmac(by))
+        _check(text, by, carried=_by_hmac(by))
     for by in (*query.distinct_on, *(sort.by for sort in query.order)):
         _check(text, by, carried=False)
     # A number or a name in a clause is the column's own expression.
@@ -35,51 +66,94 @@ def refuse_masked(text: ViewText, query: Select) -> None:
             refuse_masked(text, source.query)
 
 
-def mask_of(expression: Expr) -> Mask | None:
-    """The mask of the column that an expression is. None where it is another expression, or has no mask."""
-    found = base_column(expression)
-    if found is None or found[0].table is None:
+def taint_of(expression: Expr) -> Taint | None:
+    """The masked column that the value is, or that is in it. None for a value without any."""
+    match expression:
+        case FunctionCall(same_value=True, args=(arg,)):
+            return taint_of(arg)
+        case Col(source=source, name=name, location=location):
+            return _column(source, name, location)
+        case WholeRow(source=source, location=location):
+            return _within((_column(source, name, location) for name, _ in source.columns), location)
+        case Subquery(form="scalar", query=query, location=location):
+            found = taint_of(query.outputs[0][1])
+            return found if found is None or location < 0 else found._replace(location=location)
+        case Subquery(form="array", query=query, location=location):
+            return _within((taint_of(output) for _, output in query.outputs), location)
+        case _:
+            return _within(map(taint_of, _carrying(expression)), expression.location)
+
+
+def _column(source: Source, name: str, location: int) -> Taint | None:
+    if source.table is not None:
+        masks = source.table.noted_masks
+        return Taint(name, masks[name], location) if name in masks else None
+    if source.query is None:
         return None
-    return next((column.mask for column in found[0].table.columns if column.name == found[1]), None)
+    found = next((taint_of(output) for column, output in source.query.outputs if column == name), None)
+    return None if found is None else found._replace(name=name if found.rule else found.name, location=location)
 
 
-def _is_hmac(expression: Expr) -> bool:
-    mask = mask_of(expression)
-    return mask is not None and mask.rule.startswith(_HMAC)
+def _within(taints: Iterable[Taint | None], location: int) -> Taint | None:
+    found = next((taint for taint in taints if taint is not None), None)
+    return None if found is None else Taint(found.name, "", location if location >= 0 else found.location)
+
+
+def _by_hmac(expression: Expr) -> bool:
+    taint = taint_of(expression)
+    return taint is not None and taint.by_hmac
 
 
 def _check(text: ViewText, expression: Expr, *, carried: bool) -> None:
-    mask = mask_of(expression)
-    if mask is not None and not carried:
-        name = (base_column(expression) or (None, ""))[1]
-        raise text.refused(f"{name} is masked, and a view computes nothing of it", expression.location, hint=_HINT)
-    if mask is not None or _ties(expression):
-        return
-    carrying = _carrying(expression)
-    for part in expression.parts():
-        _check(text, part, carried=any(part is one for one in carrying))
+    taint = taint_of(expression)
+    if taint is not None and not carried:
+        raise text.refused(f"{taint.name} is masked, and a view computes nothing of it", taint.location, hint=_HINT)
+    if not _ties(expression):
+        carrying = _carrying(expression)
+        for place, part in enumerate(expression.parts()):
+            _check(text, part, carried=_is_carried(expression, place, part, carrying))
+        if isinstance(expression, Subquery) and expression.form == "in":
+            for _, output in expression.query.outputs:
+                _check(text, output, carried=False)
     for query in expression.queries():
         refuse_masked(text, query)
 
 
 def _ties(expression: Expr) -> bool:
     """Whether it says that two HMACs of one key are equal."""
-    if not isinstance(expression, Compare) or expression.op != "=":
-        return False
-    left, right = mask_of(expression.left), mask_of(expression.right)
-    return left is not None and right is not None and left.rule == right.rule and left.rule.startswith(_HMAC)
+    match expression:
+        case Compare(op="=", left=left, right=right):
+            return _equal_hmacs(left, right)
+        case Subquery(form="in", arg=arg, query=query, negated=False) if arg is not None:
+            return _equal_hmacs(arg, query.outputs[0][1])
+        case _:
+            return False
 
 
-def _carrying(expression: Expr) -> list[Expr]:
+def _equal_hmacs(left: Expr, right: Expr) -> bool:
+    one, other = taint_of(left), taint_of(right)
+    return one is not None and other is not None and one.by_hmac and one.rule == other.rule
+
+
+def _is_carried(expression: Expr, place: int, part: Expr, carrying: Sequence[Expr]) -> bool:
+    if isinstance(expression, Aggregate):
+        # The text may sort or filter by the very expression that it carries.
+        return bool(carrying) and place < len(expression.args)
+    return any(part is one for one in carrying)
+
+
+def _carrying(expression: Expr) -> Sequence[Expr]:
     """The parts of which the values stand in the result as they are."""
     match expression:
+        case FunctionCall(same_value=True, args=args):
+            return args
         case JsonObject(members=members):
             return [value for _, value in members]
         case JsonArray(items=items) | ArrayOf(items=items):
-            return list(items)
+            return items
         case ToJson(arg=arg):
             return [arg]
         case Aggregate(name=name, args=args, distinct=False) if name in _CARRYING:
-            return list(args)
+            return args
         case _:
             return []
