@@ -125,6 +125,11 @@ class Masks:
         """All rules of a table as they are noted, by column."""
         return {column: self.noted(rule) for column, rule in sorted(self.of(table).items())}
 
+    def noted_among(self, schema: TableSchema) -> dict[str, str]:
+        """Those of a shape's columns. A column that came later is not among them."""
+        names = {column.name for column in schema.columns} | {one.name for one in schema.dropped}
+        return {column: noted for column, noted in self.noted_of(schema.table).items() if column in names}
+
     def function(self, noted: str) -> MaskValue:
         """The function that masks a value by a rule as it was noted. ConfigError where it was noted under another key,
         or is ``drop``, which leaves no value."""
@@ -140,9 +145,11 @@ class Masks:
         return partial(truncated, characters=rule.characters)
 
     def require(self, schema: TableSchema) -> None:
-        """ConfigError unless the shape has each mask that the settings want: one from before would show values."""
+        """ConfigError unless the shape has each mask that the settings want for its columns: one from before would show
+        values."""
         found = schema.noted_masks
-        lacking = [column for column, noted in self.noted_of(schema.table).items() if found.get(column) != noted]
+        wanted = self.noted_among(schema)
+        lacking = [column for column, noted in wanted.items() if found.get(column) != noted]
         if lacking:
             raise ConfigError(
                 f"the masks of {schema.table} changed since its shape was noted: {', '.join(lacking)}",

@@ -32,8 +32,14 @@ def _key(reference: str) -> MaskKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskState(Document):
-    """The masks under which all rows of each table were read, or are asked for: table -> column -> rule as noted."""
+    """The masks under which all rows of each table were read, or are asked for: table -> column -> rule as noted.
+
+    ``versions``: the newest shape of each of these tables that the log knew then. ``partitions``: oids of relations
+    that are partitions of them, or were.
+    """
 
     WHAT = "masks"
 
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, list[int]] = field(default_factory=dict)

@@ -15,6 +15,8 @@ from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.topic import TableName
 
 Encoding = Literal["readable", "debezium"]
+MASKED_FORMAT = 2
+"""Of a shape that has masks."""
 DROPPED = "drop"
 """The rule of a column that its mask leaves out."""
 
@@ -143,18 +145,16 @@ class TableSchema:
         """Whether a column of the key is masked: the source cannot be asked for a row by such a key."""
         return any(column.mask is not None for column in self.key)
 
-    def uncovered(self, former: TableSchema) -> str:
-        """The column that ``former`` masked under another name, and that is written as it is now. Empty for none.
+    @property
+    def masked_numbers(self) -> dict[int, str]:
+        """attnum -> name of each column that is masked or left out."""
+        found = {column.attnum: column.name for column in self.columns if column.mask is not None}
+        return found | {one.attnum: one.name for one in self.dropped}
 
-        A table whose columns took each other's names has every column that its masks name, and another one's values
-        under it.
-        """
-        if self.oid != former.oid:
-            return ""
-        covered = [(column.attnum, column.name) for column in former.columns if column.mask is not None]
-        covered += [(one.attnum, one.name) for one in former.dropped]
-        names = {column.attnum: column.name for column in self.columns if column.mask is None}
-        return next((names[at] for at, name in covered if names.get(at, name) != name), "")
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Name -> attnum of each column, of those that are left out too."""
+        return {column.name: column.attnum for column in self.columns} | {one.name: one.attnum for one in self.dropped}
 
     def same_shape(self, other: TableSchema) -> bool:
         """Whether both differ in nothing but the version."""
@@ -167,7 +167,8 @@ class TableSchema:
     def to_json(self) -> bytes:
         """The record value on ``<name>.schema``."""
         document: dict[str, Any] = {
-            FORMAT: FIRST,
+            # An older reader would take masked columns for plain ones, and left out ones for none.
+            FORMAT: MASKED_FORMAT if self.noted_masks else FIRST,
             "table": str(self.table),
             "version": self.version,
             "schema": self.table.schema,
@@ -202,7 +203,7 @@ class TableSchema:
     def from_json(cls, value: bytes) -> TableSchema:
         """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
         about = "a table's shape in the schema topic"
-        members = read_members(value, about)
+        members = read_members(value, about, MASKED_FORMAT)
         with reading(about):
             members["table"] = TableName(str(members["schema"]), str(members["name"]))
         return record_of(cls, members, about)

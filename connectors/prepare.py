@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -34,6 +34,7 @@ from connectors.postgres.catalog_facts import read_source
 from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables, table_schema
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
+from connectors.session.mask_notes import partitions_of, require_own_masks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def prepare(
         publication_made = ensure_publication(conn, settings.publication, tables, may_add=not handing_over)
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
-    _shapes(conn, settings, tables, new_key=slot is None)
+    _shapes(conn, settings, tables, partitions_of(documents), new_key=slot is None)
     facts = admin.describe([*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
@@ -160,23 +161,30 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
     return made
 
 
-def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable], *, new_key: bool) -> None:
+def _shapes(
+    conn: Connection,
+    settings: Settings,
+    tables: Sequence[CapturedTable],
+    parents: Mapping[int, str],
+    *,
+    new_key: bool,
+) -> None:
     registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     masks = masks_of(settings)
-    registry.register_all(
-        (
-            table_schema(
-                conn,
-                table.oid,
-                topic=table.topic,
-                encoding=settings.log.encoding,
-                masks=masks,
-                publication=settings.publication,
-            )
-            for table in tables
-        ),
-        new_key=new_key,
-    )
+    shapes = [
+        table_schema(
+            conn,
+            table.oid,
+            topic=table.topic,
+            encoding=settings.log.encoding,
+            masks=masks,
+            publication=settings.publication,
+        )
+        for table in tables
+    ]
+    for shape in shapes:
+        require_own_masks(shape.table, shape.oid, shape.numbers, parents, masks, registry)
+    registry.register_all(shapes, new_key=new_key)
 
 
 def prepare_pipeline(settings: Settings) -> Prepared:

@@ -183,5 +183,5 @@ class CaptureEdges:
 
 
 def _record(message: Message) -> LoggedRecord:
-    pos, op, _ = split_headers(cast(Headers, message.headers() or ()))
-    return LoggedRecord(message.partition() or 0, message.key(), message.value(), pos, op)
+    pos, op, ver = split_headers(cast(Headers, message.headers() or ()))
+    return LoggedRecord(message.partition() or 0, message.key(), message.value(), pos, op, ver)

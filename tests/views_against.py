@@ -94,7 +94,7 @@ class Beside:
 
     def _changes(self, table: TableName) -> Iterable[RowChange]:
         shape = self.shapes[table]
-        encoder = compile_table(shape, name="t", database="d")
+        encoder = compile_table(shape, name="t", database="d", masks=NO_MASKS)
         names = ", ".join(f'"{column.name}"' for column in shape.columns)
         found = dict(encoder.snapshot_line(line) for line in lines(self.conn, f"select {names} from {table}"))
         before, self._seen[table] = self._seen[table], found
@@ -127,13 +127,13 @@ class Beside:
 
     def encoder(self, plan: ViewPlan) -> Callable[[bytes], bytes]:
         """From a line of COPY of a plan's columns to the row on the wire."""
-        encoder = compile_table(view_shape("v", plan, "t"), name="t", database="d")
+        encoder = compile_table(view_shape("v", plan, "t"), name="t", database="d", masks=NO_MASKS)
         return lambda line: encoder.snapshot_line(line)[1]
 
     def expected(self) -> Mapping[bytes, bytes]:
         """What Postgres says: rows of the view on the wire, by their keys."""
         shape = view_shape("v", self.plan, "t")
-        encoder = compile_table(shape, name="t", database="d")
+        encoder = compile_table(shape, name="t", database="d", masks=NO_MASKS)
         return dict(encoder.snapshot_line(line) for line in lines(self.conn, self.plan.sql))
 
     def found(self) -> Mapping[bytes, bytes]:

@@ -19,6 +19,8 @@ class SchemaRegistry:
         self._topic = topic
         self._versions: dict[tuple[TableName, int], TableSchema] = {}
         self._latest: dict[TableName, TableSchema] = {}
+        self._of_relation: dict[int, dict[TableName, TableSchema]] = {}
+        """Of each relation the newest shape under each name that it had."""
         self._accepted: set[str] = set()
         self._lock = threading.RLock()
         self.refresh()
@@ -44,6 +46,34 @@ class SchemaRegistry:
         """The latest of a table of which only ``schema.table`` is known. Any name may have a dot in it (H142)."""
         return next((shape for known, shape in self._latest.items() if str(known) == table), None)
 
+    def covered(self, table: TableName, oid: int) -> dict[int, tuple[TableName, str]]:
+        """attnum -> the table's and the column's name under which the log has a column of this relation masked.
+
+        ``table``: the relation's name now. Under a former name of the table, a mask counts until the log has the column
+        under this one. A mask that was taken off under the same names is meant.
+        """
+        with self._lock:
+            formers = dict(self._of_relation.get(oid, {}))
+        own = formers.get(table)
+        here = set(own.numbers.values()) if own is not None else set()
+        return {
+            number: (former.table, name)
+            for former in formers.values()
+            for number, name in former.masked_numbers.items()
+            if former.table == table or number not in here
+        }
+
+    def uncovered(self, schema: TableSchema) -> str:
+        """The column that has a mask under another name, of its own or of its table, and none under its name in this
+        shape. Empty for none.
+
+        A table whose columns took each other's names has every column that its masks name, and another one's values
+        under it.
+        """
+        covered = self.covered(schema.table, schema.oid)
+        plain = (column for column in schema.columns if column.mask is None and column.attnum in covered)
+        return next((one.name for one in plain if covered[one.attnum] != (schema.table, one.name)), "")
+
     @property
     def size(self) -> int:
         """How many versions are known, of all tables."""
@@ -62,7 +92,8 @@ class SchemaRegistry:
         """The schema with the version it is known by: the latest's if nothing differs, else the next one's.
 
         ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
-        the stores under their former keys, and nothing would ever remove them. ConfigError as well when a masked column
+        the stores under their former keys, and nothing would ever remove them. Other masks of the same key are taken:
+        capture has the table read again for them. ConfigError as well when a masked column
         has another name now and no mask under it.
         """
         return self.register_all([schema], new_key=new_key)[0]
@@ -88,14 +119,13 @@ class SchemaRegistry:
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
             return latest
-        plain = schema.uncovered(latest) if latest is not None else ""
-        if plain:
+        if plain := self.uncovered(schema):
             raise ConfigError(
                 f"column {plain} of {schema.table} was masked under another name, and has no mask under this one",
                 hint=f'set its mask under [tables."{schema.table}"] columns, or rename it back',
             )
         new_key = new_key or str(schema.table) in self._accepted
-        if latest is not None and not new_key and latest.key_form != schema.key_form:
+        if latest is not None and not new_key and not _same_key_but_masks(latest, schema):
             raise ConfigError(
                 f"the key of {schema.table} was {_key_text(latest)} and is {_key_text(schema)} now: what the log and "
                 "the stores hold stands under the former key",
@@ -109,6 +139,10 @@ class SchemaRegistry:
         latest = self._latest.get(schema.table)
         if latest is None or latest.version < schema.version:
             self._latest[schema.table] = schema
+        names = self._of_relation.setdefault(schema.oid, {})
+        known = names.get(schema.table)
+        if known is None or known.version <= schema.version:
+            names[schema.table] = schema
 
 
 class EmbeddedShapes:
@@ -164,6 +198,17 @@ class EmbeddedShapes:
         if shape is None:
             return versions[0] if versions else None
         return next((known for known in versions if known.same_shape(shape)), None)
+
+
+def _same_key_but_masks(former: TableSchema, schema: TableSchema) -> bool:
+    """Whether the keys are one, or differ by their masks alone. A table whose masks changed is read again, which
+    removes what stands under the former key."""
+    if former.key_form == schema.key_form:
+        return True
+    masked = former.masked_key or schema.masked_key
+    return masked and [(c.name, c.source_type_oid) for c in former.key] == [
+        (c.name, c.source_type_oid) for c in schema.key
+    ]
 
 
 def _key_text(schema: TableSchema) -> str:

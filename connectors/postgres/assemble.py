@@ -57,25 +57,13 @@ from connectors.postgres.unread import Decoding, UnreadTables
 from connectors.postgres.waiting import Bounds, WaitingTables
 
 __all__ = [
-    "GONE",
-    "Assembled",
-    "Assembler",
-    "AssemblerPorts",
-    "Committed",
-    "Limits",
-    "Pipeline",
-    "Reselect",
-    "SchemaSource",
-    "Selected",
-    "Start",
-    "WantedValues",
+    "GONE", "Assembled", "Assembler", "AssemblerPorts", "Committed", "Limits", "Pipeline", "Reselect",
+    "SchemaSource", "Selected", "Start", "WantedValues",
 ]  # fmt: skip
 
 _ROW_KINDS = frozenset(b"IUD")
 _LSN = Struct(">Q")
 _PAYLOAD_AT = 25
-_MASKED = b"masked "
-"""Before the place of a route for rows that are masked: the plain ones have none."""
 _TIMEOUT_S, _BRIEF_S = 2.0, 0.02
 """How long the stream of all tables waits for the shape of one: as long as for its rows."""
 _HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
@@ -119,6 +107,8 @@ class Assembler:
         """Announcements that cannot be followed, of tables of which the catalog says that they can: the next one is
         due before any change."""
         self._routes: dict[bytes, Route] = {}
+        self._masked_routes: dict[bytes, Route] = {}
+        """The same of tables with masks, whose rows are masked first."""
         self._hot: dict[bytes, Route] = {}
         """The routes while a transaction is open that is not skipped. The loop looks here."""
         self._commits: list[Committed] = []
@@ -194,7 +184,7 @@ class Assembler:
             route = hot.get(frame[25:30])
             if route is None and masked and frame[26:30] in masked and frame[25] in _ROW_KINDS:
                 frame = masked[frame[26:30]].frame(frame)  # noqa: PLW2901 - nothing behind this line has the plain row
-                route = hot.get(_MASKED + frame[25:30])
+                route = self._masked_routes.get(frame[25:30]) if hot is self._routes else None
             if route is not None:
                 if route.serial != serial:
                     route.renew(tx.stamp(), serial)
@@ -251,13 +241,11 @@ class Assembler:
             case Truncate():
                 self._truncate(lsn, message)
             case Relation():
-                self._masked.announced(message)
                 self._announced[message.relation_oid] = message, self._tx.xid
-                if not self._unread.join(message, lsn, frame):
-                    self._relation(message, self._tx.xid)
+                if self._unread.join(message, lsn, frame):
+                    self._keep(message)
                 else:
-                    self._kept(message)
-                    self._follow(message.relation_oid, None)
+                    self._relation(message, self._tx.xid)
             case Origin():
                 self._tx.came_from(message)
             case TypeName() | LogicalMessage():
@@ -305,11 +293,21 @@ class Assembler:
             else:
                 self._refused[oid] = why
             schema = None
+        self._masked.announced(relation, None if isinstance(schema, Later) else schema)
         if isinstance(schema, Later):
             self._follow(oid, None)
             self._changes.hand_over(oid, self._unread.begin(relation, xid))
         else:
             self._follow(oid, None if schema is None else self._compiled.of(schema))
+
+    def _keep(self, relation: Relation) -> None:
+        """An announcement of a table that waits."""
+        self._masked.announced(relation, None)
+        self._follow(relation.relation_oid, None)
+        try:
+            self._kept(relation)
+        except CannotFollow as why:
+            self._set_aside(why)
 
     def _follow(self, oid: int, table: StreamTable | None) -> None:
         """Set the meaning of messages of this oid from now on."""
@@ -317,11 +315,11 @@ class Assembler:
         for kind in _ROW_KINDS:
             place = bytes((kind,)) + oid.to_bytes(4)
             self._routes.pop(place, None)
-            self._routes.pop(_MASKED + place, None)
+            self._masked_routes.pop(place, None)
         if table is not None:
             self._changes.announced(table)
-            before = _MASKED if oid.to_bytes(4) in self._masked.tables else b""
-            self._routes.update({before + place: route for place, route in table.hot().items()})
+            routes = self._masked_routes if oid.to_bytes(4) in self._masked.tables else self._routes
+            routes.update(table.hot())
 
     def announce_again(self, table: str, oid: int) -> None:
         """Follow a table again that was set aside, from the next transaction on. Not inside one.

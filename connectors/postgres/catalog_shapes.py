@@ -21,7 +21,8 @@ from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName, table_topic
-from connectors.postgres.masked_shapes import masked_shape
+from connectors.postgres.mask_cover import Announced, ColumnEntry, KnownShapes, concerned, cover
+from connectors.postgres.masked_shapes import masked_shape, shape_under
 from connectors.postgres.problems import (
     CatalogRelation,
     LeafRelation,
@@ -36,6 +37,7 @@ from connectors.postgres.type_rows import Type, missing, resolve
 
 Connection = psycopg.Connection[Any]
 
+NOTHING_KNOWN = KnownShapes()
 IDENTITIES = {"d": Identity.DEFAULT, "f": Identity.FULL, "i": Identity.INDEX, "n": Identity.NOTHING}
 
 
@@ -230,7 +232,7 @@ def from_relation(
     topic: str,
     encoding: Encoding,
     masks: Masks,
-    known: TableSchema | None = None,
+    known: KnownShapes = NOTHING_KNOWN,
     publication: str | None = None,
 ) -> TableSchema:
     """The shape a Relation message announces, under the table's masks, at version 0.
@@ -239,13 +241,13 @@ def from_relation(
     catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
     types and which columns there are always come from the message. A table that is gone still has a shape. Under FULL
     the message does not name the key: one that the catalog has no more is none (H149). Raises ConfigError where its
-    masks cannot be kept.
+    masks cannot be kept, or may not cover a column by the name that it had then (H284).
     """
     try:
         now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
     except ConfigError:
         now = None
-    sources = [s for s in (now, known) if s is not None]
+    sources = [s for s in (now, known.latest) if s is not None]
     types = read_types(conn, {c.type_oid for c in message.columns})
     printed = _type_names(conn, message.columns)
     key = _key_order(message, sources) if now is None or now.key or message.identity != Identity.FULL else []
@@ -277,7 +279,21 @@ def from_relation(
         deferrable_key=sources[0].deferrable_key if sources else False,
         columns=tuple(columns),
     )
-    return masked_shape(shape, masks)
+    return _covered_shape(conn, shape, now, known, masks)
+
+
+def _covered_shape(
+    conn: Connection, shape: TableSchema, now: TableSchema | None, known: KnownShapes, masks: Masks
+) -> TableSchema:
+    """The shape with its columns' numbers made sure of, under its masks. The same one where no mask concerns it."""
+    names = [column.name for column in shape.columns]
+    announced = Announced(table=shape.table, oid=shape.oid, names=names, now=now, entries=(), known=known)
+    if not concerned(announced, masks):
+        return shape
+    entries = [ColumnEntry(*row) for row in _rows(conn, "column_entries", oid=shape.oid)]
+    found = cover(replace(announced, entries=entries), masks)
+    columns = (replace(one, attnum=number) for one, number in zip(shape.columns, found.numbers, strict=True))
+    return shape_under(replace(shape, columns=tuple(columns)), found.rules, masks)
 
 
 def read_types(conn: Connection, oids: set[int]) -> dict[int, Type]:

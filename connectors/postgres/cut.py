@@ -17,7 +17,7 @@ from cdc.clock import Clock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
-from cdc.mask_rules import NO_MASKS, Masks
+from cdc.mask_rules import Masks
 from cdc.schema import Column
 from cdc.sql import load
 from cdc.wire.canonical import CanonicalTable
@@ -55,7 +55,8 @@ class SourceCut:
         publication: str,
         clock: Clock,
         settle_s: float = SETTLE_S,
-        masks: Masks = NO_MASKS,
+        *,
+        masks: Masks,
     ) -> None:
         self._masks = masks
         self._fences = open_session(True)

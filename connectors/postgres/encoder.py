@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import DecodeError
-from cdc.mask_rules import NO_MASKS, Masks
+from cdc.mask_rules import Masks
 from cdc.schema import TableSchema
 from cdc.wire.envelope import Envelope, Stamp, record_headers
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW, READ_OP
@@ -34,7 +34,7 @@ class SnapshotEnvelope:
     suffix: bytes
 
 
-def compile_table(schema: TableSchema, *, name: str, database: str, masks: Masks = NO_MASKS) -> TableEncoder:
+def compile_table(schema: TableSchema, *, name: str, database: str, masks: Masks) -> TableEncoder:
     """The encoder of one version of a table's shape, for the pipeline ``name`` on ``database``.
 
     Takes some milliseconds. Keep it as long as the version lasts. A table without a key has the key ``{}``.

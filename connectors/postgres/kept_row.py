@@ -9,6 +9,8 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
 from cdc.errors import ConfigError
 from cdc.forget.typed_key import TypedKey
+from cdc.mask_rules import Masks
+from cdc.masks import masks_of
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
@@ -31,8 +33,9 @@ def source_has(settings: Settings, shape: TableSchema, key: TypedKey) -> bool:
     def session(autocommit: bool) -> Connection:
         return connect(settings.source, application_name=_APPLICATION, autocommit=autocommit)
 
-    with closing(SourceCut(session, _NO_PUBLICATION, SYSTEM_CLOCK)) as source:
-        table = _table(settings, shape)
+    masks = masks_of(settings)
+    with closing(SourceCut(session, _NO_PUBLICATION, SYSTEM_CLOCK, masks=masks)) as source:
+        table = _table(settings, shape, masks)
         if key.exact:
             return bool(source.rows_of(table, [key.text]))
         return any(key.matches(one) for keys, _ in source.rows(table) for one in keys)
@@ -44,7 +47,7 @@ def tables_now(settings: Settings) -> frozenset[TableName]:
         return frozenset(found.table for found in resolve_tables(connection, settings, lambda _: None))
 
 
-def _table(settings: Settings, shape: TableSchema) -> VerifiedTable:
+def _table(settings: Settings, shape: TableSchema, masks: Masks) -> VerifiedTable:
     with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
         for found in resolve_tables(connection, settings, lambda _: None):
             if found.table == shape.table:
@@ -53,6 +56,7 @@ def _table(settings: Settings, shape: TableSchema) -> VerifiedTable:
                     found.oid,
                     topic=found.topic,
                     encoding=shape.encoding,
+                    masks=masks,
                     publication=settings.publication,
                 )
                 return VerifiedTable(

@@ -7,14 +7,14 @@ value. A masked message is one of a table that has the masked columns as text, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NoReturn
 
 from cdc.errors import DecodeError
 from cdc.lsn import Lsn
-from cdc.mask_rules import MaskRule, Masks, MaskValue
-from cdc.schema import TableSchema
+from cdc.mask_rules import Masks, MaskValue
+from cdc.schema import DROPPED, TableSchema
 from cdc.topic import TableName
 from connectors.postgres.abridge import Abridged
 from connectors.postgres.messages import Relation
@@ -31,18 +31,13 @@ _COPY_ESCAPED = MappingProxyType(
 
 
 class MaskedRows:
-    """Masks the rows of one announced table. ``columns``: names in the rows' order. ``rules``: by column.
+    """Masks the rows of one announced table. ``columns``: names in the rows' order. ``noted``: by column, see
+    :meth:`cdc.mask_rules.Masks.noted`."""
 
-    Where the table lacks a column of the rules, every value is masked as NULL: it may have another name, and such a
-    table is followed no further.
-    """
-
-    def __init__(self, columns: Sequence[str], masks: Masks, table: str) -> None:
-        rules = masks.of(table)
+    def __init__(self, columns: Sequence[str], noted: Mapping[str, str], masks: Masks, table: str) -> None:
         self._table = table
-        self._unknown = not set(rules) <= set(columns)
-        self._dropped = [column in rules and rules[column].kind == "drop" for column in columns]
-        self._functions = [_function(rules.get(column), masks) for column in columns]
+        self._dropped = [noted.get(column) == DROPPED for column in columns]
+        self._functions = [_function(noted.get(column), masks) for column in columns]
         self._kept = (len(columns) - sum(self._dropped)).to_bytes(2)
 
     def frame(self, frame: bytes) -> bytes:
@@ -67,9 +62,7 @@ class MaskedRows:
             if dropped:
                 continue
             kind = frame[start]
-            if self._unknown:
-                out.append(b"n")
-            elif function is None or kind != _TEXT:
+            if function is None or kind != _TEXT:
                 out.append(frame[start:at])
             else:
                 value = function(frame[start + 5 : at])
@@ -106,12 +99,14 @@ class MaskedTables:
         self._masks = masks
         self.tables: dict[bytes, MaskedRows] = {}
 
-    def announced(self, relation: Relation) -> None:
-        """Rows that follow are of this form. Called before anything keeps them: a table that waits is masked, too."""
-        oid, table = relation.relation_oid.to_bytes(4), str(TableName(relation.schema, relation.table))
+    def announced(self, relation: Relation, shape: TableSchema | None) -> None:
+        """Rows that follow are of this form. ``shape``: by which they are masked. None while it cannot be known: then
+        they are masked by the names of the message, which the log has to know under the same masks."""
+        oid, table = relation.relation_oid.to_bytes(4), TableName(relation.schema, relation.table)
+        noted = self._masks.noted_of(table) if shape is None else shape.noted_masks
         self.tables.pop(oid, None)
-        if self._masks.of(table):
-            self.tables[oid] = MaskedRows([column.name for column in relation.columns], self._masks, table)
+        if noted:
+            self.tables[oid] = MaskedRows([column.name for column in relation.columns], noted, self._masks, str(table))
 
 
 class MaskedValues:
@@ -148,5 +143,5 @@ class MaskedValues:
         return b"\t".join(fields)
 
 
-def _function(rule: MaskRule | None, masks: Masks) -> MaskValue | None:
-    return None if rule is None or rule.kind == "drop" else masks.function(masks.noted(rule))
+def _function(noted: str | None, masks: Masks) -> MaskValue | None:
+    return None if noted is None or noted == DROPPED else masks.function(noted)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cdc.errors import ConfigError
-from cdc.mask_rules import Masks
+from cdc.mask_rules import MaskRule, Masks
 from cdc.schema import Column, DroppedColumn, Identity, Mask, TableSchema
+from cdc.topic import TableName
 from cdc.wire.unavailable import may_be_unavailable
 
 _TEXT_OID = 25
@@ -21,12 +22,19 @@ def masked_shape(schema: TableSchema, masks: Masks) -> TableSchema:
     have to be looked up.
     """
     rules = masks.of(schema.table)
+    gone = sorted(set(rules) - {column.name for column in schema.columns})
+    if gone:
+        raise no_such_column(schema.table, gone)
+    return shape_under(schema, rules, masks)
+
+
+def shape_under(schema: TableSchema, rules: Mapping[str, MaskRule], masks: Masks) -> TableSchema:
+    """The shape with these of its columns masked. ``masks`` has the key. ConfigError as :func:`masked_shape`."""
     if not rules:
         return schema
-    _require_columns(schema, rules)
     dropped = {column for column, rule in rules.items() if rule.kind == "drop"}
     _require_key(schema, [column for column, rule in rules.items() if rule.kind != "hmac"])
-    noted = masks.noted_of(schema.table)
+    noted = {column: masks.noted(rule) for column, rule in rules.items()}
     columns = tuple(_masked(column, noted) for column in schema.columns if column.name not in dropped)
     left_out = (column for column in schema.columns if column.name in dropped)
     shape = replace(
@@ -38,6 +46,14 @@ def masked_shape(schema: TableSchema, masks: Masks) -> TableSchema:
     return shape
 
 
+def no_such_column(table: TableName, columns: Sequence[str]) -> ConfigError:
+    """The sentence about masks of columns that a table has not."""
+    return ConfigError(
+        f"the settings mask {', '.join(columns)} of {table}, which has no such column",
+        hint=f'write its name of now under [tables."{table}"] columns, or remove it there if it was dropped',
+    )
+
+
 def _masked(column: Column, noted: dict[str, str]) -> Column:
     rule = noted.get(column.name)
     if rule is None:
@@ -46,15 +62,6 @@ def _masked(column: Column, noted: dict[str, str]) -> Column:
         rule=rule, type=column.type, type_oid=column.type_oid, kind=column.kind, array=column.array
     )  # fmt: skip
     return replace(column, mask=mask, type="text", type_oid=_TEXT_OID, kind="text", array=False, typmod=-1)
-
-
-def _require_columns(schema: TableSchema, rules: Collection[str]) -> None:
-    gone = sorted(set(rules) - {column.name for column in schema.columns})
-    if gone:
-        raise ConfigError(
-            f"the settings mask {', '.join(gone)} of {schema.table}, which has no such column",
-            hint=f'write its name of now under [tables."{schema.table}"] columns, or remove it there if it was dropped',
-        )
 
 
 def _require_key(schema: TableSchema, others: Collection[str]) -> None:

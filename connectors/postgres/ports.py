@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cdc.aside import CannotFollow
-from cdc.mask_rules import NO_MASKS, Masks
+from cdc.mask_rules import Masks
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
@@ -94,7 +94,8 @@ class AssemblerPorts:
     come before those that it returns. ``encoder`` makes a shape's encoder, or finds one that was made before. ``tell``
     is called when a table begins to wait (true) and when it follows again. ``asides`` keeps which tables are set aside.
     ``topic`` gives a table's, None while it has none. ``kept`` is called with an announcement that is not asked of
-    ``schemas`` yet, because its table cannot be read. ``masks``: of the tables' columns. A row is masked
+    ``schemas`` yet, because its table cannot be read, and raises CannotFollow for one whose rows must not be kept.
+    ``masks``: of the tables' columns. A row is masked
     before anything keeps it.
     """
 
@@ -103,12 +104,12 @@ class AssemblerPorts:
     partition: Callable[[bytes, int], int]
     reselect: Reselect
     overflow: Callable[[list[Record]], object]
+    masks: Masks
     encoder: Callable[[TableSchema], TableEncoder] | None = None
     tell: Callable[[TableName, bool], None] = lambda table, waits: None
     asides: AsideRegister = field(default_factory=Never)
     topic: Callable[[TableName], str | None] = lambda table: None
     kept: Callable[[Relation], None] = lambda relation: None
-    masks: Masks = NO_MASKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

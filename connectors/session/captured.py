@@ -11,6 +11,7 @@ from typing import Protocol
 from cdc.clock import Clock
 from cdc.errors import ConfigError, LogError, Retry, TopicError
 from cdc.mask_rules import Masks
+from cdc.masks import MaskState
 from cdc.metrics import RereadFigures
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, TopicsState
@@ -22,7 +23,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
-from connectors.session.mask_notes import note_masks
+from connectors.session.mask_notes import note_masks, note_partitions, partitions_of
 from connectors.session.partition_notes import PartitionNotes
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class CapturedTopics:
         self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
         self._partitions = PartitionNotes(self._state, documents)
         self._documents = documents
+        self._parents = partitions_of(documents)
+        self._masks = MaskState()
 
     @property
     def known(self) -> TopicsState:
@@ -128,8 +131,15 @@ class CapturedTopics:
         """See :class:`snapshot.edges.TopicsPort`."""
         return self._partitions.new
 
+    def partition_of(self, oid: int) -> str | None:
+        """The captured table of which a relation is a partition, or was one. None as far as is known."""
+        found = self._partitions.table_of(oid)
+        return found if found is not None else self._parents.get(oid)
+
     def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
         """See :class:`snapshot.edges.TopicsPort`. Raises LogError."""
+        # First, so that one that leaves before the next look stays known as a partition of a table with masks.
+        self._masks = note_partitions(self._state, self._masks, compared)
         self._partitions.settle(compared)
 
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
@@ -145,8 +155,9 @@ class CapturedTopics:
         log.info("reread_asked", extra={"table": str(table), "why": reason})
 
     def note_masks(self, masks: Masks, registry: SchemaRegistry) -> None:
-        """Ask for tables whose masks changed to be read again. Raises LogError."""
-        note_masks(
+        """Ask for tables whose masks changed to be read again. ConfigError for masks of a table that is not captured.
+        Raises LogError."""
+        self._masks = note_masks(
             self._state,
             self._documents,
             tables=self._topics.tables,

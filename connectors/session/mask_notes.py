@@ -6,57 +6,179 @@ Without that its topic and the stores would go on with what they hold: plain val
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
+from cdc.errors import ConfigError
 from cdc.mask_rules import Masks
 from cdc.masks import MaskState
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
-from cdc.state import RequestState
+from cdc.state import (
+    FormState,
+    PartitionsState,
+    RequestState,
+    SnapshotTableState,
+    find_all,
+    requests_of,
+)
+from cdc.topic import TableName
 
 log = logging.getLogger(__name__)
 
 declare("masks_noted")
-
-Noted = Mapping[str, str]
-"""Column -> its rule as noted."""
 
 
 def note_masks(
     state: CompactedTopic,
     documents: Mapping[bytes, bytes],
     *,
-    tables: Iterable[str],
+    tables: Collection[str],
     masks: Masks,
     shapes: Iterable[TableSchema],
     clock: Clock,
-) -> list[str]:
-    """Ask for each captured table to be read again whose masks are others than noted, and note those of now.
+) -> MaskState:
+    """Ask for each captured table to be read again whose masks are others than its rows were read under, and note those
+    of now.
 
-    ``documents``: the state topic's. ``shapes``: every version of every table's, older ones first: a table of which
-    nothing is noted was read first under the masks of its first. Returns the tables. Raises LogError.
+    ``documents``: the state topic's. ``shapes``: every version of every table's. Rows may have been written under each
+    that was registered since the note. Returns the note. ConfigError for masks of a table that is not captured. Raises
+    LogError.
     """
-    found = MaskState.find(documents)
-    noted = found.tables if found is not None else {}
-    first = {str(shape.table): shape.noted_masks for shape in reversed(list(shapes))}
+    require_captured(masks, tables)
+    found = MaskState.find(documents) or MaskState()
+    since: dict[str, list[TableSchema]] = defaultdict(list)
+    newest: dict[str, int] = {}
+    for shape in shapes:
+        name = str(shape.table)
+        newest[name] = max(shape.version, newest.get(name, 0))
+        if shape.version > found.versions.get(name, 0):
+            since[name].append(shape)
     wanted = {table: masks.noted_of(table) for table in tables}
-    changed = {t: now for t, now in sorted(wanted.items()) if now != noted.get(t, first.get(t, now))}
-    kept = {table: now for table, now in wanted.items() if now or table in noted}
-    asked = [_request(table, clock.now_ns()) for table in changed]
-    if kept != noted:
+    changed = [
+        table
+        for table, now in sorted(wanted.items())
+        if found.tables.get(table, now) != now
+        or any(shape.noted_masks != masks.noted_among(shape) for shape in since.get(table, ()))
+    ]
+    kept = {table: now for table, now in wanted.items() if now or table in found.tables or table in changed}
+    note = MaskState(
+        tables=kept,
+        versions={table: newest[table] for table in kept if table in newest},
+        partitions=_partitions(found, kept, documents),
+    )
+    if note != found:
         # The requests first: a note without its request would be believed.
-        documents_now = [*asked, MaskState(tables=kept)]
-        state.write([(document.key(), document.to_json()) for document in documents_now])
+        asked = [_request(table, documents, clock.now_ns()) for table in changed]
+        state.write([(document.key(), document.to_json()) for document in (*asked, note)])
         crash_point("masks_noted")
-    for table, now in changed.items():
-        was = noted.get(table, first.get(table, {}))
-        columns = sorted(column for column in {*was, *now} if was.get(column) != now.get(column))
+    for table in changed:
+        was = found.tables.get(table) or next((one.noted_masks for one in since.get(table, ())), {})
+        columns = sorted(column for column in {*was, *wanted[table]} if was.get(column) != wanted[table].get(column))
         log.warning("masks_changed", extra={"table": table, "columns": ", ".join(columns), "then": "read again"})
-    return list(changed)
+    return note
 
 
-def _request(table: str, serial: int) -> RequestState:
+def note_partitions(state: CompactedTopic, note: MaskState, seen: Mapping[str, Iterable[str]]) -> MaskState:
+    """Note partitions of tables with masks. ``seen``: oids by table. Raises LogError."""
+    more = {
+        table: sorted({*note.partitions.get(table, ()), *map(int, oids)})
+        for table, oids in seen.items()
+        if table in note.tables
+    }
+    now = replace(note, partitions={**note.partitions, **more})
+    if now != note:
+        state.write([(now.key(), now.to_json())])
+    return now
+
+
+def require_captured(masks: Masks, tables: Collection[str]) -> None:
+    """ConfigError for masks of a table that is not captured: its name is likely to be meant for another one, which
+    would be written as it is."""
+    for name in sorted(masks.tables.keys() - set(tables)):
+        raise ConfigError(
+            f'[tables."{name}"] is no captured table',
+            hint="name it as [source] tables does, a partitioned table by its own name and not by its partitions'; "
+            "of a table that is new, cdc init first",
+        )
+
+
+def partitions_of(documents: Mapping[bytes, bytes]) -> dict[int, str]:
+    """oid -> the table of which that relation is a partition, or was one, as far as the state topic knows."""
+    found: dict[int, str] = {}
+    for form in find_all(documents, FormState):
+        found |= {leaf[0]: form.table for leaf in form.leaves} | _links(form.table, form.links)
+    for plan in find_all(documents, SnapshotTableState):
+        found |= {leaf["oid"]: plan.table for leaf in plan.leaves} | _links(plan.table, plan.links)
+    for seen in find_all(documents, PartitionsState):
+        found |= _links(seen.table, seen.links)
+    note = MaskState.find(documents)
+    for table, oids in (note.partitions if note is not None else {}).items():
+        found |= dict.fromkeys(oids, table)
+    return found
+
+
+class MaskedShapes(Protocol):
+    """The registry of shapes."""
+
+    def named(self, table: str) -> TableSchema | None:
+        """The latest shape of a table."""
+
+
+def require_own_masks(
+    table: TableName,
+    oid: int,
+    columns: Iterable[str],
+    parents: Mapping[int, str],
+    masks: Masks,
+    shapes: MaskedShapes,
+) -> None:
+    """ConfigError for a former partition of a table that masks columns which it does not mask itself (H287).
+
+    ``parents``: see :func:`partitions_of`. A partition that is no table of its own is not asked about.
+    """
+    parent = parents.get(oid)
+    if parent is None or parent == str(table):
+        return
+    known = shapes.named(parent)
+    masked = {*masks.of(parent), *(known.noted_masks if known is not None else ())}
+    plain = sorted((masked & set(columns)) - masks.of(table).keys())
+    if plain:
+        raise ConfigError(
+            f"{table} was a partition of {parent}, which masks {', '.join(plain)}, and has no mask for it of its own",
+            hint=f'set it under [tables."{table}"] columns, or leave the table out: [source] exclude',
+        )
+
+
+def _links(table: str, links: Mapping[str, int]) -> dict[int, str]:
+    return {int(oid): table for oid in links}
+
+
+def _partitions(found: MaskState, kept: Collection[str], documents: Mapping[bytes, bytes]) -> dict[str, list[int]]:
+    known = {table: set(oids) for table, oids in found.partitions.items()}
+    for oid, table in partitions_of(documents).items():
+        if table in kept:
+            known.setdefault(table, set()).add(oid)
+    return {table: sorted(oids) for table, oids in known.items()}
+
+
+def _request(table: str, documents: Mapping[bytes, bytes], now_ns: int) -> RequestState:
+    """One for every row. What is pending of the table's own request goes on in it: that it brings the first rows, that
+    it is paused, that an operator asked."""
     reason = f"{table} has other masks than its rows were read under"
-    return RequestState(id=f"snapshot:{table}", table=table, after_lsn=0, reason=reason, serial=serial)
+    asked = RequestState(id=f"snapshot:{table}", table=table, after_lsn=0, reason=reason, serial=now_ns)
+    pending = next((one for one in requests_of(documents) if one.id == asked.id and one.state != "cancelled"), None)
+    if pending is None:
+        return asked
+    return replace(
+        asked,
+        after_lsn=pending.after_lsn,
+        state=pending.state,
+        serial=max(now_ns, pending.serial + 1),
+        first=pending.first,
+        by_hand=pending.by_hand,
+    )

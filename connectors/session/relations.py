@@ -21,8 +21,10 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import from_relation, resolve_tables
 from connectors.postgres.connections import Connection, first_line
 from connectors.postgres.held import LATER, Later
+from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import Relation
 from connectors.session.captured import CapturedTopics
+from connectors.session.mask_notes import require_own_masks
 from connectors.session.partitions import Partitions, link_in
 
 log = logging.getLogger(__name__)
@@ -80,12 +82,15 @@ class Relations:
             found = self._schema(relation, xid, 0.0)
             if not isinstance(found, Later):
                 self._partitions.readable(relation.relation_oid, found)
+                self._require_masked_by_name(found)
             return found
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
 
     def kept(self, relation: Relation) -> None:
-        """The table of an announcement cannot be read yet, and the announcement is kept."""
+        """The table of an announcement cannot be read yet, and the announcement is kept. CannotFollow as
+        :meth:`schema`."""
+        self._require_known_names(relation)
         self._partitions.kept(relation.relation_oid)
 
     def _announced(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
@@ -108,12 +113,14 @@ class Relations:
         latest = self._registry.latest(table)
         known_so = latest is not None and announced_as(relation, latest, self._masks.noted_of(table))
         if not known_so and not self._visible(xid, timeout_s):
+            self._require_known_names(relation)
             return LATER
         self._require_name(table, relation.relation_oid)
         topic = self._topics.topic(table) or self._late(table)
         if topic is None:
             return None
-        shape = self._shape(relation, topic)
+        self._require_own_masks(relation)
+        shape = self._shape(relation, topic, xid)
         if not shape.key:
             raise CannotFollow(
                 f"{table} has no key any more, and a compacted topic needs one",
@@ -137,10 +144,50 @@ class Relations:
         self._captured[relation.relation_oid].add(table)
         return registered
 
-    def _shape(self, relation: Relation, topic: str) -> TableSchema:
-        """The shape under the table's masks. CannotFollow where they cannot be kept."""
+    def _require_known_names(self, relation: Relation) -> None:
+        """CannotFollow where rows of a table with masks would be kept, and its columns may have other names than the
+        log knows: until the catalog can be read nobody can say which of them are masked (H286)."""
+        table, oid = TableName(relation.schema, relation.table), relation.relation_oid
+        covered = self._registry.covered(table, oid)
+        if not covered and not self._masks.of(table):
+            return
+        latest, names = self._registry.latest(table), [column.name for column in relation.columns]
+        if latest is not None and latest.oid == oid and latest.noted_masks == self._masks.noted_of(table):
+            numbers = latest.numbers
+            if sorted(numbers, key=lambda name: numbers[name]) == names:
+                return
+        raise CannotFollow(
+            f"{table} has masks, and its columns changed while the catalog cannot be read",
+            hint="its rows are not kept: it is followed again once the catalog can be read, and read anew",
+            tables=[table],
+        )
+
+    def _require_masked_by_name(self, shape: TableSchema | None) -> None:
+        """CannotFollow where rows that were kept would have other masks than those of the names in their message, by
+        which they were masked."""
+        if shape is not None and shape.noted_masks != self._masks.noted_among(shape):
+            raise CannotFollow(
+                f"columns of {shape.table} have other names and masks now than its rows were kept under",
+                hint=f"cdc snapshot {shape.table} reads it anew, and its changes are written from then on",
+                tables=[shape.table],
+            )
+
+    def _require_own_masks(self, relation: Relation) -> None:
+        """CannotFollow for a former partition of a table that masks columns which it does not mask itself (H287)."""
         table = TableName(relation.schema, relation.table)
-        known = self._registry.latest(table)
+        parent = self._topics.partition_of(relation.relation_oid)
+        if parent is None:
+            return
+        oid, names = relation.relation_oid, [column.name for column in relation.columns]
+        try:
+            require_own_masks(table, oid, names, {oid: parent}, self._masks, self._registry)
+        except ConfigError as error:
+            raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
+
+    def _shape(self, relation: Relation, topic: str, xid: int) -> TableSchema:
+        """The shape under the table's masks. CannotFollow where they cannot be kept."""
+        table, oid = TableName(relation.schema, relation.table), relation.relation_oid
+        known = KnownShapes(latest=self._registry.latest(table), covered=self._registry.covered(table, oid), xid=xid)
         try:
             return from_relation(
                 self._connection,

@@ -75,6 +75,8 @@ class Remedies:
             now = table_schema(session, oid, topic="", encoding=encoding, masks=masks, publication=publication)
         except ConfigError:
             return None
+        if self._registry.uncovered(now):
+            return None
         if not now.key or not (self._asides.asked(document.table) or self._as_known(table, now)):
             return None
         if not self._visible(session, document.xid) or not _readable(session, now):

@@ -122,7 +122,7 @@ class FirstSnapshot:
             self._ledger.manifest,
             slot,
             topics.topics,
-            name=edges.settings.name,
+            settings=edges.settings,
             clock=self._clock,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from cdc.clock import Clock
-from cdc.mask_rules import NO_MASKS, Masks
+from cdc.mask_rules import Masks
 from cdc.schema import TableSchema
 from cdc.state import ChunkState
 from cdc.wire.format import READ_OP
@@ -76,9 +76,7 @@ class RowWriter:
     call.
     """
 
-    def __init__(
-        self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool, masks: Masks = NO_MASKS
-    ) -> None:
+    def __init__(self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool, masks: Masks) -> None:
         self.log = log
         self._masks = masks
         self._name = name

@@ -11,7 +11,9 @@ from typing import Any
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
+from cdc.masks import masks_of
 from cdc.position import Position
+from cdc.settings import Settings
 from cdc.state import SlotState
 from connectors.postgres.encoder import compile_table
 from snapshot.edges import RowLog, Shapes
@@ -29,13 +31,14 @@ def sweep(
     slot: SlotState,
     topics: Mapping[str, Any],
     *,
-    name: str,
+    settings: Settings,
     clock: Clock,
 ) -> None:
     """Write the mark of every table that was read to each of its partitions. Brokers hold them when this returns.
 
     Safe to repeat. ``topics``: topic -> what ``cdc init`` noted of it. Raises LogError.
     """
+    masks = masks_of(settings)
     floor = Position(slot.epoch, slot.consistent_point, 0)
     for table in manifest.tables():
         state, form = manifest.table(table), manifest.form(table)
@@ -43,7 +46,7 @@ def sweep(
             continue
         schema = shapes.get(form.table, form.version)
         partitions = topics[form.topic]["partitions"]
-        encoder = compile_table(schema, name=name, database=slot.database)
+        encoder = compile_table(schema, name=settings.name, database=slot.database, masks=masks)
         mark = sweep_mark(encoder, floor, floor.text(), partitions, marker="true", now_ns=clock.now_ns())
         for partition in range(partitions):
             log.produce(form.topic, partition, mark.key, mark.value, mark.headers)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import murmur2
 
+from cdc.mask_rules import NO_MASKS
 from cdc.schema import TableSchema
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
 from connectors.postgres.encoder import compile_table
@@ -107,6 +108,7 @@ def _stream_us(schema: TableSchema, messages: Sequence[bytes], changes: int) -> 
                 partition=murmur2,
                 reselect=one,
                 overflow=lambda records: None,
+                masks=NO_MASKS,
             ),
         )
         assembler.feed([w.frame(w.begin(8)), w.frame(w.relation(schema)), w.frame(w.commit(8))], 1)
@@ -116,7 +118,7 @@ def _stream_us(schema: TableSchema, messages: Sequence[bytes], changes: int) -> 
 
 
 def _copy_us(schema: TableSchema, values: Sequence[bytes | None], changes: int) -> float:
-    encoder = compile_table(schema, name="shop", database="shop")
+    encoder = compile_table(schema, name="shop", database="shop", masks=NO_MASKS)
     envelope = encoder.snapshot_envelope(
         marker="true", lsn=8, tx_id=None, epoch=1, commit_lsn=8, source_ts_us=1, now_ns=1
     )

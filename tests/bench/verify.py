@@ -143,7 +143,7 @@ def _reset_peak() -> None:
 
 
 def _events(shape: TableSchema, lines: list[bytes]) -> pa.Table:
-    encoder = compile_table(shape, name="bench", database="bench")
+    encoder = compile_table(shape, name="bench", database="bench", masks=NO_MASKS)
     pos = Position(1, 8, 0).text()
     rows = (encoder.snapshot_line(line) for line in lines)
     return events_of(

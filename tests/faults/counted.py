@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import FrameType, FunctionType
 from typing import Any
 
+from cdc.mask_rules import NO_MASKS
 from cdc.schema import Encoding, TableSchema
 from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.pgoutput import decode
@@ -97,7 +98,7 @@ def check(schema: TableSchema, new: Sequence[bytes | None], old: Sequence[bytes 
 
 
 def _check(schema: TableSchema, new: Sequence[bytes | None], old: Sequence[bytes | None]) -> None:
-    encoder = compile_table(schema, name="shop", database="app")
+    encoder = compile_table(schema, name="shop", database="app", masks=NO_MASKS)
     found = encoder.rows
     keyed = [value if i in encoder.key_columns else None for i, value in enumerate(new)]
     line = b"\t".join(map(_copied, new)) + b"\n"

@@ -19,6 +19,7 @@ from confluent_kafka import Producer, murmur2
 from cdc.capture import CaptureSession, CaptureStop, StartingPoint, keep_capturing
 from cdc.clock import ManualClock
 from cdc.errors import LogError, SourceError
+from cdc.mask_rules import NO_MASKS
 from cdc.metrics import CaptureFigures
 from cdc.ports import Record, StreamBatch
 from cdc.position import Position
@@ -58,7 +59,7 @@ class Killed(BaseException):
 
 @cache
 def encoder_of(schema: TableSchema) -> TableEncoder:
-    return compile_table(schema, name=_PIPELINE.name, database=_PIPELINE.database)
+    return compile_table(schema, name=_PIPELINE.name, database=_PIPELINE.database, masks=NO_MASKS)
 
 
 class _Shapes:
@@ -283,6 +284,7 @@ def _ports(reselect: Reselect, overflow: Callable[[list[Record]], object]) -> As
     return AssemblerPorts(
         schemas=_Shapes(), lanes=_LANES.__getitem__, partition=murmur2, reselect=reselect,
         overflow=overflow, encoder=encoder_of,
+masks=NO_MASKS,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from connectors.postgres.catalog_shapes import CapturedTable, from_relation, res
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.encoder import compile_table, record_headers
 from connectors.postgres.held import Later
+from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import LogicalMessage, Relation
 from connectors.postgres.pgoutput import decode
 from tests.golden.records import CASES, Wire
@@ -68,7 +69,7 @@ class Shapes:
             topic=table.topic,
             encoding=self._encoding,
             masks=NO_MASKS,
-            known=next((s for s in reversed(self.versions) if s.oid == table.oid), None),
+            known=KnownShapes(latest=next((s for s in reversed(self.versions) if s.oid == table.oid), None)),
             publication=self._publication,
         )
         return self._numbered(shape)
@@ -144,7 +145,12 @@ def replay_directly(
             assembler = Assembler(
                 Pipeline(name=case, database="postgres", epoch=1),
                 AssemblerPorts(
-                    schemas=shapes, lanes=shapes.lanes, partition=murmur2, reselect=Rereads(conn), overflow=batch.extend
+                    schemas=shapes,
+                    lanes=shapes.lanes,
+                    partition=murmur2,
+                    reselect=Rereads(conn),
+                    overflow=batch.extend,
+                    masks=NO_MASKS,
                 ),
             )
             for frame in frames(stream, settings.slot, settings.publication):
@@ -184,7 +190,7 @@ def make_slot(stream: Connection, slot: str) -> int:
 
 
 def snapshot(conn: Connection, schema: TableSchema, settings: Settings, point: int) -> Iterator[Wire]:
-    encoder = compile_table(schema, name=settings.name, database="postgres")
+    encoder = compile_table(schema, name=settings.name, database="postgres", masks=NO_MASKS)
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in schema.columns)
     order = sql.SQL(", ").join(sql.Identifier(column.name) for column in schema.key)
     query = sql.SQL("copy (select {} from {} order by {}) to stdout").format(

@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from cdc.errors import DecodeError
+from cdc.mask_rules import NO_MASKS
 from cdc.schema import TableSchema
 from cdc.wire.envelope import Stamp
 from connectors.postgres.encoder import TableEncoder, compile_table
@@ -83,7 +84,9 @@ def _rows() -> tuple[Recorded, ...]:
 def _table(relation: Relation) -> StreamTable | None:
     for schema in shapes():
         if _same(schema, relation):
-            table = StreamTable(compile_table(schema, name="shop", database="app"), 0, 1, lambda key, count: 0)
+            table = StreamTable(
+                compile_table(schema, name="shop", database="app", masks=NO_MASKS), 0, 1, lambda key, count: 0
+            )
             for route in table.routes:
                 route.renew(_STAMP, 1)
             return table

@@ -116,6 +116,7 @@ class _Trip:
                     partition=lambda key, count: 0,
                     reselect=Rereads(conn),
                     overflow=self._batches[encoding].extend,
+                    masks=NO_MASKS,
                 ),
             )
             for encoding, schema in self._schemas.items()
@@ -150,7 +151,7 @@ class _Trip:
 
     def _snapshot(self, encoding: Encoding) -> dict[bytes, bytes]:
         """key -> row, as COPY and the snapshot's encoder have it."""
-        encoder = compile_table(self._schemas[encoding], name="typed", database="typed")
+        encoder = compile_table(self._schemas[encoding], name="typed", database="typed", masks=NO_MASKS)
         columns = ", ".join(column.name for column in self._schemas[encoding].columns)
         with self._conn.cursor().copy(f"copy (select {columns} from public.every) to stdout".encode()) as copy:
             return dict(encoder.snapshot_line(bytes(line)) for line in copy)

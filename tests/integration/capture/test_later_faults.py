@@ -244,7 +244,7 @@ def test_h86_a_partition_that_was_detached_is_read_no_more(pipeline: Pipeline) -
             size_bytes=found.size_bytes,
         )
         task = WindowTask(chunk=Chunk(leaf=leaf), schema=shape, partitioned=True)
-        encoder = compile_table(shape, name="shop", database="shop")
+        encoder = compile_table(shape, name="shop", database="shop", masks=NO_MASKS)
         assert len(read(session, task, encoder, lambda _: True).rows) == 10
         pipeline.execute("alter table parts detach partition middle")
         with pytest.raises(Changed, match="no partition"):

@@ -16,6 +16,7 @@ from cdc.settings import Settings, parse
 from cdc.wire.types import CATALOG_KINDS, FIXED
 from connectors.postgres.catalog_shapes import CapturedTable, from_relation, survey, table_schema
 from connectors.postgres.connections import connect
+from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import Relation
 from connectors.postgres.pgoutput import decode
 from tests.golden.direct import frames, make_slot
@@ -160,7 +161,8 @@ def test_h51_the_message_tells_a_shape_older_than_the_catalog(conn: psycopg.Conn
     conn.execute("alter table s.gone drop column kept, add column later int, alter column id type bigint")
 
     def shape(known: TableSchema | None) -> TableSchema:
-        return from_relation(conn, relation, topic="t", encoding="readable", masks=NO_MASKS, known=known)
+        latest = KnownShapes(latest=known)
+        return from_relation(conn, relation, topic="t", encoding="readable", masks=NO_MASKS, known=latest)
 
     assert shape(known) == known
     assert [(c.name, c.kind, c.key_position) for c in shape(None).columns] == [

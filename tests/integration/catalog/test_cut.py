@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from cdc.clock import SYSTEM_CLOCK
+from cdc.mask_rules import NO_MASKS
 from connectors.postgres.cut import SourceCut
 
 
@@ -19,7 +20,11 @@ def test_h69_h93_a_transaction_that_began_last_is_waited_for_too(database: str, 
         newest.execute(f"set transaction isolation level {isolation}")
         newest.execute("select pg_current_xact_id()")
         source = SourceCut(
-            lambda autocommit: psycopg.connect(database, autocommit=autocommit), "none", SYSTEM_CLOCK, settle_s=0.3
+            lambda autocommit: psycopg.connect(database, autocommit=autocommit),
+            "none",
+            SYSTEM_CLOCK,
+            settle_s=0.3,
+            masks=NO_MASKS,
         )
         try:
             assert not source.cut().certain
@@ -58,7 +63,9 @@ def test_h93_commits_while_a_cut_waits_are_not_surely_in_it(database: str) -> No
     with psycopg.connect(database) as newest:
         newest.execute("select pg_current_xact_id()")
         clock = CommitsMeanwhile(database, newest)
-        source = SourceCut(lambda autocommit: psycopg.connect(database, autocommit=autocommit), "none", clock)
+        source = SourceCut(
+            lambda autocommit: psycopg.connect(database, autocommit=autocommit), "none", clock, masks=NO_MASKS
+        )
         try:
             cut = source.cut()
         finally:

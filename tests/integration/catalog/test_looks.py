@@ -46,7 +46,7 @@ create publication looks for table s.wide, s.filtered where (id > 5), s.listed (
 
 LOOKS = {
     ("connectors.postgres", "queries.sql"): {
-        "relations", "access", "leaves", "columns", "relation", "key", "types", "type_names",
+        "relations", "access", "leaves", "columns", "column_entries", "relation", "key", "types", "type_names",
     },
     ("connectors.postgres", "facts.sql"): {
         "server", "slot", "publication", "published", "publishing", "named", "transactions", "generated",

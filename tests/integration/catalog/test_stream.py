@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import murmur2
 
+from cdc.mask_rules import NO_MASKS
 from cdc.ports import Record
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline
 from connectors.postgres.catalog_shapes import resolve_tables
@@ -87,7 +88,12 @@ def test_h38_h41_h44_h45_h78_the_records_leave_the_tables_rows(database: str, ne
         assembler = Assembler(
             Pipeline(name="s", database="s", epoch=1),
             AssemblerPorts(
-                schemas=shapes, lanes=shapes.lanes, partition=murmur2, reselect=Rereads(conn), overflow=records.extend
+                schemas=shapes,
+                lanes=shapes.lanes,
+                partition=murmur2,
+                reselect=Rereads(conn),
+                overflow=records.extend,
+                masks=NO_MASKS,
             ),
             limits=Limits(netted_bytes=netted_bytes),
         )

@@ -12,6 +12,7 @@ import orjson
 import psycopg
 from psycopg import sql
 
+from cdc.mask_rules import NO_MASKS
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
@@ -173,7 +174,7 @@ class Pipeline:
     # What the source holds, and what the slot will say.
 
     def encoder(self, table: str) -> TableEncoder:
-        return compile_table(self.schema(table), name=self.name, database="test")
+        return compile_table(self.schema(table), name=self.name, database="test", masks=NO_MASKS)
 
     def source(self, table: str) -> Store:
         """A table's rows now, as they would be written."""

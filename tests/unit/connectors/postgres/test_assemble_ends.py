@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import DecodeError
+from cdc.mask_rules import NO_MASKS
 from cdc.schema import Identity, TableSchema
 from cdc.topic import TableName, partition_of
 from connectors.postgres.assemble import Assembler, AssemblerPorts
@@ -50,12 +51,13 @@ def test_the_compiler_that_is_given_makes_the_encoders() -> None:
 
     def compiled(schema: TableSchema) -> TableEncoder:
         made.append(schema)
-        return compile_table(schema, name="shop", database="app")
+        return compile_table(schema, name="shop", database="app", masks=NO_MASKS)
 
     shape = w.table()
     ports = AssemblerPorts(
         schemas=Shapes(shape), lanes=lambda topic: (0, 1), partition=partition_of, reselect=Rows(),
         overflow=lambda records: None, encoder=compiled,
+masks=NO_MASKS,
     )  # fmt: skip
     messages = (w.begin(800), w.relation(shape), w.relation(shape), w.insert(b"1", b"a"), w.commit(800))
     found = Assembler(PIPELINE, ports).feed([w.frame(message) for message in messages], 1)

@@ -14,6 +14,7 @@ from psycopg import errors, sql
 from cdc.clock import ManualClock
 from cdc.cuts import RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
+from cdc.mask_rules import NO_MASKS
 from cdc.sql import load
 from cdc.topic import TableName
 from connectors.postgres.connections import Connection
@@ -87,7 +88,7 @@ class Source:
         def opened(fences: bool) -> Connection:
             return cast("Connection", self.fences if fences else self.reads)
 
-        return SourceCut(opened, "cdc_shop", self.clock, settle_s=1.0)
+        return SourceCut(opened, "cdc_shop", self.clock, settle_s=1.0, masks=NO_MASKS)
 
 
 def table(*columns: Any, partitioned: bool = False) -> VerifiedTable:

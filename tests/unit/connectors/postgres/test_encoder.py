@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import DecodeError
+from cdc.mask_rules import NO_MASKS
 from cdc.position import Position
 from cdc.schema import Identity, TableSchema
 from cdc.wire.envelope import Stamp
@@ -26,7 +27,7 @@ STAMP = Stamp(epoch=1, commit_lsn=LSN, committed_us=1_763_000_000_123_456, now_n
 
 
 def compiled(schema: TableSchema) -> TableEncoder:
-    return compile_table(schema, name="shop", database="app")
+    return compile_table(schema, name="shop", database="app", masks=NO_MASKS)
 
 
 def run(encoder: TableEncoder, function: FromFrame, templates: Templates, op: bytes, payload: bytes) -> Made | None:
@@ -299,7 +300,7 @@ def snapshot_record(encoder: TableEncoder, line: bytes) -> tuple[bytes, bytes]:
 
 
 def test_a_snapshot_record_says_where_it_stands() -> None:
-    encoder = compile_table(w.table(), name="100%", database="%d")
+    encoder = compile_table(w.table(), name="100%", database="%d", masks=NO_MASKS)
     _, value = snapshot_record(encoder, b"1\tx")
     found = json.loads(value)
     assert (found["op"], found["before"], found["after"]) == ("r", None, {"id": 1, "note": "x"})

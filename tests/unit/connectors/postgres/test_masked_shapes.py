@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, NewerError
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.schema import DroppedColumn, Identity, Mask, TableSchema
+from cdc.stored import read_members
 from cdc.testing import MemoryCompactedTopic
+from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.masked_shapes import masked_shape
 from tests.unit.connectors.postgres import written as w
@@ -86,3 +88,42 @@ def test_a_masked_column_under_another_name_is_refused() -> None:
             registry.register(masked_shape(table(columns=swapped), masks(mail=rule)))
         assert registry.latest(known.table) == known
     assert registry.register(table()).version == 3, "a mask may be taken off under the same name"
+
+
+def test_h285_every_name_of_a_relation_counts() -> None:
+    """A table that was renamed, and one that has its name now, in any order of the names."""
+    registry = SchemaRegistry(MemoryCompactedTopic())
+    registry.register(masked_shape(table(), masks(mail="hmac")))
+    for name in ("a_name_before", "z_name_behind"):
+        renamed = table(table=TableName("public", name))
+        with pytest.raises(ConfigError, match="masked under another name"):
+            registry.register(renamed)
+    registry.register(table(oid=7), new_key=True)
+    with pytest.raises(ConfigError, match="masked under another name"):
+        registry.register(table(table=TableName("public", "clients")))
+    again = Masks({"public.clients": {"mail": MaskRule.parse("hmac")}}, KEY)
+    registry.register(masked_shape(table(table=TableName("public", "clients")), again))
+    registry.register(table(table=TableName("public", "clients")))
+    assert registry.covered(TableName("public", "clients"), table().oid) == {}, "taken off under the same name"
+
+
+def test_h288_other_masks_of_a_key_are_taken_and_other_keys_are_not() -> None:
+    registry = SchemaRegistry(MemoryCompactedTopic())
+    full = table(identity=Identity.FULL)
+    registry.register(full)
+    assert registry.register(masked_shape(full, masks(id="hmac"))).version == 2
+    other = Masks({"public.orders": {"id": MaskRule.parse("hmac")}}, MaskKey("f" * 32))
+    assert registry.register(masked_shape(full, other)).version == 3
+    assert registry.register(full).version == 4
+    longer = replace(full, columns=(full.columns[0], replace(full.columns[1], key_position=1), full.columns[2]))
+    with pytest.raises(ConfigError, match="the key of"):
+        registry.register(masked_shape(longer, masks(id="hmac")))
+
+
+def test_h293_an_older_reader_refuses_a_shape_with_masks() -> None:
+    """It would take a masked column for a plain one, and rows without a column for whole ones."""
+    about, plain = "a shape", table()
+    assert read_members(plain.to_json(), about)["version"] == plain.version
+    for rules in ({"mail": "hmac"}, {"mail": "drop"}):
+        with pytest.raises(NewerError):
+            read_members(masked_shape(plain, masks(**rules)).to_json(), about)

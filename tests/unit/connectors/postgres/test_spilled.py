@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.mask_rules import NO_MASKS
 from cdc.ports import Record, Withheld
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.held import Entry, Pending
@@ -13,7 +14,9 @@ from connectors.postgres.spilled import Spilled
 from tests.unit.connectors.postgres import written as w
 
 ENCODERS = [
-    compile_table(w.table(w.column("id", "int4", 0), w.column(name, "text")), name="shop", database="app")
+    compile_table(
+        w.table(w.column("id", "int4", 0), w.column(name, "text")), name="shop", database="app", masks=NO_MASKS
+    )
     for name in ("a", "b")
 ]
 TEXTS = st.binary(max_size=40)

@@ -11,6 +11,7 @@ import pytest
 
 from cdc.aside import CannotFollow
 from cdc.errors import SourceError
+from cdc.mask_rules import NO_MASKS
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Column, TableSchema
@@ -89,7 +90,7 @@ class Kept:
 
 
 def encoder(schema: TableSchema = SCHEMA) -> TableEncoder:
-    return compile_table(schema, name="shop", database="app")
+    return compile_table(schema, name="shop", database="app", masks=NO_MASKS)
 
 
 ORDERS, OTHERS = encoder(), encoder(OTHER)

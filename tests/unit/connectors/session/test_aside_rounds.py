@@ -12,6 +12,7 @@ from cdc.aside import asides_of
 from cdc.capture import Capture, CaptureSession, CaptureStop, StartingPoint
 from cdc.clock import ManualClock
 from cdc.errors import LogError
+from cdc.mask_rules import NO_MASKS
 from cdc.metrics import CaptureFigures
 from cdc.ports import StreamBatch
 from cdc.progress import Progress
@@ -107,6 +108,7 @@ def _session(state: Watched, asides: SetAside, clock: ManualClock, limit: int) -
             reselect=head,
             overflow=log.produce,
             asides=asides,
+            masks=NO_MASKS,
         ),
         limits=Limits(waiting_bytes=limit),
     )

@@ -7,13 +7,16 @@ from dataclasses import replace
 import pytest
 
 from cdc.clock import ManualClock
+from cdc.errors import ConfigError
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.masks import MaskState
 from cdc.schema import TableSchema
-from cdc.state import requests_of
+from cdc.state import CommandState, FormState, RequestState, requests_of
 from cdc.testing import MemoryCompactedTopic
+from cdc.topic import TableName
+from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.masked_shapes import masked_shape
-from connectors.session.mask_notes import note_masks
+from connectors.session.mask_notes import note_masks, note_partitions, partitions_of, require_own_masks
 from tests.unit.connectors.postgres import written as w
 
 TABLE = "public.orders"
@@ -26,9 +29,16 @@ def masks(key: MaskKey = ONE, **rules: str) -> Masks:
 
 
 def noted(state: MemoryCompactedTopic, now: Masks, *shapes: TableSchema) -> list[str]:
-    return note_masks(
-        state, state.read(), tables=[TABLE, "public.free"], masks=now, shapes=shapes or [SHAPE], clock=ManualClock()
+    before = {one.id: one.serial for one in requests_of(state.read())}
+    note_masks(
+        state,
+        state.read(),
+        tables=[TABLE, "public.free"],
+        masks=now,
+        shapes=shapes or [SHAPE],
+        clock=ManualClock(),
     )
+    return [one.table for one in requests_of(state.read()) if before.get(one.id) != one.serial]
 
 
 def test_a_pipeline_without_masks_notes_nothing() -> None:
@@ -66,3 +76,79 @@ def test_changed_masks_are_read_again_once(before: Masks, after: Masks, caplog: 
     assert noted(state, after, *shapes) == []
     (record,) = (record for record in caplog.records if record.message == "masks_changed")
     assert vars(record)["table"] == TABLE and vars(record)["columns"] == "mail"
+
+
+def request(state: MemoryCompactedTopic) -> RequestState:
+    (found,) = requests_of(state.read())
+    return found
+
+
+def test_h290_what_was_asked_before_goes_on_in_the_new_request() -> None:
+    state = MemoryCompactedTopic()
+    before = RequestState(
+        id=f"snapshot:{TABLE}", table=TABLE, after_lsn=77, reason="new", serial=9**18, first=True, by_hand=True
+    )
+    paused = CommandState(id=before.id, serial=before.serial, state="paused")
+    state.write([(one.key(), one.to_json()) for one in (before, paused)])
+    assert noted(state, masks(mail="hmac")) == [TABLE]
+    now = request(state)
+    assert now.serial > before.serial and "other masks" in now.reason
+    assert (now.first, now.by_hand, now.state, now.after_lsn) == (True, True, "paused", 77)
+
+
+def test_h290_a_request_that_was_cancelled_is_no_obstacle() -> None:
+    state = MemoryCompactedTopic()
+    before = RequestState(id=f"snapshot:{TABLE}", table=TABLE, after_lsn=0, reason="x", serial=1, state="cancelled")
+    state.write([(before.key(), before.to_json())])
+    assert noted(state, masks(mail="hmac")) == [TABLE]
+    assert request(state).state == "asked"
+
+
+def test_h290_rows_written_plainly_between_two_notes_are_read_again() -> None:
+    """The mask is as it was noted, and in between cdc init registered the table without it."""
+    state, now = MemoryCompactedTopic(), masks(mail="hmac")
+    first = masked_shape(SHAPE, now)
+    assert noted(state, now, first) == []
+    between = replace(SHAPE, version=first.version + 1)
+    assert noted(state, now, first, between, replace(first, version=first.version + 2)) == [TABLE]
+    assert noted(state, now, first, between, replace(first, version=first.version + 2)) == []
+
+
+def test_h290_a_shape_from_before_a_masked_column_is_no_change() -> None:
+    state, before, now = MemoryCompactedTopic(), masks(mail="hmac"), masks(mail="hmac", late="drop")
+    first = masked_shape(SHAPE, before)
+    noted(state, before, first)
+    assert noted(state, now, first) == [TABLE], "its masks are others now"
+    assert noted(state, now, first, replace(first, version=first.version + 1)) == []
+
+
+def test_h291_masks_of_a_table_that_is_not_captured_are_refused() -> None:
+    with pytest.raises(ConfigError, match="is no captured table"):
+        noted(MemoryCompactedTopic(), Masks({"public.typo": {"mail": MaskRule.parse("hmac")}}, ONE))
+
+
+def test_h287_partitions_of_a_table_with_masks_are_not_forgotten() -> None:
+    state, now = MemoryCompactedTopic(), masks(mail="hmac")
+    leaves = [[11, "public", "low", 1], [12, "public", "high", 1]]
+    form = FormState(table=TABLE, oid=1, columns=[], leaves=leaves, publication="p", links={"13": 700})
+    state.write([(form.key(), form.to_json())])
+    noted(state, now, masked_shape(SHAPE, now))
+    left = replace(form, leaves=[], links={})
+    state.write([(left.key(), left.to_json())])
+    note = MaskState.find(state.read())
+    assert note is not None
+    note_partitions(state, note, {TABLE: ["14"], "public.free": ["15"]})
+    assert partitions_of(state.read()) == dict.fromkeys((11, 12, 13, 14), TABLE)
+    noted(state, now, masked_shape(SHAPE, now))
+    assert partitions_of(state.read()) == dict.fromkeys((11, 12, 13, 14), TABLE)
+
+
+def test_h287_a_former_partition_needs_the_masks_of_its_table() -> None:
+    registry, leaf = SchemaRegistry(MemoryCompactedTopic()), TableName("public", "low")
+    own = Masks({**masks(mail="hmac").tables, "public.low": {"mail": MaskRule.parse("truncate:3")}}, ONE)
+    registry.register(masked_shape(SHAPE, masks(note="hmac")))
+    for now, plain in ((masks(mail="hmac"), "mail, note"), (own, "note")):
+        with pytest.raises(ConfigError, match=f"which masks {plain}, and has no mask"):
+            require_own_masks(leaf, 11, ["id", "mail", "note"], {11: TABLE}, now, registry)
+    require_own_masks(leaf, 11, ["id"], {11: TABLE}, masks(mail="hmac"), registry)
+    require_own_masks(leaf, 12, ["mail"], {11: TABLE}, masks(mail="hmac"), registry)

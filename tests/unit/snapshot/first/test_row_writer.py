@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.clock import ManualClock
+from cdc.mask_rules import NO_MASKS
 from cdc.position import Position
 from cdc.schema import Column, Identity, TableSchema
 from cdc.state import ChunkState
@@ -81,7 +82,7 @@ def task(table: str, number: int = 1, **more: bool) -> ChunkTask:
 
 
 def writer(log: MemoryRowLog, *, exact: bool) -> RowWriter:
-    return RowWriter(log, name="shop", database="app", clock=ManualClock(), exact=exact)
+    return RowWriter(log, name="shop", database="app", clock=ManualClock(), exact=exact, masks=NO_MASKS)
 
 
 def lines(*numbers: int) -> list[bytes]:

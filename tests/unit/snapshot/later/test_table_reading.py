@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdc.mask_rules import NO_MASKS
 from cdc.position import CHUNK_SEQ, Position
 from cdc.schema import Column, Identity, TableSchema
 from cdc.state import RequestState
@@ -48,7 +49,7 @@ def reading(**more: Any) -> TableReading:
 
 
 def plan(one: TableReading, *leaves: LeafForm) -> None:
-    encoder = compile_table(SHAPE, name="shop", database="shop")
+    encoder = compile_table(SHAPE, name="shop", database="shop", masks=NO_MASKS)
     one.plan(seen(*leaves), encoder, window_bytes=4 * BLOCK, server_version=180000)
 
 

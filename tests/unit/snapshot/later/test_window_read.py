@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from cdc.errors import ConfigError
+from cdc.mask_rules import NO_MASKS
 from cdc.position import CHUNK_SEQ, Position
 from cdc.rereads.rules import key_texts
 from cdc.visibility import Visibility
@@ -15,7 +16,7 @@ from snapshot.later.window_read import WindowRows, sweep_rows, window_rows
 from tests.unit.snapshot.later.test_table_reading import SHAPE
 
 AT = Position(1, 0x1000, CHUNK_SEQ)
-ENCODER = compile_table(SHAPE, name="shop", database="shop 100%")
+ENCODER = compile_table(SHAPE, name="shop", database="shop 100%", masks=NO_MASKS)
 FOUND = WindowRows(
     rows=[(b'{"id":1}', b'{"id":1}')],
     gone=[(b'{"id":2}', b'{"id":2}')],

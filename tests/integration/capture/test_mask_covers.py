@@ -1,0 +1,182 @@
+"""Masks cover a column whatever it, or its table, is called when the stream brings it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from cdc.errors import CdcError
+from cdc.wiring.pipeline import prepare_pipeline
+from cdc.wiring.snapshot import build_snapshot
+from snapshot.edges import NoReport
+from tests.integration.capture.later import reread, swept
+from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, topics_text
+from tests.integration.capture.pipeline import Pipeline, refused
+from tests.waiting import wait_until
+
+PLAIN = "openvalue"
+TABLE = "create table t (id int primary key, mail text, note text)"
+ROW = f"insert into t values (1, '{SENTINEL}', '{PLAIN}')"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_MASK_KEY", KEY)
+
+
+def aside(capturing: Any, words: str) -> None:
+    """A table is set aside with these words."""
+    wait_until(lambda: bool(capturing.figures.asides()), 30, "it is set aside")
+    (found,) = capturing.figures.asides().values()
+    assert re.search(words, found.detail), found.detail
+
+
+def test_h283_a_second_epoch_of_a_masked_table_ends(pipeline: Pipeline) -> None:
+    masked(pipeline, "t", mail="hmac", note="drop")
+    pipeline.prepare_with_rows(TABLE, ROW)
+    pipeline.new_epoch()
+    pipeline.execute("delete from t", "insert into t values (2, 'later', '')")
+    build_snapshot(pipeline.settings, NoReport(), workers=1).run()
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (3, 'newest', '')")
+        pipeline.settle()
+    assert swept(pipeline, "t") == {
+        f'{{"id":{number}}}': {"id": number, "mail": mac(mail)} for number, mail in ((2, "later"), (3, "newest"))
+    }
+    assert SENTINEL.encode() not in topics_text(pipeline)
+
+
+RENAMED_SINCE: dict[str, tuple[list[str], dict[str, str], bool]] = {
+    "renamed, and the mask with it": (
+        ["alter table t rename mail to address"],
+        {"address": "hmac"},
+        True,
+    ),
+    "dropped and made again": (
+        ["alter table t drop column mail", "alter table t add column mail text"],
+        {"mail": "hmac"},
+        True,
+    ),
+    "made since": (
+        ["alter table t add column late text"],
+        {"mail": "hmac", "late": "hmac"},
+        True,
+    ),
+    "swapped names": (
+        ["alter table t rename mail to x", "alter table t rename note to mail", "alter table t rename x to note"],
+        {"note": "hmac"},
+        False,
+    ),
+    "one taken over by another": (
+        [
+            "alter table t drop column note",
+            "alter table t rename mail to note",
+            "alter table t add column mail text",
+        ],
+        {"note": "hmac"},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RENAMED_SINCE)
+def test_h284_names_of_a_lagging_stream_leak_nothing(pipeline: Pipeline, case: str) -> None:
+    """The settings name columns as they are called now, and the stream brings rows from before."""
+    changes, rules, followed = RENAMED_SINCE[case]
+    pipeline.prepare(TABLE)
+    pipeline.execute(ROW, *changes)
+    masked(pipeline, "t", **rules)
+    with pipeline.capturing() as capturing:
+        fence = pipeline.fence()
+        wait_until(
+            lambda: bool(capturing.figures.asides()) or ((found := pipeline.progress()) and found.lsn > fence),
+            30,
+            "the stream passes it",
+        )
+        if followed:
+            assert not capturing.figures.asides()
+    assert SENTINEL.encode() not in topics_text(pipeline)
+    if followed:
+        (row,) = (record.value["after"] for record in pipeline.by_position("t") if record.op == "c")
+        assert (row["mail"], row["note"]) == (mac(SENTINEL), PLAIN)
+
+
+def test_h285_a_renamed_table_keeps_its_masks(pipeline: Pipeline) -> None:
+    masked(pipeline, "t", mail="hmac")
+    pipeline.document["source"]["tables"] = ["public.*"]
+    pipeline.prepare_with_rows(TABLE, ROW)
+    with pipeline.capturing() as capturing:
+        pipeline.execute("alter table t rename to former", f"insert into former values (2, '{SENTINEL}', '')")
+        aside(capturing, "renamed to public.former")
+    # As an operator may take it for a new table then.
+    pipeline.document["tables"] = {}
+    with pytest.raises(CdcError, match="was masked under another name"):
+        prepare_pipeline(pipeline.settings)
+    assert SENTINEL.encode() not in topics_text(pipeline)
+
+
+TREE = (
+    "create table tree (id int, mail text, primary key (id)) partition by range (id)",
+    "create table low partition of tree for values from (0) to (100)",
+    f"insert into tree values (1, '{SENTINEL}1')",
+)
+
+
+def test_h287_a_detached_partition_keeps_the_masks(pipeline: Pipeline) -> None:
+    masked(pipeline, "tree", mail="hmac")
+    pipeline.document["source"]["tables"] = ["public.*"]
+    pipeline.prepare_with_rows(*TREE)
+    with pipeline.capturing():
+        pipeline.execute(f"insert into tree values (2, '{SENTINEL}2')")
+        pipeline.settle()
+    pipeline.execute(
+        "alter table tree detach partition low",
+        f'alter publication "{pipeline.settings.publication}" add table low',
+    )
+    with pipeline.capturing() as capturing:
+        pipeline.execute(f"insert into low values (3, '{SENTINEL}3')")
+        aside(capturing, "was a partition of public.tree, which masks mail")
+    with pytest.raises(CdcError, match="was a partition of"):
+        prepare_pipeline(pipeline.settings)
+    assert SENTINEL.encode() not in topics_text(pipeline)
+    masked(pipeline, "low", mail="hmac")
+    prepare_pipeline(pipeline.settings)
+
+
+@pytest.mark.parametrize("other_key", [False, True])
+def test_h288_another_mask_of_an_idle_key_is_taken(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, other_key: bool
+) -> None:
+    """H289 as well: what stands under the former keys is removed from the topic."""
+    if other_key:
+        masked(pipeline, "t", mail="hmac")
+    pipeline.prepare_with_rows(
+        "create table t (mail text primary key, n int)",
+        f"insert into t select '{SENTINEL}' || n, n from generate_series(1, 20) n",
+    )
+    with pipeline.capturing():
+        pipeline.settle()
+    masked(pipeline, "t", mail="hmac")
+    if other_key:
+        monkeypatch.setenv("OTHER_MASK_KEY", KEY[::-1])
+        pipeline.document["source"]["mask_key"] = "env:OTHER_MASK_KEY"
+    with pipeline.capturing():
+        wait_until(
+            lambda: (found := reread(pipeline, "snapshot:public.t")) is not None and found.state == "done",
+            40,
+            lambda: reread(pipeline, "snapshot:public.t"),
+        )
+    last = {record.key: record.value for record in pipeline.records("t") if record.op != "t"}
+    alive = {key: value["after"] for key, value in last.items() if value is not None}
+    assert len(last) == 40, "the former keys and those of now"
+    assert len(alive) == 20
+    assert not any(SENTINEL in key for key in alive)
+    assert sorted(row["n"] for row in alive.values()) == list(range(1, 21))
+
+
+def test_h291_run_refuses_masks_of_a_table_not_captured(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    masked(pipeline, "typo", mail="hmac")
+    refused(pipeline.start(CDC_MASK_KEY=KEY), 78, "is no captured table")
