@@ -13,13 +13,13 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
 from cdc.errors import ConfigError
-from cdc.schema import TableSchema
+from cdc.schema import DROPPED, DroppedColumn, Mask, TableSchema
 from cdc.topic import TableName
 
 MaskValue = Callable[[bytes], bytes]
@@ -143,6 +143,21 @@ class Masks:
         if rule.kind != "truncate":
             raise ConfigError(f"the mask {kind} leaves no value")
         return partial(truncated, characters=rule.characters)
+
+    def marked(self, schema: TableSchema) -> TableSchema:
+        """A shape that has its columns' masks noted, without a key and with the columns' own types: of records that are
+        masked elsewhere, as Debezium's, or to see which columns are masked."""
+        rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}
+        gone = [one for one in schema.columns if one.name in rules and rules[one.name].kind == DROPPED]
+        columns = tuple(
+            replace(one, mask=Mask(rule=str(rules[one.name]), type=one.type, type_oid=one.type_oid, kind=one.kind))
+            if one.name in rules
+            else one
+            for one in schema.columns
+            if one not in gone
+        )
+        dropped = (DroppedColumn(name=one.name, attnum=one.attnum, type_oid=one.type_oid) for one in gone)
+        return replace(schema, columns=columns, dropped=(*schema.dropped, *dropped))
 
     def require(self, schema: TableSchema) -> None:
         """ConfigError unless the shape has each mask that the settings want for its columns: one from before would show

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from cdc.mask_rules import MaskKey, MaskRule, Masks
@@ -13,14 +13,20 @@ from cdc.state import Document
 
 def masks_of(settings: Settings) -> Masks:
     """The masks that the settings want. ConfigError where their key cannot be read or is too short."""
-    tables = {
-        name: {column: MaskRule.parse(text) for column, text in table.columns.items()}
-        for name, table in settings.tables.items()
-        if table.columns
-    }
-    keyed = any(rule.kind == "hmac" for rules in tables.values() for rule in rules.values())
-    reference = settings.source.mask_key
-    return Masks(tables, _key(reference.reference) if keyed and reference is not None else None)
+    masks, reference = rules_of(settings), settings.source.mask_key
+    keyed = any(rule.kind == "hmac" for rules in masks.tables.values() for rule in rules.values())
+    return replace(masks, key=_key(reference.reference)) if keyed and reference is not None else masks
+
+
+def rules_of(settings: Settings) -> Masks:
+    """The same without the key, for those who mask nothing and have no key."""
+    return Masks(
+        {
+            name: {column: MaskRule.parse(text) for column, text in table.columns.items()}
+            for name, table in settings.tables.items()
+            if table.columns
+        }
+    )
 
 
 @cache

@@ -20,6 +20,7 @@ from connectors.postgres.cut import SourceCut
 from connectors.postgres.selection import Pattern
 
 _APPLICATION = "cdc verify"
+_LEFT_OUT = "its mask leaves it out, so whether a store still has it from before is not known"
 
 
 def open_cut(settings: Settings) -> SourceCut:
@@ -62,9 +63,25 @@ def verified_tables(
                 shape=shape,
                 stored=schemas.latest(table.table) or shape,
                 rows=source.estimate(table.oid),
+                left_out={one.name: _LEFT_OUT for one in shape.dropped},
                 partitioned=table.partitioned,
             )
     return tables
+
+
+def masked_otherwise(settings: Settings, tables: Mapping[TableName, VerifiedTable]) -> dict[str, str]:
+    """Tables that capture masks otherwise than these settings and this key do, each with the sentence about it: their
+    rows would all differ, and a repair would write others beside those of capture (H296)."""
+    if settings.source.kind == "debezium":
+        return {}
+    found = {}
+    for table, one in tables.items():
+        here = {name: rule for name, rule in one.shape.noted_masks.items() if name in one.stored.numbers}
+        there = one.stored.noted_masks
+        columns = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
+        if columns:
+            found[str(table)] = f"capture has other masks, or another key, for {', '.join(columns)} than these settings"
+    return found
 
 
 def gone_tables(settings: Settings, topics: TopicsState, found: Collection[TableName]) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from cdc.verification.ports import VerifiedSource, VerifiedStore
 from cdc.views.known_views import KnownView
 from cdc.views.refused import NotComputable
 from connectors.postgres.selection import Pattern, kept
-from connectors.verified import gone_tables, open_cut, verified_tables
+from connectors.verified import gone_tables, masked_otherwise, open_cut, verified_tables
 from connectors.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
 from sinks.mend import StoreRepair
@@ -159,7 +159,9 @@ def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks:
         source = opened.enter_context(closing(open_cut(settings)))
         tables = verified_tables(settings, topics, source, missing=lambda _: None)
         views = verified_views(settings, sinks, source.estimate)
-        return ComparedSide(source, tables, {**gone_tables(settings, topics, tables), **views.refused}, views=views)
+        refused = {**gone_tables(settings, topics, tables), **(other := masked_otherwise(settings, tables))}
+        tables = {table: one for table, one in tables.items() if str(table) not in other}
+        return ComparedSide(source, tables, {**refused, **views.refused}, views=views)
     from connectors.verified_binlog import BinlogSource  # noqa: PLC0415 - its clients are of use there alone
 
     binlog = opened.enter_context(closing(BinlogSource(settings, topics)))

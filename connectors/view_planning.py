@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.foreign import quoted
+from cdc.masks import rules_of
 from cdc.schema import TableSchema
 from cdc.settings import Settings, ViewSettings
 from cdc.topic import TableName, schema_topic
@@ -143,6 +144,7 @@ def newest_shapes(settings: Settings) -> list[TableSchema]:
         if known is None or shape.version > known.version:
             newest[shape.table] = shape
     found = list(newest.values())
-    return (
-        found if settings.source.kind != "debezium" else [*found, *embedded_shapes(settings, [s.topic for s in found])]
-    )
+    if settings.source.kind != "debezium":
+        return found
+    masks = rules_of(settings)
+    return [masks.marked(one) for one in (*found, *embedded_shapes(settings, [s.topic for s in found]))]

@@ -29,7 +29,10 @@ from cdc.views.terms import (
 
 _CARRYING = ("json_agg", "jsonb_agg", "array_agg")
 _HMAC = "hmac:"
-_HINT = "a masked column may be selected as it is, and columns masked by hmac may be compared by ="
+_HINT = (
+    "a masked column may be selected as it is, and columns masked by hmac may be compared by =; a view that was kept "
+    "before the mask still has what it computed, in its topic and stores, until it is dropped and they are rebuilt"
+)
 
 
 class Taint(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from cdc.errors import ConfigError
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
@@ -21,11 +22,13 @@ from cdc.wire.unavailable import missing
 class StateRows:
     """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
 
-    A shape without an oid is not of Postgres's catalog. Another database has values of which Postgres has none, as a
-    time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
+    ConfigError for a version in which a column has a mask that it had not in the plan: the view may compute with it
+    (H295). A shape without an oid is not of Postgres's catalog. Another database has values of which Postgres has none,
+    as a time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
     """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
+        _require_planned(schema, relation)
         self._plain = PlainTable(schema, nested=False)
         self._foreign = not schema.oid
         self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
@@ -58,6 +61,15 @@ class StateRows:
             raise ValueError("the key does not have the columns of the table's key")
         values = self._plain.values(key)
         return _taken(values, self._key)
+
+
+def _require_planned(schema: TableSchema, relation: KeptTable) -> None:
+    masked = sorted(schema.noted_masks.keys() & set(relation.columns) - relation.masked)
+    if masked:
+        raise ConfigError(
+            f"{masked[0]} of {schema.table} was masked after the view was planned",
+            hint="start the views again: each goes on, or is refused where it computes with the column",
+        )
 
 
 def _taken(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> Row:

@@ -48,7 +48,8 @@ class Occurrence:
 class KeptTable:
     """The columns and indexes of a table that the state keeps. ``columns``: those that the view uses, the key's first.
 
-    ``indexed``: lists of columns by which rows are looked up. ``kinds``: a type for each column.
+    ``indexed``: lists of columns by which rows are looked up. ``kinds``: a type for each column. ``masked``: those of
+    which the view computes nothing, because their values are masked.
     """
 
     table: TableName
@@ -56,6 +57,7 @@ class KeptTable:
     kinds: tuple[SqlType, ...]
     key: tuple[str, ...]
     indexed: tuple[tuple[str, ...], ...]
+    masked: frozenset[str] = frozenset()
 
     def kind(self, column: str) -> SqlType:
         """The type of a column."""
@@ -263,4 +265,5 @@ def _relation(table: TableSchema, used: set[str], indexes: set[tuple[str, ...]])
     key = tuple(column.name for column in table.key)
     names = (*key, *(c.name for c in table.columns if c.name in used and c.name not in key))
     kinds = {column.name: type_of(column) for column in table.columns}
-    return KeptTable(table.table, names, tuple(kinds[name] for name in names), key, tuple(sorted(indexes)))
+    masked = frozenset(table.noted_masks).intersection(names)
+    return KeptTable(table.table, names, tuple(kinds[name] for name in names), key, tuple(sorted(indexes)), masked)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from cdc.errors import ConfigError
 from cdc.mask_rules import MaskRule
 from cdc.settings import DebeziumSettings, Settings
+from cdc.wire.format import UNAVAILABLE
 from connectors.debezium.regex import quoted, spelled
 
 _UNMASKING = ("column.exclude.list", "column.include.list", "post.processors", "message.key.columns", "converters")
@@ -56,6 +57,12 @@ def _option(column: str, rule: MaskRule) -> str:
     if rule.kind == "hmac":
         raise ConfigError(
             f"{column} is masked by hmac, which Debezium cannot do without showing its salt to all who reach Connect",
-            hint='mask it by "drop" or "truncate:20", or let Headrace capture: [source] kind = "postgres"',
+            hint='mask it by "drop" or "truncate:40", or let Headrace capture: [source] kind = "postgres"',
+        )
+    if rule.kind == "truncate" and rule.characters < len(UNAVAILABLE):
+        raise ConfigError(
+            f"{column} is truncated to {rule.characters} characters, and Debezium would cut {UNAVAILABLE}, which "
+            "stands for a long value that an update left out",
+            hint=f'mask it by "truncate:{len(UNAVAILABLE)}" or more, or by "drop"',
         )
     return "column.exclude.list" if rule.kind == "drop" else f"{_TRUNCATE}{rule.characters}.chars"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 
 from cdc.errors import CdcError
+from cdc.rereads.run import WantedRows
+from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.snapshot import build_snapshot, open_rereads
+from connectors.verified import masked_otherwise, open_cut, verified_tables
+from connectors.verified_stores import open_side
 from snapshot.edges import NoReport
 from tests.integration.capture.later import reread, swept
 from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, topics_text
@@ -146,7 +152,7 @@ def test_h287_a_detached_partition_keeps_the_masks(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("other_key", [False, True])
-def test_h288_another_mask_of_an_idle_key_is_taken(
+def test_h288_h289_another_mask_of_an_idle_key_is_taken(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, other_key: bool
 ) -> None:
     """H289 as well: what stands under the former keys is removed from the topic."""
@@ -180,3 +186,36 @@ def test_h291_run_refuses_masks_of_a_table_not_captured(pipeline: Pipeline) -> N
     pipeline.prepare(TABLE)
     masked(pipeline, "typo", mail="hmac")
     refused(pipeline.start(CDC_MASK_KEY=KEY), 78, "is no captured table")
+
+
+def test_h296_h297_masks_that_verify_cannot_compare(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked(pipeline, "t", mail="hmac", note="drop")
+    pipeline.prepare_with_rows(TABLE, ROW)
+
+    def compared() -> tuple[dict[str, str], Mapping[str, str]]:
+        settings = pipeline.settings
+        with closing(open_cut(settings)) as cut:
+            tables = verified_tables(settings, pipeline.topics(), cut)
+        return masked_otherwise(settings, tables), tables[TableName("public", "t")].left_out
+
+    assert compared()[0] == {}
+    assert "its mask leaves it out" in compared()[1]["note"], "H297: nobody calls the store equal in it"
+    monkeypatch.setenv("OTHER_MASK_KEY", KEY[::-1])
+    pipeline.document["source"]["mask_key"] = "env:OTHER_MASK_KEY"
+    assert "other masks, or another key, for mail than" in compared()[0]["public.t"]
+    with ExitStack() as opened:
+        side = open_side(pipeline.settings, pipeline.topics(), opened, [])
+        assert side.compared == {} and "other masks" in side.refused["public.t"]
+    # The mask is newer than the shape that the log has.
+    masked(pipeline, "t", mail="hmac", note="drop", id="hmac")
+    rereads = open_rereads(pipeline.settings)
+    with pytest.raises(CdcError, match="the key of"):
+        rereads.ask(["t"], WantedRows(keys=["1"]))
+    pipeline.document["tables"] = {"public.t": {"columns": {"note": "hmac"}}}
+    pipeline.document["source"]["mask_key"] = "env:CDC_MASK_KEY"
+    for where in (f"mail = '{SENTINEL}'", "note = 'x'"):
+        with pytest.raises(CdcError, match=r"mail of|no captured column note"):
+            open_rereads(pipeline.settings).ask(["t"], WantedRows(where=where))
+    assert SENTINEL.encode() not in topics_text(pipeline)

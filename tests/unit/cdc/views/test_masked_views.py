@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cdc.errors import ConfigError
 from cdc.schema import Mask, TableSchema
+from cdc.views.record_rows import StateRows
 from cdc.views.refused import ViewRefused
 from cdc.views.view_plan import planned
 from tests.unit.cdc.views.test_refused_views import table
@@ -117,3 +119,19 @@ def test_h294_a_value_that_carries_a_masked_one_is_refused(sql: str) -> None:
     with pytest.raises(ViewRefused) as refused:
         planned(sql, TABLES, collation="C")
     assert "is masked, and a view computes nothing of it" in refused.value.reason, refused.value.reason
+
+
+def test_h295_a_mask_that_came_after_the_plan_stops_the_view() -> None:
+    """It would compute over masked values until somebody started it again, and says what it left behind then."""
+    plain = table("people", {"mail": "text", "name": "text", "note": "text"}, "mail")
+    plan = planned("select mail, upper(note) as x from people", [plain], collation="C")
+    relation = plan.relations[plain.table]
+    StateRows(plain, relation)
+    StateRows(masked(plain, name="truncate:3"), relation)
+    with pytest.raises(ConfigError, match=r"note of .* was masked after the view was planned"):
+        StateRows(masked(plain, note="truncate:3"), relation)
+    carried = planned("select mail, note from people", [masked(plain, note="truncate:3")], collation="C")
+    StateRows(masked(plain, note="truncate:4"), carried.relations[plain.table])
+    with pytest.raises(ViewRefused) as refused:
+        planned(plan.sql, [masked(plain, note="truncate:3")], collation="C")
+    assert "still has what it computed" in (refused.value.hint or "")

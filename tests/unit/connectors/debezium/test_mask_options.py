@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from cdc.errors import ConfigError
+from cdc.mask_rules import NO_MASKS
+from cdc.masks import rules_of
 from cdc.settings import Settings, parse
+from cdc.views.refused import ViewRefused
+from cdc.views.view_plan import planned
 from connectors.debezium.connector_config import connector_config
+from tests.unit.connectors.postgres import written as w
 
 
 def settings(columns: dict[str, str], **debezium: Any) -> Settings:
@@ -26,9 +31,9 @@ def settings(columns: dict[str, str], **debezium: Any) -> Settings:
 
 
 def test_drop_and_truncate_are_debeziums_own_options() -> None:
-    config = connector_config(settings({"ssn": "drop", "a,b": "drop", "note": "truncate:20", "Text": "truncate:5"}))
-    assert re.fullmatch(config["column.truncate.to.20.chars"].removeprefix("(?-i)"), "public.order.items.note")
-    assert "column.truncate.to.5.chars" in config
+    config = connector_config(settings({"ssn": "drop", "a,b": "drop", "note": "truncate:40", "Text": "truncate:28"}))
+    assert re.fullmatch(config["column.truncate.to.40.chars"].removeprefix("(?-i)"), "public.order.items.note")
+    assert "column.truncate.to.28.chars" in config
     dropped = [one.removeprefix("(?-i)") for one in config["column.exclude.list"].split(",")]
     assert len(dropped) == 2 and all("\\." in one for one in dropped)
     assert not re.fullmatch(dropped[1], "public_order_items_ssn")
@@ -44,9 +49,28 @@ def test_hmac_is_refused_because_its_salt_would_be_shown() -> None:
                                     "post.processors", "message.key.columns", "converters"])  # fmt: skip
 def test_an_option_that_could_undo_a_mask_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(option)):
-        connector_config(settings({"note": "truncate:20"}, options={option: "x"}))
+        connector_config(settings({"note": "truncate:40"}, options={option: "x"}))
 
 
 def test_masks_are_for_postgres() -> None:
     with pytest.raises(ConfigError, match="masks are set for tables of Postgres"):
         connector_config(settings({"note": "drop"}, database="mysql", database_password="${env:P}"))
+
+
+@pytest.mark.parametrize("characters", [1, 27])
+def test_h292_debeziums_word_for_a_left_out_value_is_not_cut(characters: int) -> None:
+    """A reader would take what is left of it for the value."""
+    with pytest.raises(ConfigError, match="would cut __debezium_unavailable_value"):
+        connector_config(settings({"note": f"truncate:{characters}"}))
+
+
+def test_h294_a_view_over_debeziums_tables_knows_their_masks() -> None:
+    columns = (("id", 0), ("note", None), ("ssn", None))
+    shape = w.table(*(w.column(name, "varchar", key) for name, key in columns), name="order.items")
+    found = rules_of(settings({"note": "truncate:40", "ssn": "drop"})).marked(shape)
+    assert found.noted_masks == {"note": "truncate:40", "ssn": "drop"}
+    assert [(one.name, one.kind) for one in found.columns] == [("id", "varchar"), ("note", "varchar")]
+    assert NO_MASKS.marked(shape) == shape
+    with pytest.raises(ViewRefused, match="note is masked"):
+        planned('select id, length(note) as n from "order.items"', [found], collation="C")
+    planned('select id, note from "order.items"', [found], collation="C")
