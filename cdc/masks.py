@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from cdc.mask_rules import MaskKey, MaskRule, Masks
+from cdc.schema import TableSchema
 from cdc.secret_reference import reveal
 from cdc.settings import Settings
 from cdc.state import Document
+from cdc.topic import TableName
 
 
 def masks_of(settings: Settings) -> Masks:
@@ -27,6 +30,18 @@ def rules_of(settings: Settings) -> Masks:
             if table.columns
         }
     )
+
+
+def as_masked(
+    settings: Settings, shape: Callable[[TableName], TableSchema | None]
+) -> Callable[[TableName], TableSchema | None]:
+    """The shape of a table with the masks of the settings noted, too: they may be newer than the log's shape."""
+
+    def found(table: TableName) -> TableSchema | None:
+        known = shape(table)
+        return None if known is None else rules_of(settings).marked(known)
+
+    return found
 
 
 @cache

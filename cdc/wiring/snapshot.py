@@ -7,16 +7,14 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.masks import rules_of
+from cdc.masks import as_masked
 from cdc.rereads.ports import RereadPorts
 from cdc.rereads.run import Rereads
 from cdc.wiring import open_schemas, open_source, open_state, require_broker
 
 if TYPE_CHECKING:
     from cdc.rereads.ports import RereadSource
-    from cdc.schema import TableSchema
     from cdc.settings import Settings
-    from cdc.topic import TableName
     from snapshot.edges import Reporter
     from snapshot.first.first_snapshot import FirstSnapshot
     from snapshot.first.summary import Summary as SnapshotSummary
@@ -45,10 +43,6 @@ def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
         with closing(open_source(settings, application_name="cdc snapshot")) as session:
             yield RequestSource(session)
 
-    def shape(table: TableName) -> TableSchema | None:
-        # As it will be masked, too: a mask may be newer than the shape that the log has.
-        found = open_schemas(settings).named(str(table))
-        return None if found is None else rules_of(settings).marked(found)
-
+    shape = as_masked(settings, lambda table: open_schemas(settings).named(str(table)))
     ports = RereadPorts(state=open_state(settings), source=source, shape=shape)
     return Rereads(ports, clock)

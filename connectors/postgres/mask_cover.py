@@ -30,8 +30,8 @@ class ColumnEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownShapes:
-    """What the log knows of a relation. ``latest``: the last shape under the announced name. ``covered``: attnum -> the
-    table's and the column's name under which the log has it masked. ``xid``: the message's transaction."""
+    """The log's knowledge of a relation. ``latest``: the last shape under the announced name. ``covered``: attnum ->
+    the table's and the column's name under which the log has it masked. ``xid``: the message's transaction."""
 
     latest: TableSchema | None = None
     covered: Mapping[int, tuple[TableName, str]] = field(default_factory=dict)

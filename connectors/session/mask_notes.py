@@ -69,7 +69,7 @@ def note_masks(
     note = MaskState(
         tables=kept,
         versions={table: newest[table] for table in kept if table in newest},
-        partitions=_partitions(found, kept, documents),
+        partitions=_partitions(kept, documents),
     )
     if note != found:
         # The requests first: a note without its request would be believed.
@@ -158,17 +158,17 @@ def _links(table: str, links: Mapping[str, int]) -> dict[int, str]:
     return {int(oid): table for oid in links}
 
 
-def _partitions(found: MaskState, kept: Collection[str], documents: Mapping[bytes, bytes]) -> dict[str, list[int]]:
-    known = {table: set(oids) for table, oids in found.partitions.items()}
-    for oid, table in partitions_of(documents).items():
+def _partitions(kept: Collection[str], documents: Mapping[bytes, bytes]) -> dict[str, list[int]]:
+    known: dict[str, list[int]] = defaultdict(list)
+    for oid, table in sorted(partitions_of(documents).items()):
         if table in kept:
-            known.setdefault(table, set()).add(oid)
-    return {table: sorted(oids) for table, oids in known.items()}
+            known[table].append(oid)
+    return dict(known)
 
 
 def _request(table: str, documents: Mapping[bytes, bytes], now_ns: int) -> RequestState:
-    """One for every row. What is pending of the table's own request goes on in it: that it brings the first rows, that
-    it is paused, that an operator asked."""
+    """One for every row. A pending request of the table goes on in it: it may bring the first rows, be paused, or be
+    asked for by an operator."""
     reason = f"{table} has other masks than its rows were read under"
     asked = RequestState(id=f"snapshot:{table}", table=table, after_lsn=0, reason=reason, serial=now_ns)
     pending = next((one for one in requests_of(documents) if one.id == asked.id and one.state != "cancelled"), None)

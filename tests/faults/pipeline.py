@@ -283,9 +283,7 @@ def _assembler(world: World, log: KafkaStreamLog, position: int, seen: Mapping[i
 def _ports(reselect: Reselect, overflow: Callable[[list[Record]], object]) -> AssemblerPorts:
     return AssemblerPorts(
         schemas=_Shapes(), lanes=_LANES.__getitem__, partition=murmur2, reselect=reselect,
-        overflow=overflow, encoder=encoder_of,
-masks=NO_MASKS,
-    )  # fmt: skip
+        overflow=overflow, encoder=encoder_of, masks=NO_MASKS)  # fmt: skip
 
 
 class _Calm:

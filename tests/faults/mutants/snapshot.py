@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a column of another type for the planned one", "snapshot/read_transaction.py",
-        "there is None or there.type_oid != column.type_oid", "there is None",
+        "there is None or there.type_oid != column.source_type_oid", "there is None",
         "tests/integration/snapshot/test_chunk.py -k h71",
     ),
     Mutant(

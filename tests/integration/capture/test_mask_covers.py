@@ -188,9 +188,7 @@ def test_h291_run_refuses_masks_of_a_table_not_captured(pipeline: Pipeline) -> N
     refused(pipeline.start(CDC_MASK_KEY=KEY), 78, "is no captured table")
 
 
-def test_h296_h297_masks_that_verify_cannot_compare(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     masked(pipeline, "t", mail="hmac", note="drop")
     pipeline.prepare_with_rows(TABLE, ROW)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,7 @@ class Stream:
         shapes: Shapes | None = None,
         asides: AsideRegister | None = None,
         masks: Masks = NO_MASKS,
+        kept: Callable[[Relation], None] = lambda relation: None,
     ) -> None:
         self.shapes = shapes or Shapes(*schemas)
         self.schemas = schemas
@@ -114,6 +115,7 @@ class Stream:
                 overflow=self._overflow,
                 asides=asides or Never(),
                 masks=masks,
+                kept=kept,
             ),
             Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}, renumbered=renumbered),
             limits or Limits(),

@@ -57,7 +57,7 @@ def test_the_compiler_that_is_given_makes_the_encoders() -> None:
     ports = AssemblerPorts(
         schemas=Shapes(shape), lanes=lambda topic: (0, 1), partition=partition_of, reselect=Rows(),
         overflow=lambda records: None, encoder=compiled,
-masks=NO_MASKS,
+        masks=NO_MASKS,
     )  # fmt: skip
     messages = (w.begin(800), w.relation(shape), w.relation(shape), w.insert(b"1", b"a"), w.commit(800))
     found = Assembler(PIPELINE, ports).feed([w.frame(message) for message in messages], 1)

@@ -25,6 +25,7 @@ from connectors.postgres.messages import Omitted, Relation, Update
 from connectors.postgres.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Rows, Shapes, Stream
+from tests.unit.connectors.postgres.test_aside import Noted
 
 KEY = MaskKey("0123456789abcdef0123456789abcdef")
 RULES = {"mail": MaskRule.parse("hmac"), "ssn": MaskRule.parse("drop"), "note": MaskRule.parse("truncate:3")}
@@ -213,3 +214,19 @@ def test_an_encoder_needs_the_masks_that_are_set() -> None:
         compile_table(PLAIN, name="shop", database="app", masks=MASKS)
     with pytest.raises(ConfigError, match="need a key"):
         compile_table(SHAPE, name="shop", database="app", masks=NO_MASKS)
+
+
+def test_h286_kept_rows_whose_names_changed_are_set_aside() -> None:
+    """The announcement joins those that wait, and says that its rows must not be kept."""
+    noted = Noted()
+    gated = Hidden(SHAPE)
+
+    def kept(relation: Relation) -> None:
+        raise CannotFollow("other names", tables=[PLAIN.table])
+
+    made = Stream(PLAIN, shapes=gated, masks=MASKS, asides=noted, kept=kept)
+    made.transaction(0x100, w.insert(b"1", SENTINEL, b"9", SENTINEL))
+    made.transaction(0x200, w.relation(PLAIN), w.insert(b"2", SENTINEL, b"9", SENTINEL))
+    assert [table for table, _, _ in noted.noted] == ["public.orders"]
+    gated.hidden = False
+    assert made.resume() == []

@@ -107,7 +107,7 @@ def test_h285_every_name_of_a_relation_counts() -> None:
     assert registry.covered(TableName("public", "clients"), table().oid) == {}, "taken off under the same name"
 
 
-def test_h288_other_masks_of_a_key_are_taken_and_other_keys_are_not() -> None:
+def test_h288_other_masks_of_a_key_are_taken_alone() -> None:
     registry = SchemaRegistry(MemoryCompactedTopic())
     full = table(identity=Identity.FULL)
     registry.register(full)

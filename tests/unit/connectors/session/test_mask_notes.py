@@ -104,7 +104,7 @@ def test_h290_a_request_that_was_cancelled_is_no_obstacle() -> None:
     assert request(state).state == "asked"
 
 
-def test_h290_rows_written_plainly_between_two_notes_are_read_again() -> None:
+def test_h290_rows_from_between_two_notes_are_read_again() -> None:
     """The mask is as it was noted, and in between cdc init registered the table without it."""
     state, now = MemoryCompactedTopic(), masks(mail="hmac")
     first = masked_shape(SHAPE, now)

@@ -1,0 +1,155 @@
+"""Rules of masked columns: what they cover, and what is done about rows from before a mask."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_COVER = "tests/unit/connectors/postgres/test_mask_cover.py"
+_NOTES = "tests/unit/connectors/session/test_mask_notes.py"
+_SHAPES = "tests/unit/connectors/postgres/test_masked_shapes.py"
+_VIEWS = "tests/unit/cdc/views/test_masked_views.py"
+_ROWS = "tests/unit/connectors/postgres/test_masked_rows.py"
+_RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
+_FORMER = "tests/unit/snapshot/later/test_former_keys.py"
+_OPTIONS = "tests/unit/connectors/debezium/test_mask_options.py"
+
+MUTANTS = (
+    Mutant(
+        "sweep a table of a later epoch without its masks (H283)", "snapshot/first/sweep.py",
+        "masks = masks_of(settings)", "masks = type(masks_of(settings))()",
+        "tests/integration/capture/test_mask_covers.py -k h283",
+    ),
+    Mutant(
+        "take numbers that fall for those of the message (H284)", "connectors/postgres/mask_cover.py",
+        "    rising = all(low < high for", "    rising = all(low != high for", _COVER,
+    ),
+    Mutant(
+        "take the catalog's numbers though it changed since (H284)", "connectors/postgres/mask_cover.py",
+        "    return not newer or (", "    return True or (", _COVER,
+    ),
+    Mutant(
+        "take the catalog's numbers though a column was dropped since (H284)", "connectors/postgres/mask_cover.py",
+        "all(entry.live for entry in newer)", "True", _COVER,
+    ),
+    Mutant(
+        "mask columns by their names in the message alone (H284)", "connectors/postgres/mask_cover.py",
+        "rule = by_name or by_number", "rule = by_name", _COVER,
+    ),
+    Mutant(
+        "take the first of two numberings that mask otherwise (H284)", "connectors/postgres/mask_cover.py",
+        "any(rules != every[0] for rules in every)", "False", _COVER,
+    ),
+    Mutant(
+        "write a column as it is that was masked under another name (H285)", "connectors/postgres/mask_cover.py",
+        "if rule is None and former != (table, name):", "if False:", _COVER,
+    ),
+    Mutant(
+        "forget the masks of a relation whose name another one has (H285)", "connectors/kafka/schema_registry.py",
+        "formers = dict(self._of_relation.get(oid, {}))",
+        "formers = {t: s for t, s in self._of_relation.get(oid, {}).items() if self._latest[t] is s}", _SHAPES,
+    ),
+    Mutant(
+        "keep rows for later under names that the log does not know (H286)", "connectors/session/relations.py",
+        "            self._require_known_names(relation)\n            return LATER", "            return LATER",
+        _RELATIONS,
+    ),
+    Mutant(
+        "keep an announcement behind others under any name (H286)", "connectors/session/relations.py",
+        "        self._require_known_names(relation)\n        self._partitions.kept", "        self._partitions.kept",
+        _RELATIONS,
+    ),
+    Mutant(
+        "go on keeping rows of a table that must not be kept (H286)", "connectors/postgres/assemble.py",
+        "            self._kept(relation)\n        except CannotFollow as why:\n            self._set_aside(why)",
+        "            self._kept(relation)\n        except CannotFollow:\n            pass", _ROWS,
+    ),
+    Mutant(
+        "forget partitions that are gone (H287)", "connectors/session/mask_notes.py",
+        "    note = MaskState.find(documents)\n    for", "    note = None\n    for", _NOTES,
+    ),
+    Mutant(
+        "capture a former partition without its table's masks (H287)", "connectors/session/mask_notes.py",
+        "    if plain:\n        raise ConfigError(\n            f\"{table} was a partition",
+        "    if False:\n        raise ConfigError(\n            f\"{table} was a partition", _NOTES,
+    ),
+    Mutant(
+        "refuse another mask of a key (H288)", "connectors/kafka/schema_registry.py",
+        "masked = former.masked_key or schema.masked_key", "masked = False", _SHAPES,
+    ),
+    Mutant(
+        "take another key for the same under other masks (H288)", "connectors/kafka/schema_registry.py",
+        "    return masked and [", "    return masked or [", _SHAPES,
+    ),
+    Mutant(
+        "leave keys from other masks in the topic (H289)", "snapshot/later/reader_pool.py",
+        "            self._remove_former_keys(reading)", "            pass",
+        "tests/integration/capture/test_mask_covers.py -k h289",
+    ),
+    Mutant(
+        "remove a key that was written again since (H289)", "snapshot/later/former_keys.py",
+        "found.pop(key, None)", "pass", _FORMER,
+    ),
+    Mutant(
+        "forget what was asked before (H290)", "connectors/session/mask_notes.py",
+        "    if pending is None:\n", "    if True:\n", _NOTES,
+    ),
+    Mutant(
+        "pass over shapes between two notes (H290)", "connectors/session/mask_notes.py",
+        "        or any(shape.noted_masks != masks.noted_among(shape) for shape in since.get(table, ()))\n", "", _NOTES,
+    ),
+    Mutant(
+        "take masks of a table that is not captured (H291)", "connectors/session/mask_notes.py",
+        "    require_captured(masks, tables)\n", "", _NOTES,
+    ),
+    Mutant(
+        "let Debezium cut its word for a value that was left out (H292)", "connectors/debezium/mask_options.py",
+        'if rule.kind == "truncate" and rule.characters < len(UNAVAILABLE):', "if False:", _OPTIONS,
+    ),
+    Mutant(
+        "write a shape with masks for older readers (H293)", "cdc/schema.py",
+        "FORMAT: MASKED_FORMAT if self.noted_masks else FIRST", "FORMAT: FIRST", _SHAPES,
+    ),
+    Mutant(
+        "compute with a masked value within a row of a query below (H294)", "cdc/views/masked_columns.py",
+        "        case WholeRow(source=source, location=location):\n"
+        "            return _within((_column(source, name, location) for name, _ in source.columns), location)\n",
+        "        case WholeRow():\n            return None\n", _VIEWS,
+    ),
+    Mutant(
+        "compute with a masked value of a scalar subquery (H294)", "cdc/views/masked_columns.py",
+        'case Subquery(form="scalar", query=query, location=location):\n'
+        "            found = taint_of(query.outputs[0][1])",
+        'case Subquery(form="scalar", query=query, location=location):\n            found = None', _VIEWS,
+    ),
+    Mutant(
+        "compute with a masked value that JSON carries (H294)", "cdc/views/masked_columns.py",
+        "return _within(map(taint_of, _carrying(expression)), expression.location)", "return None", _VIEWS,
+    ),
+    Mutant(
+        "look for values among masked ones (H294)", "cdc/views/masked_columns.py",
+        'isinstance(expression, Subquery) and expression.form == "in"', "False", _VIEWS,
+    ),
+    Mutant(
+        "sort an aggregate by the masked value that it carries (H294)", "cdc/views/masked_columns.py",
+        "return bool(carrying) and place < len(expression.args)", "return bool(carrying)", _VIEWS,
+    ),
+    Mutant(
+        "plan views over Debezium's tables without their masks (H294)", "cdc/mask_rules.py",
+        "rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}",
+        "rules: dict[str, MaskRule] = {}", _OPTIONS,
+    ),
+    Mutant(
+        "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/record_rows.py",
+        "        _require_planned(schema, relation)\n", "", _VIEWS,
+    ),
+    Mutant(
+        "compare under another key than capture's (H296)", "connectors/verified.py",
+        "        if columns:\n            found[str(table)] =", "        if False:\n            found[str(table)] =",
+        "tests/integration/capture/test_mask_covers.py -k h296",
+    ),
+    Mutant(
+        "call a store equal in a column that its mask leaves out (H297)", "connectors/verified.py",
+        "                left_out={one.name: _LEFT_OUT for one in shape.dropped},\n", "",
+        "tests/integration/capture/test_mask_covers.py -k h296",
+    ),
+)  # fmt: skip
