@@ -13,7 +13,7 @@ from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
-from cdc.masks import masks_of
+from cdc.masks import rules_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, TopicsState
@@ -31,7 +31,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_source
-from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 from connectors.session.mask_notes import partitions_of, require_own_masks
@@ -170,18 +170,8 @@ def _shapes(
     new_key: bool,
 ) -> None:
     registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
-    masks = masks_of(settings)
-    shapes = [
-        table_schema(
-            conn,
-            table.oid,
-            topic=table.topic,
-            encoding=settings.log.encoding,
-            masks=masks,
-            publication=settings.publication,
-        )
-        for table in tables
-    ]
+    masks = rules_of(settings)
+    shapes = [captured_schema(conn, settings, table.oid, topic=table.topic) for table in tables]
     for shape in shapes:
         require_own_masks(shape.table, shape.oid, shape.numbers, parents, masks, registry)
     registry.register_all(shapes, new_key=new_key)

@@ -13,7 +13,6 @@ from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.errors import CdcError, ConfigError
-from cdc.masks import masks_of
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -31,7 +30,7 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.small_topic import read_small
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
-from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.connections import connect, describe, first_line, writer_lock
 from connectors.postgres.failover import require_not_promoted
 from connectors.postgres.lineage import started
@@ -83,14 +82,7 @@ class SnapshotSource:
         return resolve_tables(session, self.settings)
 
     def shape(self, session: Session, table: Captured) -> TableSchema:
-        return table_schema(
-            session,
-            table.oid,
-            topic=table.topic,
-            encoding=self.settings.log.encoding,
-            masks=masks_of(self.settings),
-            publication=self.settings.publication,
-        )
+        return captured_schema(session, self.settings, table.oid, topic=table.topic)
 
     def require(self, session: Session, known: SlotState, position: int) -> None:
         server, slot = read_server(session), read_slot(session, known.slot)

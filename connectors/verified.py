@@ -14,7 +14,7 @@ from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.connections import connect
 from connectors.postgres.cut import SourceCut
 from connectors.postgres.selection import Pattern
@@ -51,14 +51,7 @@ def verified_tables(
         for table in resolve_tables(connection, settings, missing):
             if str(table.table) not in topics.tables:
                 continue
-            shape = table_schema(
-                connection,
-                table.oid,
-                topic=table.topic,
-                encoding="readable",
-                masks=masks_of(settings),
-                publication=settings.publication,
-            )
+            shape = captured_schema(connection, settings, table.oid, topic=table.topic, encoding="readable")
             tables[table.table] = VerifiedTable(
                 shape=shape,
                 stored=schemas.latest(table.table) or shape,

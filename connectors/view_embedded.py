@@ -11,7 +11,6 @@ from contextlib import closing, suppress
 from confluent_kafka import Message
 
 from cdc.errors import CdcError
-from cdc.masks import masks_of
 from cdc.schema import TableSchema
 from cdc.settings import LogSettings, Settings, is_postgres
 from cdc.state import TopicsState
@@ -20,7 +19,7 @@ from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from connectors.connect.topics import with_patterns
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
-from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.connections import connect
 
 _BACK = 64
@@ -53,14 +52,7 @@ def _of_catalog(settings: Settings, topics: Mapping[str, str]) -> Iterator[Table
         for table in resolve_tables(conn, settings, lambda _: None):
             topic = topics.get(str(table.table))
             if topic is not None:
-                yield table_schema(
-                    conn,
-                    table.oid,
-                    topic=topic,
-                    encoding="readable",
-                    masks=masks_of(settings),
-                    publication=settings.publication,
-                )
+                yield captured_schema(conn, settings, table.oid, topic=topic, encoding="readable")
 
 
 def _of_records(settings: Settings, admin: TopicAdmin, topics: Sequence[str]) -> list[TableSchema]:

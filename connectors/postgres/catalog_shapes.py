@@ -110,14 +110,7 @@ def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settin
     if not settings.tables.get(str(relation.table)):
         return []
     try:
-        shape = table_schema(
-            conn,
-            relation.oid,
-            topic="",
-            encoding=settings.log.encoding,
-            masks=masks_of(settings),
-            publication=settings.publication,
-        )
+        shape = captured_schema(conn, settings, relation.oid, topic="")
     except ConfigError as error:
         return [TableProblem(message=error.message, hint=error.hint or "")]
     return list(unlike_debezium(shape)) if settings.source.kind == "debezium" else []
@@ -155,6 +148,21 @@ def table_schema(
     column that is not generated. Raises ConfigError when the table is gone, or its masks cannot be kept.
     """
     return masked_shape(_plain_schema(conn, oid, topic, encoding, publication, version), masks)
+
+
+def captured_schema(
+    conn: Connection, settings: Settings, oid: int, *, topic: str, encoding: Encoding | None = None
+) -> TableSchema:
+    """The same of a table under the settings: their masks, publication, and encoding unless it is given. ConfigError
+    as well where their key of masks cannot be read."""
+    return table_schema(
+        conn,
+        oid,
+        topic=topic,
+        encoding=encoding or settings.log.encoding,
+        masks=masks_of(settings),
+        publication=settings.publication,
+    )
 
 
 def _plain_schema(

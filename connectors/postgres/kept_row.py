@@ -9,12 +9,11 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
 from cdc.errors import ConfigError
 from cdc.forget.typed_key import TypedKey
-from cdc.mask_rules import Masks
 from cdc.masks import masks_of
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
-from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.cut import SourceCut
 
@@ -33,9 +32,8 @@ def source_has(settings: Settings, shape: TableSchema, key: TypedKey) -> bool:
     def session(autocommit: bool) -> Connection:
         return connect(settings.source, application_name=_APPLICATION, autocommit=autocommit)
 
-    masks = masks_of(settings)
-    with closing(SourceCut(session, _NO_PUBLICATION, SYSTEM_CLOCK, masks=masks)) as source:
-        table = _table(settings, shape, masks)
+    with closing(SourceCut(session, _NO_PUBLICATION, SYSTEM_CLOCK, masks=masks_of(settings))) as source:
+        table = _table(settings, shape)
         if key.exact:
             return bool(source.rows_of(table, [key.text]))
         return any(key.matches(one) for keys, _ in source.rows(table) for one in keys)
@@ -47,18 +45,11 @@ def tables_now(settings: Settings) -> frozenset[TableName]:
         return frozenset(found.table for found in resolve_tables(connection, settings, lambda _: None))
 
 
-def _table(settings: Settings, shape: TableSchema, masks: Masks) -> VerifiedTable:
+def _table(settings: Settings, shape: TableSchema) -> VerifiedTable:
     with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
         for found in resolve_tables(connection, settings, lambda _: None):
             if found.table == shape.table:
-                now = table_schema(
-                    connection,
-                    found.oid,
-                    topic=found.topic,
-                    encoding=shape.encoding,
-                    masks=masks,
-                    publication=settings.publication,
-                )
+                now = captured_schema(connection, settings, found.oid, topic=found.topic, encoding=shape.encoding)
                 return VerifiedTable(
                     shape=replace(now, columns=now.key), stored=shape, rows=0, partitioned=found.partitioned
                 )

@@ -110,10 +110,13 @@ def require_captured(masks: Masks, tables: Collection[str]) -> None:
 def partitions_of(documents: Mapping[bytes, bytes]) -> dict[int, str]:
     """oid -> the table of which that relation is a partition, or was one, as far as the state topic knows."""
     found: dict[int, str] = {}
+    # A table that is not partitioned is its own leaf.
     for form in find_all(documents, FormState):
-        found |= {leaf[0]: form.table for leaf in form.leaves} | _links(form.table, form.links)
+        leaves = {leaf[0]: form.table for leaf in form.leaves if leaf[0] != form.oid}
+        found |= leaves | _links(form.table, form.links)
     for plan in find_all(documents, SnapshotTableState):
-        found |= {leaf["oid"]: plan.table for leaf in plan.leaves} | _links(plan.table, plan.links)
+        leaves = {leaf["oid"]: plan.table for leaf in plan.leaves if leaf["oid"] != plan.oid}
+        found |= leaves | _links(plan.table, plan.links)
     for seen in find_all(documents, PartitionsState):
         found |= _links(seen.table, seen.links)
     note = MaskState.find(documents)

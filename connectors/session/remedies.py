@@ -10,7 +10,6 @@ from psycopg import sql
 
 from cdc.aside import AsideState, CannotFollow, Cause
 from cdc.errors import ConfigError
-from cdc.masks import masks_of
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
@@ -18,7 +17,7 @@ from cdc.topic import TableName
 from cdc.visibility import Visibility
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_relations
-from connectors.postgres.catalog_shapes import IDENTITIES, table_schema
+from connectors.postgres.catalog_shapes import IDENTITIES, captured_schema
 from connectors.postgres.connections import Connection
 from connectors.session.asides import SetAside
 from connectors.session.partitions import tells_key
@@ -69,10 +68,8 @@ class Remedies:
         oid, table = next(((oid, name) for oid, name in found.items() if str(name) == document.table), (None, None))
         if oid is None or table is None:
             return None
-        publication, encoding = self._settings.publication, self._settings.log.encoding
         try:
-            masks = masks_of(self._settings)
-            now = table_schema(session, oid, topic="", encoding=encoding, masks=masks, publication=publication)
+            now = captured_schema(session, self._settings, oid, topic="")
         except ConfigError:
             return None
         if self._registry.uncovered(now):

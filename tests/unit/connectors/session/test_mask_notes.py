@@ -129,7 +129,8 @@ def test_h291_masks_of_a_table_that_is_not_captured_are_refused() -> None:
 
 def test_h287_partitions_of_a_table_with_masks_are_not_forgotten() -> None:
     state, now = MemoryCompactedTopic(), masks(mail="hmac")
-    leaves = [[11, "public", "low", 1], [12, "public", "high", 1]]
+    # Its own oid is that of a table without partitions.
+    leaves = [[1, "public", "orders", 1], [11, "public", "low", 1], [12, "public", "high", 1]]
     form = FormState(table=TABLE, oid=1, columns=[], leaves=leaves, publication="p", links={"13": 700})
     state.write([(form.key(), form.to_json())])
     noted(state, now, masked_shape(SHAPE, now))
