@@ -149,6 +149,7 @@ class SourceCut:
         lines: list[bytes] = []
         try:
             self._look_in(table.search_path)
+            self._require_numbers(table)
             with self._reads.cursor() as cursor, cursor.copy(statement) as copy:
                 for line in copy:
                     lines.append(bytes(line))
@@ -159,6 +160,18 @@ class SourceCut:
             raise _broke_off(error) from None
         if lines:
             yield lines
+
+    def _require_numbers(self, table: VerifiedTable) -> None:
+        """SourceError where columns of a table with masks took each other's names: one of them would be read as it is
+        (H284). The table is locked from then on."""
+        if table.query or not table.shape.noted_masks:
+            return
+        with self._reads.cursor() as cursor:
+            cursor.execute(self._statement("columns_now", table))
+            assert cursor.pgresult is not None
+            numbers = [cursor.pgresult.ftablecol(place) for place in range(len(table.shape.columns))]
+        if numbers != [column.attnum for column in table.shape.columns]:
+            raise SourceError(f"{table.table} changed its shape while it was compared", hint="run cdc verify again")
 
     def _look_in(self, schemas: tuple[str, ...]) -> None:
         """A view's text finds its tables by a path of its own, until the cut ends. All else names its schemas."""

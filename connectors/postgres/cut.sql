@@ -40,6 +40,10 @@ join pg_class c on c.oid = r.prrelid
 where p.pubname = %(publication)s and c.oid = %(oid)s::int8::oid and r.prqual is not null
   and not exists (select from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)
 
+-- name: columns_now
+-- No row: which columns have these names, and they keep them until the transaction ends.
+select {columns} from {only} {table} limit 0
+
 -- name: copy_rows
 copy (select {columns} from {only} {table} where {filter}) to stdout
 

@@ -17,7 +17,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from connectors.postgres.masked_shapes import no_such_column
 
-_XIDS = 1 << 32
+_XIDS, _FROZEN = 1 << 32, 2
 
 
 class ColumnEntry(NamedTuple):
@@ -148,6 +148,15 @@ def _certain(numbers: Sequence[int], announced: Announced) -> bool:
     """
     highest = numbers[-1] if numbers else 0
     entries = [entry for entry in announced.entries if entry.attnum <= highest]
-    newer = [entry for entry in entries if 0 < (entry.born - announced.known.xid) % _XIDS < _XIDS // 2]
+    newer = [entry for entry in entries if _is_newer(entry.born, announced.known.xid)]
     live = [entry.attnum for entry in entries if entry.live]
     return not newer or (live == list(numbers) and all(entry.live for entry in newer))
+
+
+def _is_newer(born: int, xid: int) -> bool:
+    """Whether a 32-bit transaction is a later one than a 64-bit one.
+
+    >>> _is_newer(701, 700), _is_newer(700, 700), _is_newer(5, (1 << 32) - 2), _is_newer(2, 3 << 30)
+    (True, False, True, False)
+    """
+    return born > _FROZEN and 0 < (born - xid) % _XIDS < _XIDS // 2

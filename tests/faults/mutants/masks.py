@@ -40,6 +40,16 @@ MUTANTS = (
         "any(rules != every[0] for rules in every)", "False", _COVER,
     ),
     Mutant(
+        "read a chunk by names that were swapped since its plan (H284)", "snapshot/read_transaction.py",
+        "    if not schema.noted_masks:\n        return\n", "    if True:\n        return\n",
+        "tests/integration/capture/test_mask_covers.py -k behind_a_plan",
+    ),
+    Mutant(
+        "compare by names that were swapped since the shape was read (H284)", "connectors/postgres/cut.py",
+        "            self._require_numbers(table)\n", "",
+        "tests/integration/capture/test_mask_covers.py -k behind_a_plan",
+    ),
+    Mutant(
         "write a column as it is that was masked under another name (H285)", "connectors/postgres/mask_cover.py",
         "if rule is None and former != (table, name):", "if False:", _COVER,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from cdc.rereads.run import WantedRows
 from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot, open_rereads
+from connectors.postgres.connections import connect
 from connectors.verified import masked_otherwise, open_cut, verified_tables
 from connectors.verified_stores import open_side
 from snapshot.edges import NoReport
+from snapshot.read_transaction import Changed, ReadTarget, open_read
 from tests.integration.capture.later import reread, swept
 from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, topics_text
 from tests.integration.capture.pipeline import Pipeline, refused
@@ -107,6 +110,35 @@ def test_h284_names_of_a_lagging_stream_leak_nothing(pipeline: Pipeline, case: s
     if followed:
         (row,) = (record.value["after"] for record in pipeline.by_position("t") if record.op == "c")
         assert (row["mail"], row["note"]) == (mac(SENTINEL), PLAIN)
+
+
+SWAP = (
+    "alter table t rename mail to x",
+    "alter table t rename note to mail",
+    "alter table t rename x to note",
+)
+
+
+def test_h284_names_that_were_swapped_behind_a_plan_are_noticed(pipeline: Pipeline) -> None:
+    """Both snapshots read by names what was planned, and so does cdc verify, with the masks of the plan."""
+    masked(pipeline, "t", mail="hmac")
+    pipeline.prepare(TABLE, ROW)
+    settings = pipeline.settings
+    with closing(open_cut(settings)) as cut, connect(settings.source, application_name="test") as session:
+        table = verified_tables(settings, pipeline.topics(), cut)[TableName("public", "t")]
+        cut.cut()
+        ((_, rows),) = cut.rows(table)
+        assert len(rows) == 1
+        target = ReadTarget(schema=table.shape, name=table.table, oid=table.shape.oid)
+        filenode = pipeline.one("select pg_relation_filenode('t')::int8")
+        open_read(session, replace(target, filenode=filenode), lambda one: None)
+        session.rollback()
+        cut.cut()
+        pipeline.execute(*SWAP)
+        with pytest.raises(CdcError, match="changed its shape while it was compared"):
+            list(cut.rows(table))
+        with pytest.raises(Changed, match="has another column mail now"):
+            open_read(session, replace(target, filenode=filenode), lambda one: None)
 
 
 def test_h285_a_renamed_table_keeps_its_masks(pipeline: Pipeline) -> None:

@@ -73,7 +73,7 @@ LOOKS = {
 
 READINGS_AND_CHANGES = {
     ("connectors.postgres", "cut.sql"): {
-        "filter", "copy_rows", "copy_keys", "copy_view", "copy_view_keys", "copy_view_where",
+        "filter", "columns_now", "copy_rows", "copy_keys", "copy_view", "copy_view_keys", "copy_view_where",
     },
     ("connectors.postgres", "reselect.sql"): {"column", "rows"},
     ("connectors.postgres", "slot.sql"): {"drop"},
