@@ -28,7 +28,7 @@ class StateRows:
     """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
-        _require_planned(schema, relation)
+        require_planned(schema, relation)
         self._plain = PlainTable(schema, nested=False)
         self._foreign = not schema.oid
         self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
@@ -63,7 +63,8 @@ class StateRows:
         return _taken(values, self._key)
 
 
-def _require_planned(schema: TableSchema, relation: KeptTable) -> None:
+def require_planned(schema: TableSchema, relation: KeptTable) -> None:
+    """ConfigError where a version of a table's shape has a mask on a column that the view may compute with (H295)."""
     masked = sorted(schema.noted_masks.keys() & set(relation.columns) - relation.masked)
     if masked:
         raise ConfigError(

@@ -32,6 +32,7 @@ from cdc.views.keeper_rules import (
     unswept_tables,
 )
 from cdc.views.record_changes import RecordChanges
+from cdc.views.record_rows import require_planned
 from cdc.views.row_changes import RowChange
 from cdc.views.view_manifest import ALL_DUE, KEYS_DUE, NONE_DUE, ViewManifest
 from cdc.views.view_records import ViewRecords, key_row
@@ -279,8 +280,9 @@ class BucketKeeper:
             if not unknown:
                 break
             for topic, version in unknown:
-                shape = self._input.shape(topic, version).to_json().decode()
-                self._shapes.setdefault(topic, {})[version] = shape
+                shape = self._input.shape(topic, version)
+                require_planned(shape, self._plan.relations[self._topics[topic]])
+                self._shapes.setdefault(topic, {})[version] = shape.to_json().decode()
         count = 0
         for topic, partition, end, foreign, beyond_ms, records in report.all("end"):
             cut.note_part(topic, partition, end, foreign, beyond_ms)

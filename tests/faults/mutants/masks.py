@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/record_rows.py",
-        "        _require_planned(schema, relation)\n", "", _VIEWS,
+        "        require_planned(schema, relation)\n", "", _VIEWS,
     ),
     Mutant(
         "compare under another key than capture's (H296)", "connectors/verified.py",

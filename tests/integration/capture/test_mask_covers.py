@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 
 from cdc.errors import CdcError
+from cdc.forget.typed_key import TypedKey
 from cdc.rereads.run import WantedRows
 from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot, open_rereads
 from connectors.postgres.connections import connect
+from connectors.postgres.kept_row import source_has
 from connectors.verified import masked_otherwise, open_cut, verified_tables
 from connectors.verified_stores import open_side
 from snapshot.edges import NoReport
 from snapshot.read_transaction import Changed, ReadTarget, open_read
 from tests.integration.capture.later import reread, swept
-from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, topics_text
+from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, shape, topics_text
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 
@@ -249,3 +251,15 @@ def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypa
         with pytest.raises(CdcError, match=r"mail of|no captured column note"):
             open_rereads(pipeline.settings).ask(["t"], WantedRows(where=where))
     assert SENTINEL.encode() not in topics_text(pipeline)
+
+
+def test_forget_asks_the_source_for_rows_of_masked_tables(pipeline: Pipeline) -> None:
+    masked(pipeline, "t", mail="hmac", note="drop")
+    masked(pipeline, "keyed", mail="hmac")
+    pipeline.prepare(
+        TABLE, ROW, "create table keyed (mail text primary key)", f"insert into keyed values ('{SENTINEL}')"
+    )
+    for table, there, gone in (("t", "1", "2"), ("keyed", mac(SENTINEL), mac("another"))):
+        known = shape(pipeline, table)
+        assert source_has(pipeline.settings, known, TypedKey.read(there, known)), table
+        assert not source_has(pipeline.settings, known, TypedKey.read(gone, known)), table

@@ -129,6 +129,33 @@ def test_h264_a_view_that_cannot_be_planned_stops_alone(pipeline: Pipeline, spaw
     assert capture.terminate() == 0, capture.stderr
 
 
+def test_h295_a_mask_stops_the_view_that_computes_with_it(pipeline: Pipeline, spawn: Spawn) -> None:
+    """Another one, which does not read the column, goes on. Behind a start each is refused or goes on."""
+    upper = pipeline.folder / "upper.sql"
+    upper.write_text("select id, name || '!' as name from customers", encoding="utf-8")
+    (pipeline.folder / "named.sql").write_text("select id, customer_id from orders", encoding="utf-8")
+    pipeline.document["views"]["upper"] = {"sql": str(upper)}
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+    wait_until(lambda: of_view(pipeline)["state"] == "consistent", 60, lambda: runner.stderr[-2000:])
+    assert capture.terminate() == 0, capture.stderr
+    pipeline.document["tables"] = {"public.customers": {"columns": {"name": "truncate:1"}}}
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    wait_until(lambda: '"view_stopped"' in runner.stderr, 60, lambda: runner.stderr[-2000:])
+    assert "name of public.customers was masked after the view was planned" in runner.stderr
+    pipeline.sql("insert into orders values (99, 1)")
+    wait_until(lambda: "customer_id" in pipeline.cdc("view", "show", "named", "99").stdout, 60)
+    assert runner.terminate() == Exit.CONFIG
+    assert "Traceback" not in runner.stderr
+    refused = pipeline.cdc("view", "run", "upper")
+    assert refused.returncode == Exit.CONFIG, refused.stderr
+    assert "name is masked, and a view computes nothing of it" in refused.stderr
+    assert "still has what it computed" in refused.stderr
+    assert capture.terminate() == 0, capture.stderr
+
+
 def of_view(pipeline: Pipeline) -> dict[str, Any]:
     """What status says of the view, whatever else it finds."""
     return dict(orjson.loads(pipeline.cdc("status", "--json").stdout)["views"]["named"])
