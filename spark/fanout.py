@@ -284,7 +284,7 @@ class FanOut:
     def _contents(self, batch: MicroBatch) -> Iterator[Content]:
         """A batch as it is read, a slice at a time."""
         engine, started_s = self._engine, self._engine.clock.monotonic()
-        if batch.most_rows <= engine.driver_rows:
+        if engine.fits_driver(batch):
             for piece, records in batch.slices(engine.slice_bytes):
                 yield self._content(piece, started_s, records=records)
             return

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cdc.progress import Offsets
 from cdc.wire.records import Lot, RecordReader, Span, numbered_by_slice
+from spark.carried_rows import CarriedRows, cut, places_behind
 from spark.outage import Halted
 from spark.source import records_of
 from spark.translate import TaskNotes, TaskTranslation, Version
@@ -51,7 +52,8 @@ class Translate(Protocol):
 
 class MicroBatch(NamedTuple):
     """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions. Either may be
-    :data:`spark.source.EARLIEST`. ``translation``: what the tasks had that read this slice."""
+    :data:`spark.source.EARLIEST`. ``translation``: what the tasks had that read this slice. ``rows``: its records,
+    where Spark carries them and nobody has asked for them yet."""
 
     starts: Offsets
     ends: Offsets
@@ -59,6 +61,7 @@ class MicroBatch(NamedTuple):
     halting: Event
     translate: Translate | None = None
     translation: TaskTranslation | None = None
+    rows: CarriedRows | None = None
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -69,6 +72,11 @@ class MicroBatch(NamedTuple):
     def most_rows(self) -> int:
         """Records in it, gaps counted too."""
         return sum(span.most_records for span in self.spans)
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much would come here at once. 0 where our own reader reads it a slice at a time."""
+        return self.rows.weigh(self.most_rows) if self.rows is not None else 0
 
     @property
     def begun(self) -> Offsets:
@@ -97,7 +105,7 @@ class MicroBatch(NamedTuple):
 
     def behind(self, piece: MicroBatch) -> MicroBatch | None:
         """The rest of it behind a slice. None for nothing. Halted when the query is to end."""
-        rest = self._replace(starts=piece.ends)
+        rest = self._replace(starts=piece.ends, rows=None)
         if not rest.spans:
             return None
         if self.halting.is_set():
@@ -106,6 +114,9 @@ class MicroBatch(NamedTuple):
 
     def slices(self, most_bytes: int) -> Iterator[tuple[MicroBatch, pa.Table]]:
         """All of it, read here: each slice with its records. Halted, between two, when the query has to end."""
+        if self.rows is not None:
+            yield from self._brought(self.rows.bring(), most_bytes)
+            return
         reached: dict[tuple[str, int], int] = {}
         rest: MicroBatch | None = self
         groups = groupby(numbered_by_slice(self.reader.read(self.spans), most_bytes), key=itemgetter(0))
@@ -115,6 +126,18 @@ class MicroBatch(NamedTuple):
             group = next(groups, None)
             piece = rest.upto(reached) if group is not None else rest
             yield piece, records if self.translate is None else self.translate(records)
+            rest = rest.behind(piece)
+
+    def _brought(self, records: pa.Table, most_bytes: int) -> Iterator[tuple[MicroBatch, pa.Table]]:
+        """The same of records that Spark brought."""
+        reached: dict[tuple[str, int], int] = {}
+        rest: MicroBatch | None = self._replace(rows=None)
+        slices = list(cut(records, most_bytes))
+        for number, own in enumerate(slices):
+            assert rest is not None
+            reached |= places_behind(own)
+            piece = rest.upto(reached) if number < len(slices) - 1 else rest
+            yield piece, own if self.translate is None else self.translate(own)
             rest = rest.behind(piece)
 
 

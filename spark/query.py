@@ -26,7 +26,7 @@ from spark.outage import Halted, mendable
 from spark.query_run import Engine, Run
 from spark.report import TaskReport
 from spark.store_thread import Store, StoreMoved
-from spark.tasks import NARROW, Mode, Task, run_on_executors, warm_up
+from spark.tasks import NARROW, Mode, Task, run_on_executors, run_on_rows, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class Query:
         log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})
 
     def _deliver(self, batch: MicroBatch) -> None:
-        if batch.most_rows <= self._engine.driver_rows:
+        if self._engine.fits_driver(batch):
             self._from_driver(batch)
         else:
             self._from_executors(batch)
@@ -259,7 +259,7 @@ def collect(
             store.run(partial(store.hold, refusal))
             continue
         # Where a slice ends is up to chance: what was seen of it counts for the same stretches alone.
-        piece, whole = piece.upto(report.reached), True
+        piece, whole = read_part(piece, report), True
         needs, floors = report.needs, report.floors
         if translate is not None and report.told.undecided:
             needs = translate.decide(report.told)
@@ -274,6 +274,15 @@ def collect(
         elif floors.num_rows:
             before += store.run(partial(store.set_floors, floors))
             floors_set = True
+
+
+def read_part(batch: MicroBatch, report: TaskReport) -> MicroBatch:
+    """The slice of a batch that tasks have read. What Spark carried is used up then."""
+    if batch.rows is None:
+        return batch.upto(report.reached)
+    batch.rows.note(report.outcome.records, report.outcome.read.size_bytes)
+    # Nobody says a word of a partition that has gaps alone.
+    return (batch.upto(report.reached) if report.left else batch)._replace(rows=None)
 
 
 def shapes_of(stores: Iterable[Store]) -> Rules:
@@ -292,7 +301,10 @@ def history_of(engine: Engine, batch: MicroBatch, keys: Mapping[str, list[bytes]
 
 
 def on_executors(engine: Engine, batch: MicroBatch, task: Task) -> TaskReport:
-    """Run a task on a batch, in as many shares as there are slots."""
+    """Run a task on a batch, in as many shares as there are slots: on the records that Spark carries, or on what each
+    reads for itself."""
+    if batch.rows is not None:
+        return run_on_rows(batch.rows, engine.kafka.reading, batch.spans, task, engine.slots)
     return run_on_executors(engine.session, engine.kafka.reading, shares(batch.spans, engine.slots), task)
 
 

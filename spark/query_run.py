@@ -14,8 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError
 from cdc.progress import Offsets
+from spark.carried_rows import RowSizes
 from spark.checkpoint import Folder, batch_offsets
 from spark.failures import read_failure, unexpected
+from spark.frame_rows import FrameRows
 from spark.micro_batch import MicroBatch, Translate
 from spark.outage import GRACE_S, Halted
 from spark.sink_metrics import Metrics
@@ -25,6 +27,8 @@ from spark.tasks import SLICE_BYTES
 log = logging.getLogger(__name__)
 
 _BATCH_END_S = GRACE_S + 5.0
+_MOST_SLICES = 4
+"""Of a batch that Spark brings to the driver, as it comes in one piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,10 @@ class Engine:
         """Tasks that run at once now. A cluster may have more executors than for the batch before (H104)."""
         return max(1, self.session.sparkContext.defaultParallelism)
 
+    def fits_driver(self, batch: MicroBatch) -> bool:
+        """Whether a batch is small enough to be applied in the driver."""
+        return batch.most_rows <= self.driver_rows and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes
+
 
 class Run:
     """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten."""
@@ -63,6 +71,7 @@ class Run:
         self.batches = 0
         self._translate = engine.translation() if engine.translation is not None else None
         self._reader = engine.kafka.reading.open()
+        self._sizes = RowSizes()
         self._place = engine.folder.fresh(name)
         engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         frame = kafka_frame(engine.session, engine.kafka, name, starts)
@@ -107,20 +116,25 @@ class Run:
         else:
             self._reader.close()
 
-    def _on_batch(self, _frame: DataFrame, number: int) -> None:
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
         with self._lock:
             if self._halting.is_set():
                 raise Halted("the query was told to end")
             try:
                 ends = batch_offsets(self._engine.folder, self._place, number)
-                self._deliver(self._batch(ends))
+                self._deliver(self._batch(frame, ends))
                 self._from = ends
                 self.batches += 1
             except BaseException as failure:
                 self._raised = failure
                 raise
 
-    def _batch(self, ends: Offsets) -> MicroBatch:
+    def _batch(self, frame: DataFrame, ends: Offsets) -> MicroBatch:
         return MicroBatch(
-            starts=self._from, ends=ends, reader=self._reader, halting=self._halting, translate=self._translate
+            starts=self._from,
+            ends=ends,
+            reader=self._reader,
+            halting=self._halting,
+            translate=self._translate,
+            rows=FrameRows(frame, self._sizes) if self._engine.kafka.carried else None,
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from cdc.progress import Offsets
 from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, ROW_OPS, VER
@@ -46,21 +46,39 @@ _VERSION_DIGITS = 9
 _OPS = pa.array([op.encode() for op in (*ROW_OPS, FLOOR_OP)], pa.binary())
 
 
+OBSERVED = "log"
+"""The name of the figures in a query's progress: how many records a batch had, and the log's time of the newest."""
+_CARRIED = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_CARRYING = {
+    "includeHeaders": "true",
+    # The broker answers as soon as it has something.
+    "kafka.fetch.max.wait.ms": "5",
+    # As long as our own reader waits for a broker that says nothing.
+    "kafkaConsumer.pollTimeoutMs": "30000",
+}
+
+
+MOST_CARRIED = 200_000
+"""Records of a batch that Spark carries, at most: about what its tasks apply as one slice each."""
+
+
 class KafkaInput(NamedTuple):
     """Where the queries read. ``options``: of :func:`cdc.javaclient.java_options`, for Spark's source, which
-    finds the offsets. ``reading``: opens what reads the records. Both hold secrets."""
+    finds the offsets. ``reading``: opens what reads the records. Both hold secrets. ``carried``: Spark's source
+    reads the records, too, and its query carries them."""
 
     options: Mapping[str, str]
     max_offsets: int
     reading: ReaderOpener
+    carried: bool = False
 
 
 def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:
     """A stream of exactly these partitions, each from its offset (:data:`EARLIEST`: its beginning).
 
     Assigned, not subscribed: a partition that was added to a topic stays empty (H89), and a topic that was made
-    anew fails the query instead of being read from wherever its offsets happen to fit (H63). Nobody asks this
-    frame for its rows.
+    anew fails the query instead of being read from wherever its offsets happen to fit (H63). Unless Spark reads, nobody
+    asks this frame for its rows.
     """
     assigned = {topic: sorted(parts) for topic, parts in starts.items()}
     offsets = {topic: {str(p): offset for p, offset in parts.items()} for topic, parts in starts.items()}
@@ -75,7 +93,11 @@ def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Of
             "groupIdPrefix": f"cdc-sink-{query}",
         }
     )
-    return reader.load().select("offset")
+    if not kafka.carried:
+        return reader.load().select("offset")
+    rows = reader.options(**_CARRYING).load().select(*_CARRIED)
+    counted = functions.count(functions.lit(1)).alias("records")
+    return rows.observe(OBSERVED, counted, functions.max("timestamp").alias("newest"))
 
 
 def records_of(lots: Iterable[Lot]) -> pa.Table:

@@ -76,6 +76,8 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         **_LASTING,
         # A slice is bounded by us, in bytes of its records, and one record alone may be larger than Spark's 1 GB.
         "spark.driver.maxResultSize": "0",
+        # And what Spark hands to a task at once (hazard H102).
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024**2),
     }
     if spec.local:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -41,6 +41,7 @@ from spark.apply import (
     sort_out,
     with_keys,
 )
+from spark.carried_rows import CarriedRows, cut, last_place, places_behind, read_whole, records_of_rows
 from spark.foreign_records import told_apart
 from spark.micro_batch import noting
 from spark.read_sample import read_sample
@@ -108,6 +109,12 @@ def run_on_executors(
     return read_report(numbers.mapInArrow(job, schema).toArrow())
 
 
+def run_on_rows(rows: CarriedRows, reading: ReaderOpener, spans: Sequence[Span], task: Task, slots: int) -> TaskReport:
+    """Run a task on the records of a batch that Spark carries. ``spans``: those of the batch. Raises as
+    :func:`run_on_executors`."""
+    return read_report(rows.run(partial(run_carried, task, reading, tuple(spans)), slots))
+
+
 def warm_up(session: SparkSession, reading: ReaderOpener, spec: SinkSpec | None, slots: int) -> None:
     """Let each executor open what its first task needs: starting Python and its imports takes seconds there."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
@@ -140,6 +147,43 @@ def run_task(
                 return
 
 
+def run_carried(
+    task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """One task: the rows of some whole partitions, as Spark's Kafka source has them, up to a slice."""
+    try:
+        yield from _run_carried(task, reading, spans, rows)
+    except CdcError as error:
+        yield from noted("failed", [fault_row(error)]).to_batches()
+
+
+def _run_carried(
+    task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    window = _Window(task, _translator(task))
+    step = min(READ_BYTES, max(1, task.slice_bytes // _STEPS))
+    reached: dict[tuple[str, int], int] = {}
+    last = left = None
+    for records in (own for batch in rows for own in cut(records_of_rows(pa.Table.from_batches([batch])), step)):
+        if reached and not window.has_room(step):
+            left = last
+            break
+        window.add(records)
+        reached |= places_behind(records)
+        last = last_place(records)
+    for span in read_whole(spans, reached, left):
+        reached[span.topic, span.partition] = span.end
+    read = [span._replace(end=reached[span[:2]]) for span in spans if span[:2] in reached]
+    yield from window.report(reading, read).to_batches()
+    yield from _places("reached", reached).to_batches()
+    if left is not None:
+        yield from noted("left", [{}]).to_batches()
+
+
+def _places(kind: str, reached: Mapping[tuple[str, int], int]) -> pa.Table:
+    return noted(kind, [{"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in reached.items()])
+
+
 def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
     translate = _translator(task)
     if task.only is not None:
@@ -152,8 +196,7 @@ def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iter
     _read_slice(window, reading, share, reached)
     read = [span._replace(end=reached[span[:2]]) for span in share if span[:2] in reached]
     yield from window.report(reading, read).to_batches()
-    places = [{"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in reached.items()]
-    yield from noted("reached", places).to_batches()
+    yield from _places("reached", reached).to_batches()
 
 
 def _translator(task: Task) -> Callable[[pa.Table], pa.Table]:

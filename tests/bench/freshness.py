@@ -4,7 +4,7 @@ A table of seven columns on a real Postgres, ``cdc run`` and one ``cdc sink`` fo
 this machine. A row's time starts when its COMMIT has returned. It ends, in the cache, when its hash is there; in
 search, when a search finds it; in the warehouse, when the Delta version that added it is committed. Cache and
 warehouse are looked at every 10 ms, search every 50 ms (its searches would take a core of two otherwise); all that
-counts as ours. Run with a query per store, then with one query for all.
+counts as ours. Run with a query per store and with one for all, with our reader and with Spark's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,14 @@ _GOALS = "goal p50 <= 0.35 s, p99 <= 0.8 s"
 
 
 def bench(bench: Bench) -> None:
-    for fan_out in (False, True):
-        figures = _measure(bench, fan_out=fan_out)
+    for reader, fan_out in product(("own", "spark"), (False, True)):
+        figures = _measure(bench, reader, fan_out=fan_out)
         for store, (middle, most) in figures.items():
             way = "one query for all" if fan_out else "a query per store"
-            bench.say(f"{way}, {store}: p50 {middle:.3f} s, p99 {most:.3f} s   ({_GOALS})")
+            bench.say(f"reader {reader}, {way}, {store}: p50 {middle:.3f} s, p99 {most:.3f} s   ({_GOALS})")
 
 
-def _measure(bench: Bench, *, fan_out: bool) -> dict[str, tuple[float, float]]:
+def _measure(bench: Bench, reader: str, *, fan_out: bool) -> dict[str, tuple[float, float]]:
     """Store -> p50 and p99 in seconds."""
     servers = bench.stack.ensure("postgres", "kafka", "redis", "opensearch")
     with ExitStack() as stack:
@@ -58,7 +59,7 @@ def _measure(bench: Bench, *, fan_out: bool) -> dict[str, tuple[float, float]]:
         folder = bench.folder / name
         folder.mkdir()
         with pipeline.config.open("a", encoding="utf-8") as config:
-            config.write(_sinks(servers, folder, fan_out=fan_out))
+            config.write(_sinks(servers, folder, reader, fan_out=fan_out))
         pipeline.cdc("init")
         pipeline.cdc("snapshot", "--none")
         capture = stack.enter_context(pipeline.running("run"))
@@ -82,7 +83,7 @@ def _measure(bench: Bench, *, fan_out: bool) -> dict[str, tuple[float, float]]:
     return figures
 
 
-def _sinks(servers: Any, folder: Path, *, fan_out: bool) -> str:
+def _sinks(servers: Any, folder: Path, reader: str, *, fan_out: bool) -> str:
     return f"""
 [sinks.cache]
 kind = "redis"
@@ -96,6 +97,7 @@ path = "{folder}/warehouse"
 [spark]
 checkpoint = "{folder}/checkpoints"
 fan_out = {str(fan_out).lower()}
+reader = "{reader}"
 http_address = ""
 """
 

@@ -1,0 +1,175 @@
+"""``reader = "spark"``: the query carries the records, each is read once, and Spark's progress says so."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from cdc.settings import Settings
+from sinks.port import OpenSink
+from spark.source import OBSERVED
+from tests.integration.spark.conftest import Sinks
+from tests.integration.spark.handmade import HandMadeLog
+
+Opened = Callable[[Settings, str], OpenSink]
+MB = 1024**2
+WAYS = {"driver": {}, "executors": {"driver_batch_rows": 0}}
+
+
+class Progress(StreamingQueryListener):
+    """Every query's progress."""
+
+    def __init__(self) -> None:
+        self.seen: list[StreamingQueryProgress] = []
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self.seen.append(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
+
+    def records(self, query: str) -> int:
+        """How many records Spark says that the queries of a name read."""
+        return sum(one.numInputRows for one in self.seen if (one.name or "").startswith(f"{query}-"))
+
+    def observed(self, query: str) -> int:
+        """How many the stream itself counted."""
+        own = [one for one in self.seen if (one.name or "").startswith(f"{query}-")]
+        return sum(one.observedMetrics[OBSERVED]["records"] for one in own if OBSERVED in one.observedMetrics)
+
+
+@pytest.fixture
+def progress(spark_session: SparkSession) -> Iterator[Progress]:
+    listener = Progress()
+    spark_session.streams.addListener(listener)
+    yield listener
+    spark_session.streams.removeListener(listener)
+
+
+def row(number: int, note: str = "open") -> dict[str, Any]:
+    return {"id": number, "status": note, "total": "1.00"}
+
+
+@pytest.fixture
+def fifty(kafka: str, topic_prefix: str) -> HandMadeLog:
+    """Fifty tables with 22 records each: a delete is an event and a tombstone."""
+    tables = [f"t{number}" for number in range(50)]
+    log = HandMadeLog(topic_prefix, kafka, tables=tables)
+    log.init()
+    for table in tables:
+        log.put((row(number % 7) for number in range(20)), table=table)
+        log.put([{"id": 3}], table=table)
+    log.progress()
+    return log
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_record_of_fifty_tables_is_read_once(
+    fifty: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], progress: Progress, way: str
+) -> None:
+    stores = {name: all_stores[name] for name in ("cache", "reports")}
+    settings = fifty.settings(stores, reader="spark", **WAYS[way])
+    with sinks.running(settings) as running:
+        for name in stores:
+            running.until(lambda name=name: progress.records(name) >= 50 * 22)  # type: ignore[misc]
+            assert progress.records(name) == 50 * 22 == progress.observed(name)
+    for name in stores:
+        store = opened(settings, name)
+        for table in fifty.tables:
+            fifty.assert_shown(store, table)
+
+
+def test_each_record_is_read_once_for_all_stores_of_one_query(
+    pipeline: HandMadeLog,
+    sinks: Sinks,
+    opened: Opened,
+    all_stores: dict[str, Any],
+    progress: Progress,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="spark")
+    settings = pipeline.settings(all_stores, reader="spark", fan_out=True)
+    pipeline.put(row(number) for number in range(40))
+    pipeline.progress()
+    everyone = ",".join(all_stores)
+    with sinks.running(settings) as running:
+        running.until(
+            lambda: any(
+                one.message == "stores_share_a_query" and vars(one)["sinks"] == everyone for one in caplog.records
+            )
+        )
+        before = progress.records("shared")
+        pipeline.put(row(number, "paid") for number in range(300))
+        lsn = pipeline.progress()
+        for name in all_stores:
+            running.until(lambda name=name: reached(opened(settings, name), lsn))  # type: ignore[misc]
+        running.until(lambda: progress.records("shared") - before >= 300)
+        assert progress.records("shared") - before == 300
+    for name in all_stores:
+        pipeline.assert_shown(opened(settings, name))
+
+
+def reached(store: OpenSink, lsn: int) -> bool:
+    mark = store.watermarks.read()
+    return mark is not None and mark.lsn >= lsn
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_h102_large_records_are_carried_in_slices(
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], way: str
+) -> None:
+    chance = random.Random(7)
+    pipeline.put(row(number % 40, chance.randbytes(50_000).hex()) for number in range(60))
+    lsn = pipeline.progress()
+    settings = pipeline.settings(all_stores, reader="spark", slice_bytes=2 * MB, **WAYS[way])
+    sinks.catch_up(settings)
+    for name in all_stores:
+        store = opened(settings, name)
+        pipeline.assert_shown(store)
+        mark = store.watermarks.read()
+        assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())
+
+
+def test_the_markers_of_transactions_hold_no_batch_up(
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, redis_url: str
+) -> None:
+    """They take offsets, and no reader sees them."""
+    producer = Producer(
+        {"bootstrap.servers": pipeline.bootstrap_servers, "transactional.id": pipeline.name, "partitioner": "murmur2"}
+    )
+    producer.init_transactions(30)
+    pipeline.put(row(number) for number in range(10))
+    for number in range(3):
+        producer.begin_transaction()
+        for partition in range(pipeline.partitions):
+            headers: Any = pipeline.headers()
+            producer.produce(pipeline.topic(), b"aborted", b"%d" % number, partition, headers=headers)
+        producer.flush(30)
+        producer.abort_transaction(30)
+    lsn = pipeline.progress()
+    settings = pipeline.settings({"cache": {"kind": "redis", "url": redis_url}}, reader="spark")
+    sinks.catch_up(settings)
+    store = opened(settings, "cache")
+    pipeline.assert_shown(store)
+    mark = store.watermarks.read()
+    assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())

@@ -1,0 +1,144 @@
+"""Records that Spark's query carries are applied like those that our own reader reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.testing import MemoryReading
+from cdc.wire.records import Span
+from spark.carried_rows import RowSizes, cut, last_place, places_behind, read_whole, records_of_rows
+from spark.micro_batch import MicroBatch
+from spark.report import TaskReport
+from spark.source import RECORD_SCHEMA
+from spark.tasks import Task, run_on_rows
+from tests.unit.spark.carried import MemoryRows, rows_of
+from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, records_of, sound
+from tests.unit.spark.test_tasks import PAD, TASK, of_two, report_of, row, winners
+
+OTHER = "shop.public.lines"
+names = st.sampled_from(["pos", "op", "ver", "x"])
+headers = st.one_of(
+    st.none(),
+    st.just(sound()),
+    st.lists(st.tuples(names, st.none() | st.binary(max_size=4)), max_size=4),
+)
+a_record = st.builds(
+    KafkaRecord,
+    key=st.none() | st.binary(max_size=4),
+    value=st.none() | st.binary(max_size=8),
+    headers=headers,
+    offset=st.integers(0, 2**40),
+    topic=st.sampled_from([TOPIC, OTHER]),
+    partition=st.integers(0, 3),
+    time_ms=st.integers(0, 2**42),
+)
+
+
+@given(st.lists(a_record, max_size=12))
+def test_a_row_of_spark_is_the_record_that_our_reader_reads(records: list[KafkaRecord]) -> None:
+    assert records_of_rows(rows_of(*records)).to_pylist() == records_of(*records).to_pylist()
+
+
+def test_usual_headers_of_a_part_of_the_rows_are_its_own() -> None:
+    records = [row(number, number) for number in range(5)]
+    found = records_of_rows(rows_of(*records).slice(2, 2))
+    assert found.schema == RECORD_SCHEMA
+    assert found.to_pylist() == records_of(*records[2:4]).to_pylist()
+
+
+@given(st.lists(st.integers(0, 30), max_size=20), st.integers(1, 40))
+def test_h102_a_slice_of_carried_records_has_so_many_bytes(sizes: list[int], most: int) -> None:
+    records = [KafkaRecord(None, b"v" * size, None, number) for number, size in enumerate(sizes)]
+    slices = list(cut(records_of(*records), most))
+    assert [one for own in slices for one in own["offset"].to_pylist()] == list(range(len(sizes)))
+    for own in slices:
+        parts = [sizes[offset or 0] for offset in own["offset"].to_pylist()]
+        assert sum(parts) <= most or len([part for part in parts if part]) == 1
+
+
+def batch_of(*records: KafkaRecord, end: int = 1000, partitions: int = 1) -> MicroBatch:
+    parts = range(partitions)
+    return MicroBatch(
+        starts={TOPIC: dict.fromkeys(parts, 0)},
+        ends={TOPIC: dict.fromkeys(parts, end)},
+        reader=MemoryReading(tuple(lot_of(one) for one in records), None).open(),
+        halting=Event(),
+        rows=MemoryRows(records),
+    )
+
+
+def test_h102_a_batch_that_was_brought_is_settled_in_slices() -> None:
+    records = [row(number, number, PAD) for number in range(5)]
+    batch = batch_of(*records)
+    found = list(batch.slices(5 * len(PAD) // 2))
+    assert [own["offset"].to_pylist() for _, own in found] == [[0, 1], [2, 3], [4]]
+    assert [piece.offsets for piece, _ in found] == [{TOPIC: {0: 2}}, {TOPIC: {0: 4}}, {TOPIC: {0: 1000}}]
+    assert [piece.begun for piece, _ in found] == [{TOPIC: {0: 0}}, {TOPIC: {0: 2}}, {TOPIC: {0: 4}}]
+    assert isinstance(batch.rows, MemoryRows) and batch.rows.asked == 1
+    assert all(piece.rows is None for piece, _ in found), "a slice is not read from Spark again"
+
+
+def test_a_batch_of_gaps_alone_moves_the_store_on() -> None:
+    [(piece, records)] = batch_of().slices(1000)
+    assert (piece.offsets, records.num_rows) == ({TOPIC: {0: 1000}}, 0)
+
+
+def carried(task: Task, *records: KafkaRecord, slots: int = 2, partitions: int = 1) -> TaskReport:
+    reading = MemoryReading(tuple(lot_of(one) for one in records), None)
+    spans = [Span(TOPIC, partition, 0, 1000) for partition in range(partitions)]
+    return run_on_rows(MemoryRows(records), reading, spans, task, slots)
+
+
+def test_tasks_bring_carried_records_down_as_their_own() -> None:
+    records = [row(number % 4, number) for number in range(20)]
+    found, own = carried(TASK, *records), report_of(TASK, *records)
+    assert winners(found) == winners(own)
+    assert (found.outcome, found.reached, found.left) == (own.outcome, own.reached, False)
+
+
+def test_h102_a_task_leaves_what_is_more_than_a_slice() -> None:
+    records = [row(number, number, PAD) for number in range(6)]
+    report = carried(of_two(records[0]), *records)
+    assert (report.reached, report.outcome.records, report.left) == ({(TOPIC, 0): 2}, 2, True)
+
+
+def test_h102_a_task_that_stops_has_read_its_first_partitions_whole() -> None:
+    records = [row(number, number, PAD)._replace(partition=number // 3) for number in range(6)]
+    report = carried(of_two(records[0]), *records, slots=1, partitions=3)
+    assert report.left
+    assert report.reached == {(TOPIC, 0): 2}
+    wider = replace(of_two(records[0]), narrow_bytes=5 * len(PAD), slice_bytes=5 * len(PAD))
+    report = carried(wider, *records, slots=1, partitions=3)
+    assert report.reached == {(TOPIC, 0): 1000, (TOPIC, 1): 4}, "nothing is known of one that no row is of"
+
+
+def test_an_unknown_shape_of_a_carried_record_is_asked_for() -> None:
+    report = carried(TASK, row(1, 0), row(2, 1, ver=7))
+    assert report.needs == {(TOPIC, 7)}
+    assert report.winners.num_rows == 0
+
+
+def test_places_and_the_last_one_of_some_records() -> None:
+    records = records_of(row(1, 4), row(1, 9), row(1, 2)._replace(partition=1))
+    assert places_behind(records) == {(TOPIC, 0): 10, (TOPIC, 1): 3}
+    assert last_place(records) == (TOPIC, 1)
+
+
+@pytest.mark.parametrize(("last", "whole"), [(None, [0, 1]), ((TOPIC, 1), [0])])
+def test_the_partition_in_which_a_task_stops_is_not_whole(last: tuple[str, int] | None, whole: list[int]) -> None:
+    spans = [Span(TOPIC, partition, 0, 9) for partition in range(3)]
+    assert [span.partition for span in read_whole(spans, [(TOPIC, 0), (TOPIC, 1)], last)] == whole
+
+
+def test_h102_records_weigh_what_the_last_ones_did() -> None:
+    sizes = RowSizes()
+    before = sizes.each_bytes
+    sizes.note(0, 0)
+    assert sizes.each_bytes == before
+    sizes.note(4, 400)
+    assert sizes.each_bytes == 100
