@@ -107,7 +107,7 @@ def test_h102_a_task_leaves_what_is_more_than_a_slice() -> None:
     assert (report.reached, report.outcome.records, report.left) == ({(TOPIC, 0): 2}, 2, True)
 
 
-def test_h102_a_task_that_stops_has_read_its_first_partitions_whole() -> None:
+def test_h102_a_task_that_stops_read_its_first_partitions_whole() -> None:
     records = [row(number, number, PAD)._replace(partition=number // 3) for number in range(6)]
     report = carried(of_two(records[0]), *records, slots=1, partitions=3)
     assert report.left
