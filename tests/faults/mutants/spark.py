@@ -333,4 +333,39 @@ MUTANTS = (
         "(not full and read_bytes + step_bytes <= _MOST_READ * most_bytes)", "not full",
         "tests/unit/spark/test_tasks.py -k h255",
     ),
+    Mutant(
+        "take a slice that Spark brought for the whole batch", "spark/micro_batch.py",
+        "piece = rest.upto(reached) if number < len(slices) - 1 else rest", "piece = rest",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "ask Spark for the rows of a rest that it has carried", "spark/micro_batch.py",
+        "rest: MicroBatch | None = self._replace(rows=None)", "rest: MicroBatch | None = self",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "take the partition in which a task stopped for read", "spark/carried_rows.py",
+        "whole = set(seen) - {last}", "whole = set(seen)",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "call a batch whole of which a task left some", "spark/tasks.py",
+        "    if left is not None:\n", "    if False:\n",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "hand a task all that Spark carries to it", "spark/tasks.py",
+        "if reached and not window.has_room(step):", "if False:",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "take any three headers for ours", "spark/carried_rows.py",
+        "        if not all_true(pc.equal(names.take(turn), name)):\n            return None\n", "",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "bring a batch of large records to the driver", "spark/query_run.py",
+        " and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes", "",
+        "tests/unit/spark/test_carried.py",
+    ),
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,9 +14,12 @@ from hypothesis import strategies as st
 from cdc.testing import MemoryReading
 from cdc.wire.records import Span
 from spark.carried_rows import RowSizes, cut, last_place, places_behind, read_whole, records_of_rows
+from spark.checkpoint import LocalFolder
 from spark.micro_batch import MicroBatch
+from spark.query_run import Engine
 from spark.report import TaskReport
-from spark.source import RECORD_SCHEMA
+from spark.sink_metrics import Metrics
+from spark.source import RECORD_SCHEMA, KafkaInput
 from spark.tasks import Task, run_on_rows
 from tests.unit.spark.carried import MemoryRows, rows_of
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, records_of, sound
@@ -42,6 +47,12 @@ a_record = st.builds(
 @given(st.lists(a_record, max_size=12))
 def test_a_row_of_spark_is_the_record_that_our_reader_reads(records: list[KafkaRecord]) -> None:
     assert records_of_rows(rows_of(*records)).to_pylist() == records_of(*records).to_pylist()
+
+
+def test_three_headers_of_others_are_not_taken_for_ours() -> None:
+    pos, op, ver = sound()
+    others = [KafkaRecord(b"k", b"v", headers, number) for number, headers in enumerate([[ver, op, pos], [pos] * 3])]
+    assert records_of_rows(rows_of(*others)).to_pylist() == records_of(*others).to_pylist()
 
 
 def test_usual_headers_of_a_part_of_the_rows_are_its_own() -> None:
@@ -133,6 +144,23 @@ def test_places_and_the_last_one_of_some_records() -> None:
 def test_the_partition_in_which_a_task_stops_is_not_whole(last: tuple[str, int] | None, whole: list[int]) -> None:
     spans = [Span(TOPIC, partition, 0, 9) for partition in range(3)]
     assert [span.partition for span in read_whole(spans, [(TOPIC, 0), (TOPIC, 1)], last)] == whole
+
+
+@pytest.mark.parametrize(("each", "fits"), [(100, True), (100_000, False)])
+def test_h102_a_batch_of_large_records_stays_off_the_driver(tmp_path: Path, each: int, fits: bool) -> None:
+    nothing: Any = None
+    engine = Engine(
+        session=nothing,
+        kafka=KafkaInput({}, 200_000, nothing, carried=True),
+        folder=LocalFolder(tmp_path),
+        metrics=Metrics(),
+        driver_rows=20_000,
+    )
+    batch = batch_of(end=5_000)
+    assert batch.rows is not None
+    batch.rows.note(1, each)
+    assert engine.fits_driver(batch) is fits
+    assert engine.fits_driver(batch._replace(rows=None)), "our reader reads a slice at a time"
 
 
 def test_h102_records_weigh_what_the_last_ones_did() -> None:
