@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -88,7 +89,8 @@ class Run:
         raised = self._raised
         if isinstance(raised, CdcError):
             return raised
-        if raised is not None and not isinstance(raised, PySparkException):
+        # A job's error is told by the one or by the other, by the way in which its rows come.
+        if raised is not None and not isinstance(raised, PySparkException | Py4JJavaError):
             return unexpected(self._name, raised)
         said = self._streaming.exception()
         return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
