@@ -17,11 +17,9 @@ from cdc.errors import UsageError
 from cdc.foreign import quoted
 from cdc.schema import Column, TableSchema
 from cdc.wire.plain import PlainTable, escape_key
-from cdc.wire.types import INTEGERS
+from cdc.wire.types import EXACT_KINDS, INTEGERS
 
 _ESCAPED = re.compile(r"(?:[^%:]|%25|%3A)*")
-EXACT_KINDS = frozenset(("int2", "int4", "int8", "text", "varchar", "uuid", "bool", "date"))
-"""Kinds of which equal values have one text. Of others (1.1 and 1.10) a key is compared by its value."""
 _DATE, _CLOCK = r"[+-]?\d{4,}-\d\d-\d\d", r"\d\d:\d\d:\d\d(?:\.\d+)?"
 _ENDLESS = "|-?infinity"
 _FORMS = {

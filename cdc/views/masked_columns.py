@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from cdc.schema import TableSchema
 from cdc.views.syntax import ViewText
 from cdc.views.terms import (
     Aggregate,
@@ -26,27 +27,31 @@ from cdc.views.terms import (
     ToJson,
     WholeRow,
 )
+from cdc.wire.types import EXACT_KINDS, INTEGERS
 
 _CARRYING = ("json_agg", "jsonb_agg", "array_agg")
 _HMAC = "hmac:"
 _HINT = (
-    "a masked column may be selected as it is, and columns masked by hmac may be compared by =; a view that was kept "
-    "before the mask still has what it computed, in its topic and stores, until it is dropped and they are rebuilt"
+    "a masked column may be selected as it is, and columns masked by hmac may be compared by =, where they had one type "
+    "of which equal values have one text; a view that was kept before the mask still has what it computed, in its topic "
+    "and stores, until it is dropped and they are rebuilt"
 )
 
 
 class Taint(NamedTuple):
     """``name``: of the masked column. ``rule``: its mask where the value is the column's, empty where it is within.
-    ``location``: of the expression in the text."""
+    ``location``: of the expression in the text. ``text_of``: what the values' texts were of, empty where equal values
+    may have several texts, as 1.0 and 1.00 have."""
 
     name: str
     rule: str
     location: int
+    text_of: str = ""
 
     @property
     def by_hmac(self) -> bool:
-        """Whether the value is an HMAC: equal ones are those of equal values."""
-        return self.rule.startswith(_HMAC)
+        """Whether the value is an HMAC, and those of equal values are equal."""
+        return self.rule.startswith(_HMAC) and bool(self.text_of)
 
 
 def refuse_masked(text: ViewText, query: Select) -> None:
@@ -90,11 +95,19 @@ def taint_of(expression: Expr) -> Taint | None:
 def _column(source: Source, name: str, location: int) -> Taint | None:
     if source.table is not None:
         masks = source.table.noted_masks
-        return Taint(name, masks[name], location) if name in masks else None
+        return Taint(name, masks[name], location, _text_of(source.table, name)) if name in masks else None
     if source.query is None:
         return None
     found = next((taint_of(output) for column, output in source.query.outputs if column == name), None)
     return None if found is None else found._replace(name=name if found.rule else found.name, location=location)
+
+
+def _text_of(table: TableSchema, name: str) -> str:
+    """Of types that compare with each other and print a value alike it is the same."""
+    mask = next((column.mask for column in table.columns if column.name == name), None)
+    if mask is None or mask.array or mask.kind not in EXACT_KINDS:
+        return ""
+    return {**dict.fromkeys(INTEGERS, "integer"), "varchar": "text"}.get(mask.kind, mask.kind)
 
 
 def _within(taints: Iterable[Taint | None], location: int) -> Taint | None:
@@ -111,7 +124,11 @@ def _check(text: ViewText, expression: Expr, *, carried: bool) -> None:
     taint = taint_of(expression)
     if taint is not None and not carried:
         raise text.refused(f"{taint.name} is masked, and a view computes nothing of it", taint.location, hint=_HINT)
-    if not _ties(expression):
+    if _ties(expression):
+        # What a side is made of may compute all the same: a scalar subquery is a side, and so is a cast of one.
+        for part in expression.parts():
+            _check(text, part, carried=True)
+    else:
         carrying = _carrying(expression)
         for place, part in enumerate(expression.parts()):
             _check(text, part, carried=_is_carried(expression, place, part, carrying))
@@ -135,7 +152,9 @@ def _ties(expression: Expr) -> bool:
 
 def _equal_hmacs(left: Expr, right: Expr) -> bool:
     one, other = taint_of(left), taint_of(right)
-    return one is not None and other is not None and one.by_hmac and one.rule == other.rule
+    if one is None or other is None or not one.by_hmac:
+        return False
+    return (one.rule, one.text_of) == (other.rule, other.text_of)
 
 
 def _is_carried(expression: Expr, place: int, part: Expr, carrying: Sequence[Expr]) -> bool:

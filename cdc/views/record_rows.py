@@ -22,8 +22,7 @@ from cdc.wire.unavailable import missing
 class StateRows:
     """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
 
-    ConfigError for a version in which a column has a mask that it had not in the plan: the view may compute with it
-    (H295). A shape without an oid is not of Postgres's catalog. Another database has values of which Postgres has none,
+    ConfigError as :func:`require_planned`. A shape without an oid is not of Postgres's catalog. Another database has values of which Postgres has none,
     as a time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
     """
 
@@ -64,12 +63,23 @@ class StateRows:
 
 
 def require_planned(schema: TableSchema, relation: KeptTable) -> None:
-    """ConfigError where a version of a table's shape has a mask on a column that the view may compute with (H295)."""
-    masked = sorted(schema.noted_masks.keys() & set(relation.columns) - relation.masked)
+    """ConfigError where a version of a table's shape has a mask on a column that the view may compute with (H295), and
+    where a version from after the plan has other masks: HMACs under another key are equal to none of before (H331)."""
+    noted = schema.noted_masks
+    masked = sorted(noted.keys() & set(relation.columns) - relation.masked.keys())
     if masked:
         raise ConfigError(
             f"{masked[0]} of {schema.table} was masked after the view was planned",
             hint="start the views again: each goes on, or is refused where it computes with the column",
+        )
+    # Records of Debezium say nothing of masks: their shapes are of no catalog.
+    later = bool(schema.oid) and schema.version > relation.version
+    here = relation.masked.keys() & schema.numbers.keys() if later else ()
+    changed = sorted(name for name in here if noted.get(name) != relation.masked[name])
+    if changed:
+        raise ConfigError(
+            f"the mask of {changed[0]} of {schema.table} changed after the view was planned",
+            hint="start the views again: each is planned under the masks of now",
         )
 
 

@@ -49,7 +49,8 @@ class KeptTable:
     """The columns and indexes of a table that the state keeps. ``columns``: those that the view uses, the key's first.
 
     ``indexed``: lists of columns by which rows are looked up. ``kinds``: a type for each column. ``masked``: those of
-    which the view computes nothing, because their values are masked.
+    which the view computes nothing, because their values are masked, each with its mask as it was noted in the
+    ``version`` of the table's shape that the plan was made over.
     """
 
     table: TableName
@@ -57,7 +58,8 @@ class KeptTable:
     kinds: tuple[SqlType, ...]
     key: tuple[str, ...]
     indexed: tuple[tuple[str, ...], ...]
-    masked: frozenset[str] = frozenset()
+    masked: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
 
     def kind(self, column: str) -> SqlType:
         """The type of a column."""
@@ -265,5 +267,6 @@ def _relation(table: TableSchema, used: set[str], indexes: set[tuple[str, ...]])
     key = tuple(column.name for column in table.key)
     names = (*key, *(c.name for c in table.columns if c.name in used and c.name not in key))
     kinds = {column.name: type_of(column) for column in table.columns}
-    masked = frozenset(table.noted_masks).intersection(names)
-    return KeptTable(table.table, names, tuple(kinds[name] for name in names), key, tuple(sorted(indexes)), masked)
+    masked = {column: rule for column, rule in table.noted_masks.items() if column in names}
+    typed = tuple(kinds[name] for name in names)
+    return KeptTable(table.table, names, typed, key, tuple(sorted(indexes)), masked, table.version)

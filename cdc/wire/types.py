@@ -203,6 +203,8 @@ NESTED_KINDS = kinds(Plain.NESTED)
 """Kinds that the wire carries as a string of JSON and the stores as JSON."""
 INTEGERS = kinds(Plain.INTEGER)
 OBJECTS = kinds(Plain.OBJECT)
+EXACT_KINDS = frozenset(("int2", "int4", "int8", "text", "varchar", "uuid", "bool", "date"))
+"""Kinds of which equal values have one text. Of others, 1.1 and 1.10 may be equal."""
 DATED = kinds(Search.DATE)
 """Kinds that have a date, so that years before 1583 and beyond 9999 occur."""
 FRACTIONAL_SECONDS = kinds(Canonical.SECONDS)

@@ -153,6 +153,23 @@ MUTANTS = (
         "        require_planned(schema, relation)\n", "", _VIEWS,
     ),
     Mutant(
+        "do not look into the sides of what ties (H330)", "cdc/views/masked_columns.py",
+        "            _check(text, part, carried=True)\n", "            pass\n", _VIEWS,
+    ),
+    Mutant(
+        "go on with a view under another mask than it was planned with (H331)", "cdc/views/record_rows.py",
+        "    if changed:\n", "    if False:\n", _VIEWS,
+    ),
+    Mutant(
+        "tie HMACs of values that have several texts (H332)", "cdc/views/masked_columns.py",
+        "or mask.kind not in EXACT_KINDS", "", _VIEWS,
+    ),
+    Mutant(
+        "tie HMACs of values of other types (H332)", "cdc/views/masked_columns.py",
+        "    return (one.rule, one.text_of) == (other.rule, other.text_of)\n",
+        "    return one.rule == other.rule\n", _VIEWS,
+    ),
+    Mutant(
         "compare under another key than capture's (H296)", "connectors/verified.py",
         "        if columns:\n            found[str(table)] =", "        if False:\n            found[str(table)] =",
         "tests/integration/capture/test_mask_covers.py -k h296",

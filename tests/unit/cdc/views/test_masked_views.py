@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.errors import ConfigError
-from cdc.schema import Mask, TableSchema
+from cdc.schema import DroppedColumn, Mask, TableSchema
 from cdc.views.record_rows import StateRows
 from cdc.views.refused import ViewRefused
 from cdc.views.view_plan import planned
@@ -16,7 +16,9 @@ from tests.unit.cdc.views.test_refused_views import table
 
 def masked(shape: TableSchema, **rules: str) -> TableSchema:
     columns = [
-        replace(c, mask=Mask(rule=rules[c.name], type=c.type, type_oid=0, kind=c.kind)) if c.name in rules else c
+        replace(c, mask=Mask(rule=rules[c.name], type=c.type, type_oid=0, kind=c.kind), type="text", kind="text")
+        if c.name in rules
+        else c
         for c in shape.columns
     ]
     return replace(shape, columns=tuple(columns))
@@ -99,6 +101,20 @@ WITHIN = [
     "select mail, name from people order by note limit 3",
 ]
 
+NOTED = "(select p.mail from people p where p.mail = o.mail and {})"
+TIED = [
+    # A side of a comparison that ties is looked into, too.
+    f"select o.id from orders o where o.mail = {NOTED.format('p.note = $$secret$$')}",
+    f"select o.id, o.mail = {NOTED.format('p.note = $$x$$')} as y from orders o",
+    f"select o.id, coalesce(o.mail = {NOTED.format('length(p.note) > 3')}, false) as y from orders o",
+    f"select o.id, json_build_array(o.mail = {NOTED.format('p.note like $$a%$$')}) as y from orders o",
+    "select p.mail from people p where p.mail = (select o.mail from orders o where o.mail = p.mail and o.ref like 'a%'"
+    " order by o.ref limit 1)",
+    "select p.mail from people p where p.mail = (select o.mail from orders o where o.mail = p.mail and"
+    " length(o.ref) > 3)",
+    f"select o.id from orders o where {NOTED.format('p.note = $$x$$')} in (select q.mail from people q)",
+]
+
 
 @pytest.mark.parametrize("sql", GOOD)
 def test_a_masked_column_is_carried_and_tied(sql: str) -> None:
@@ -123,6 +139,74 @@ def test_h294_a_value_that_carries_a_masked_one_is_refused(sql: str) -> None:
     with pytest.raises(ViewRefused) as refused:
         planned(sql, TABLES, collation="C")
     assert "is masked, and a view computes nothing of it" in refused.value.reason, refused.value.reason
+
+
+@pytest.mark.parametrize("sql", TIED)
+def test_h330_a_side_that_ties_is_looked_into(sql: str) -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned(sql, TABLES, collation="C")
+    assert "is masked, and a view computes nothing of it" in refused.value.reason, refused.value.reason
+    assert refused.value.word in ("p.note", "o.ref")
+
+
+def of_types(kind: str, other: str) -> tuple[TableSchema, TableSchema]:
+    one, two = table("a", {"id": "int8", "k": kind}, "id"), table("b", {"k": other, "v": "text"}, "k")
+    return masked(one, k=ONE), masked(two, k=ONE)
+
+
+JOINED = "select a.id, b.v from a left join b on b.k = a.k"
+
+
+@pytest.mark.parametrize("kinds", ["int4 int8", "text varchar", "uuid uuid", "date date", "bool bool"])
+def test_hmacs_of_values_with_one_text_tie_and_group(kinds: str) -> None:
+    one, other = kinds.split()
+    planned(JOINED, of_types(one, other), collation="C")
+    planned("select k, count(*) as n from a group by k", of_types(one, other), collation="C")
+
+
+@pytest.mark.parametrize(
+    "kinds", ["numeric numeric", "citext citext", "bpchar text", "bpchar bpchar", "date timestamp", "int4 numeric",
+              "text uuid", "float8 float8", "timestamptz timestamptz", "int4 text"],
+)  # fmt: skip
+def test_h332_hmacs_of_values_with_several_texts_do_not_tie(kinds: str) -> None:
+    """1.0 is 1.00, and their HMACs differ. So do those of a date and of the same day as a timestamp."""
+    with pytest.raises(ViewRefused, match="is masked, and a view computes nothing of it"):
+        planned(JOINED, of_types(*kinds.split()), collation="C")
+
+
+@pytest.mark.parametrize("kind", ["numeric", "citext", "bpchar", "jsonb", "interval"])
+def test_h332_hmacs_of_values_with_several_texts_do_not_group(kind: str) -> None:
+    for sql in (
+        "select k, count(*) as n from a group by k",
+        "select q.k from (select distinct k from a) q",
+        "select b.k, (select json_agg(q.k) from (select distinct a.k from a where a.k = b.k) q) as x from b",
+    ):
+        with pytest.raises(ViewRefused, match="is masked, and a view computes nothing of it"):
+            planned(sql, of_types(kind, kind), collation="C")
+
+
+def test_h332_hmacs_of_arrays_do_not_tie() -> None:
+    one, other = of_types("text", "text")
+    lists = [replace(c, mask=replace(c.mask, array=True)) if c.mask is not None else c for c in one.columns]
+    with pytest.raises(ViewRefused, match="is masked, and a view computes nothing of it"):
+        planned(JOINED, (replace(one, columns=tuple(lists)), other), collation="C")
+
+
+@pytest.mark.parametrize("rule", ["truncate:4", ONE, "drop", ""])
+def test_h331_a_mask_that_changed_after_the_plan_stops_the_view(rule: str) -> None:
+    plain = table("people", {"mail": "text", "name": "text", "note": "text"}, "mail")
+    before = masked(plain, note="truncate:3")
+    relation = planned("select mail, note from people", [before], collation="C").relations[plain.table]
+    newer = replace(masked(plain, note=rule) if rule not in ("", "drop") else plain, version=2)
+    if rule == "drop":
+        gone = DroppedColumn(name="note", attnum=3, type_oid=0)
+        newer = replace(newer, columns=newer.columns[:2], dropped=(gone,))
+    with pytest.raises(ConfigError, match=r"the mask of note of public.people changed after the view was planned"):
+        StateRows(newer, relation)
+    StateRows(replace(before, version=2), relation)
+    StateRows(plain, relation)  # from before the plan
+    StateRows(replace(plain, version=2, oid=0), relation)  # as Debezium's records have it
+    StateRows(replace(plain, version=2, columns=plain.columns[:2]), relation)  # the column is gone
 
 
 def test_h295_a_mask_that_came_after_the_plan_stops_the_view() -> None:
