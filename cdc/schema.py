@@ -146,6 +146,11 @@ class TableSchema:
         return any(column.mask is not None for column in self.key)
 
     @property
+    def key_masks(self) -> tuple[str, ...]:
+        """The masks of the key's columns as they are noted, in key order."""
+        return tuple(column.mask.rule for column in self.key if column.mask is not None)
+
+    @property
     def masked_numbers(self) -> dict[int, str]:
         """attnum -> name of each column that is masked or left out."""
         found = {column.attnum: column.name for column in self.columns if column.mask is not None}

@@ -9,10 +9,11 @@ from functools import partial
 from cdc.clock import Clock
 from cdc.dead import DeadLetter, Why
 from cdc.errors import ConfigError, UsageError
+from cdc.forget.masked_key import asked_key
 from cdc.forget.ports import ForgetPorts, StoreTraces
 from cdc.forget.run import Forget, ForgetPlan, ForgetWish
-from cdc.forget.typed_key import TypedKey
 from cdc.letters.run import LettersRun
+from cdc.masks import masks_of
 from cdc.rebuild.rules import find_rebuild
 from cdc.schema import TableSchema
 from cdc.settings import Settings, require_postgres
@@ -40,8 +41,11 @@ def forget_of(settings: Settings, wish: ForgetWish, letters: Callable[[], Letter
     require_broker(settings.log)
     documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
     shapes, renamed = _shapes(settings, documents, wish.table)
+    asked = asked_key(wish.key, shapes[-1], masks_of(settings))
     plan = ForgetPlan(
-        key=TypedKey.read(wish.key, shapes[-1]),
+        key=asked.key,
+        also=asked.also,
+        note=asked.note,
         shapes=shapes,
         renamed=renamed,
         trim_letters=wish.trim_letters,

@@ -39,11 +39,13 @@ def verified_tables(
     source: SourceCut,
     *,
     missing: Callable[[ConfigError], None] | None = None,
+    unkept: dict[str, str] | None = None,
 ) -> Mapping[TableName, VerifiedTable]:
     """The captured tables by name, each in its shape now and in the one the log knows.
 
     ConfigError when an entry of the settings meets no table. With ``missing`` it is added to that list, and all others
-    are found (H143).
+    are found (H143). The same holds of ``unkept``, and of a table whose masks cannot be kept: its name gets the
+    sentence about it (H334).
     """
     schemas = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     tables: dict[TableName, VerifiedTable] = {}
@@ -51,7 +53,13 @@ def verified_tables(
         for table in resolve_tables(connection, settings, missing):
             if str(table.table) not in topics.tables:
                 continue
-            shape = captured_schema(connection, settings, table.oid, topic=table.topic, encoding="readable")
+            try:
+                shape = captured_schema(connection, settings, table.oid, topic=table.topic, encoding="readable")
+            except ConfigError as refusal:
+                if unkept is None:
+                    raise
+                unkept[str(table.table)] = refusal.message
+                continue
             tables[table.table] = VerifiedTable(
                 shape=shape,
                 stored=schemas.latest(table.table) or shape,

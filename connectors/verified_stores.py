@@ -28,11 +28,13 @@ from sinks.stores import kind_of, sink_settings
 
 @dataclass(frozen=True, slots=True)
 class VerifiedViews:
-    """Views to compare. ``topics``: of each. ``refused``: those that cannot be compared, each with why."""
+    """Views to compare. ``topics``: of each. ``refused``: those that cannot be compared now, each with why.
+    ``left_out``: the same of those that never can be."""
 
     tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
     topics: Mapping[TableName, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[[int], int]) -> VerifiedViews:
@@ -45,7 +47,7 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
     taking = [Pattern.parse(text) for text in patterns]
     unknown = [table for table in named if table not in taken and any(one.takes(table) for one in taking)]
     refused = {str(table): "it is not published yet: cdc view run publishes it" for table in unknown}
-    tables = {}
+    tables, left_out = {}, {}
     shapes = newest_shapes(settings)
     for table, known in taken.items():
         try:
@@ -58,14 +60,14 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
             continue
         masked = [s.table for s in planned.shapes if s.noted_masks and s.table in planned.plan.relations]
         if masked:
-            refused[str(table)] = f"{masked[0]} has masks, and its SELECT over the source gives plain values"
+            left_out[str(table)] = f"{masked[0]} has masks, and its SELECT over the source gives plain values"
             continue
         root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
         verified = _verified(known, planned, estimate(root))
         if planned.window is not None:
             verified = replace(verified, settled=partial(closed_windows, settings, known, planned.window))
         tables[table] = verified
-    return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused)
+    return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused, left_out)
 
 
 def _verified(known: KnownView, view: PlannedView, rows: int) -> VerifiedTable:
@@ -133,6 +135,11 @@ class ComparedSide:
     only: Sequence[str] = ()
 
     @property
+    def left_out(self) -> Mapping[str, str]:
+        """Those that never can be compared."""
+        return self.views.left_out
+
+    @property
     def compared(self) -> dict[TableName, VerifiedTable]:
         """Tables and views."""
         every = {**self.tables, **self.views.tables}
@@ -140,7 +147,7 @@ class ComparedSide:
 
     def of(self, names: Sequence[str]) -> ComparedSide:
         """These alone, all without any. UsageError for one that nothing is known of."""
-        every = {*map(str, self.tables), *map(str, self.views.tables), *self.refused}
+        every = {*map(str, self.tables), *map(str, self.views.tables), *self.refused, *self.left_out}
         for name in names:
             if name not in every:
                 known = ", ".join(sorted(every)) or "none yet"
@@ -157,9 +164,11 @@ def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks:
     when it cannot be asked."""
     if is_postgres(settings):
         source = opened.enter_context(closing(open_cut(settings)))
-        tables = verified_tables(settings, topics, source, missing=lambda _: None)
+        unkept: dict[str, str] = {}
+        tables = verified_tables(settings, topics, source, missing=lambda _: None, unkept=unkept)
         views = verified_views(settings, sinks, source.estimate)
-        refused = {**gone_tables(settings, topics, tables), **(other := masked_otherwise(settings, tables))}
+        other = masked_otherwise(settings, tables)
+        refused = {**gone_tables(settings, topics, tables), **unkept, **other}
         tables = {table: one for table, one in tables.items() if str(table) not in other}
         return ComparedSide(source, tables, {**refused, **views.refused}, views=views)
     from connectors.verified_binlog import BinlogSource  # noqa: PLC0415 - its clients are of use there alone

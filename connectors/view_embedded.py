@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 
 from confluent_kafka import Message
 
-from cdc.errors import CdcError
+from cdc.errors import CdcError, ConfigError
 from cdc.schema import TableSchema
 from cdc.settings import LogSettings, Settings, is_postgres
 from cdc.state import TopicsState
@@ -51,7 +51,10 @@ def _of_catalog(settings: Settings, topics: Mapping[str, str]) -> Iterator[Table
     with suppress(CdcError), closing(connect(settings.source, application_name="cdc view", autocommit=True)) as conn:
         for table in resolve_tables(conn, settings, lambda _: None):
             topic = topics.get(str(table.table))
-            if topic is not None:
+            if topic is None:
+                continue
+            # One whose masks cannot be kept hides no other.
+            with suppress(ConfigError):
                 yield captured_schema(conn, settings, table.oid, topic=topic, encoding="readable")
 
 

@@ -67,6 +67,8 @@ def forget(
     if not report.seen and report.gone:
         words = "no place knows this key, not even as deleted: is it the one that you mean?"
         console.print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    if searching.note:
+        console.print(searching.note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     for other in sorted(searching.others):
         words = f"the row had, or got, the key {other} as well: it was looked for under that one, too"
         console.print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)

@@ -112,6 +112,8 @@ def show(report: VerificationReport, console: Console) -> None:
                 console.print(Text(words), soft_wrap=True)
     for name, words in report.not_compared.items():
         console.print(Text(f"{name} not compared: {words}", style="yellow"), soft_wrap=True)
+    for name, words in report.left_out.items():
+        console.print(Text(f"{name} left out: {words}", style="yellow"), soft_wrap=True)
     for name, columns in report.columns_left_out.items():
         for column, words in columns.items():
             console.print(Text(f"{name}.{column} not compared: {words}", style="yellow"), soft_wrap=True)
@@ -128,7 +130,8 @@ def _mended(one: Repaired) -> str:
 
 
 def conclude(report: VerificationReport, *, repairable: bool = True) -> None:
-    """Return where every table was compared and none differs. ``repairable``: the hint may name ``--repair``.
+    """Return where every table was compared that can be, and none differs. ``repairable``: the hint may name
+    ``--repair``.
 
     Raises DifferenceFound when rows differ, and when a table was not compared.
     """
@@ -149,9 +152,10 @@ def conclude(report: VerificationReport, *, repairable: bool = True) -> None:
 def _verdict(report: VerificationReport) -> str:
     undecided = f"; {report.undecided} keys changed at every look" if report.undecided else ""
     rest = f"; {len(report.not_compared)} tables not compared" if report.not_compared else ""
-    return (
-        f"{report.differences:,} differences{undecided}{rest}" if report.differences else f"all equal{undecided}{rest}"
-    )
+    rest += f"; {len(report.left_out)} left out" if report.left_out else ""
+    found = f"{report.differences:,} differences" if report.differences else "all equal"
+    # Of nothing it could be said that it is equal.
+    return f"{'nothing compared' if report.left_out and not report.verdicts else found}{undecided}{rest}"
 
 
 def _cells(verdict: StoreVerdict, kinds: list[Kind]) -> tuple[str | Text, ...]:

@@ -62,16 +62,25 @@ class KeyRecords:
     """Takes every record of a table's topic, each partition in its order.
 
     ``shapes``: every version of the table's shape. ``unreadable``: records with a value of which no key can be told.
-    ``former``: those under a key of other columns than the newest shape's. ``spellings``: the key's texts in stores.
+    ``former``: those under a key of other columns than the newest shape's, or masked as no form of it is that is asked
+    for. ``spellings``: the key's texts in stores.
     ``others``: keys, as stores have them, that the row had before or got later. ``floors``: by partition, the highest.
     """
 
-    def __init__(self, key: TypedKey, shapes: Iterable[TableSchema]) -> None:
+    def __init__(
+        self, key: TypedKey, shapes: Iterable[TableSchema], forms: frozenset[tuple[str, ...]] = frozenset()
+    ) -> None:
+        """``forms``: the masks of all forms of the key, of which others look for the other ones."""
         self._key = key
         self._shapes = {shape.version: shape for shape in shapes}
         self._plain = {version: PlainTable(shape) for version, shape in self._shapes.items()}
         form = self._shapes[max(self._shapes)].key_form
-        self._former = {version for version, shape in self._shapes.items() if shape.key_form != form}
+        self._other_form = {version for version, shape in self._shapes.items() if shape.key_masks != key.masks}
+        self._former = {
+            version
+            for version, shape in self._shapes.items()
+            if shape.key_form != form or shape.key_masks not in forms | {key.masks}
+        }
         self._versions = {str(version).encode(): version for version in self._shapes}
         self.partitions: dict[int, PartitionHistory] = {}
         self.floors: dict[int, str] = {}
@@ -101,7 +110,7 @@ class KeyRecords:
             return
         if version in self._former:
             self.former += record.value is not None
-        elif self._key.matches(text):
+        elif version not in self._other_form and self._key.matches(text):
             self._take(record, version, text)
 
     def _take(self, record: SeenRecord, version: int, text: str) -> None:

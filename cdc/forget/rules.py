@@ -11,6 +11,7 @@ from cdc.forget.holding import ForgetReport, Kept, Trace, moment
 from cdc.forget.key_history import KeyRecords, PartitionHistory
 from cdc.forget.letter_history import LetterHistory
 from cdc.forget.request_history import RequestHistory
+from cdc.schema import TableSchema
 
 _DAY_MS = 86_400_000
 _NEVER_MS = 10 * 365 * _DAY_MS
@@ -78,6 +79,12 @@ def _in_partition(
     else:
         what = f"{records} in partition {number}, the newest a row"
         yield Trace(what=what, kept=Kept.ROW, until="cdc run has read the delete", passing=True, cure="cdc run")
+
+
+def in_another_form(shape: TableSchema) -> Trace:
+    """Rows that a store has of a table by its former name: their keys are masked otherwise, or were not yet."""
+    what = f"rows of {shape.table}, whose keys have another form than the one that was asked for"
+    return Trace(what=what, kept=Kept.MAYBE, until="you have taken the table away there, or asked for the value itself")
 
 
 def under_another_row(history: KeyRecords, options: TopicOptions, now_ms: int) -> list[Trace]:

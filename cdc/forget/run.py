@@ -18,6 +18,7 @@ from cdc.forget.letter_history import LetterHistory, letter_history
 from cdc.forget.ports import ForgetPorts, ForgetView
 from cdc.forget.request_history import request_history
 from cdc.forget.rules import (
+    in_another_form,
     in_documents,
     in_letters,
     in_requests,
@@ -55,11 +56,15 @@ class ForgetWish:
 class ForgetPlan:
     """``shapes``: every version of the table's shape, the newest last. ``renamed``: the same of each name that it had
     before. ``trim_letters``: delete letters that are dealt with. ``timeout_s``: how long to wait for what goes by
-    itself."""
+    itself. ``also``: other forms of a masked key, each looked for as well. ``forms``: the masks of all forms.
+    ``note``: a sentence about the key's forms, empty without any."""
 
     key: TypedKey
     shapes: Sequence[TableSchema]
     renamed: Sequence[Sequence[TableSchema]] = ()
+    also: Sequence[TypedKey] = ()
+    forms: frozenset[tuple[str, ...]] = frozenset()
+    note: str = ""
     trim_letters: bool = False
     timeout_s: float = 30.0
 
@@ -79,10 +84,11 @@ class Forget:
 
     def __init__(self, plan: ForgetPlan, ports: ForgetPorts, clock: Clock, under: frozenset[str] = frozenset()) -> None:
         """``under``: keys of the row that are looked for already."""
-        self._plan = plan
+        forms = plan.forms | {plan.key.masks, *(form.masks for form in plan.also)}
+        self._plan = plan = replace(plan, forms=forms)
         self._ports = ports
         self._clock = clock
-        self._history = KeyRecords(plan.key, plan.shapes)
+        self._history = self._records(plan.key)
         self._deleted: Position | None = None
         self._ordered = False
         self._ends: dict[str, dict[int, int]] = {}
@@ -90,9 +96,17 @@ class Forget:
         self._further: dict[str, Forget] = {}
         # A view reads the table under its name of now, and its letters are told of there.
         bare = replace(ports, views=(), may_nest=lambda _topic: False)
-        self._renamed = [Forget(replace(plan, shapes=was, renamed=()), bare, clock, under) for was in plan.renamed]
+        single = replace(plan, also=())
+        self._renamed = [Forget(replace(single, shapes=was, renamed=()), bare, clock, under) for was in plan.renamed]
+        # No delete is known under them, without which a view's documents would all count: the key's own look has them.
+        self._also = [Forget(replace(single, key=form), bare, clock, self._under) for form in plan.also]
         self.others: frozenset[str] = frozenset()
         """Keys that the row had before, or got later: their history stands under them."""
+
+    @property
+    def note(self) -> str:
+        """A sentence about the forms of the key that are looked for. Empty where it has one."""
+        return self._plan.note
 
     def run(self, tell: Tell = lambda _report: None) -> ForgetReport:
         """Look until each place is seen to hold nothing, nothing is left that goes by itself, or the time is over.
@@ -114,7 +128,7 @@ class Forget:
     def look(self) -> ForgetReport:
         """One look at each place, and what may go at once. Raises as :meth:`run`."""
         table = str(self._plan.shape.table)
-        require_deleted(self._ports.in_source(self._plan.key), table)
+        require_deleted(any(map(self._ports.in_source, (self._plan.key, *self._plan.also))), table)
         places = {f"{place}, key {key}" if key else place: found for (place, key), found in self._places("").items()}
         traces = [trace for looked in places.values() if not isinstance(looked, Unknown) for trace in looked]
         report = ForgetReport(
@@ -142,6 +156,14 @@ class Forget:
         for former in self._renamed:
             name = former._plan.shape.table
             found |= {(f"{place}, {name}", other): looked for (place, other), looked in former._places(key).items()}
+        for form in self._also:
+            # A plain key is named nowhere.
+            label = "the masked key" if form._plan.key.masks else "the plain key"
+            found |= {
+                (f"{place}, {label}", other): looked
+                for (place, other), looked in form._places(key).items()
+                if looked and not (isinstance(looked, Unknown) and isinstance(found.get((place, other)), Unknown))
+            }
         return found
 
     def _own_places(self) -> dict[str, Looked]:
@@ -159,18 +181,21 @@ class Forget:
     def _as_other(self, other: str) -> dict[tuple[str, str], Looked]:
         """The same under another key that the row had (H304). Where that is another row's now, no store tells the two
         apart: the topic alone is looked at, as long as it ties them."""
-        key = TypedKey(other, other, self._plan.key.kinds)
+        key = replace(self._plan.key, typed=other, text=other)
         if self._ports.in_source(key):
             return {(LOG, other): look(partial(self._older_of_another, key))}
-        plan, under = replace(self._plan, key=key), self._under | self.others
+        plan, under = replace(self._plan, key=key, also=()), self._under | self.others
         further = self._further.setdefault(other, Forget(plan, self._ports, self._clock, under))
         return further._places(other)
 
     def _older_of_another(self, key: TypedKey) -> list[Trace]:
-        topic, history = self._plan.shape.topic, KeyRecords(key, self._plan.shapes)
+        topic, history = self._plan.shape.topic, self._records(key)
         for record in self._ports.log.records(topic):
             history.take(record)
         return under_another_row(history, self._ports.log.options(topic), self._now_ms())
+
+    def _records(self, key: TypedKey) -> KeyRecords:
+        return KeyRecords(key, self._plan.shapes, self._plan.forms)
 
     def _said(self, report: ForgetReport) -> dict[str, object]:
         key = self._plan.key.digest(report.table)
@@ -178,7 +203,7 @@ class Forget:
 
     def _in_log(self) -> list[Trace]:
         topic = self._plan.shape.topic
-        options, history = self._ports.log.options(topic), KeyRecords(self._plan.key, self._plan.shapes)
+        options, history = self._ports.log.options(topic), self._records(self._plan.key)
         for record in self._ports.log.records(topic):
             history.take(record)
         self._history = history
@@ -187,7 +212,7 @@ class Forget:
 
     def _in_former(self, topic: str) -> list[Trace]:
         """A topic that the table had before. One that is not there any more holds nothing."""
-        history = KeyRecords(self._plan.key, self._plan.shapes)
+        history = self._records(self._plan.key)
         try:
             for record in self._ports.log.records(topic):
                 history.take(record)
@@ -229,8 +254,13 @@ class Forget:
         return max(known, default=None)
 
     def _in_store(self, place: str) -> list[Trace]:
+        masks = self._plan.shape.key_masks
         with self._ports.stores[place]() as store:
             store.clean(self._plan.shape)
+            if masks not in self._plan.forms:
+                return [in_another_form(self._plan.shape)]
+            if masks != self._plan.key.masks and self._plan.key.masks:
+                return []  # the other form's look has them
             spellings = set(self._history.spellings)
             if not self._plan.key.exact and not self._history.seen:
                 # The log says no more how the key is spelled.

@@ -40,11 +40,13 @@ _TIMES = frozenset(("time", "timetz", "timestamp", "timestamptz"))
 
 @dataclass(frozen=True, slots=True)
 class TypedKey:
-    """``typed``: as it was written. ``text``: the key as the stores have it. ``kinds``: of the key's columns."""
+    """``typed``: as it was written. ``text``: the key as the stores have it. ``kinds``: of the key's columns.
+    ``masks``: of those that are masked, as :attr:`cdc.schema.TableSchema.key_masks` has them."""
 
     typed: str
     text: str
     kinds: tuple[str, ...]
+    masks: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, typed: str, shape: TableSchema) -> TypedKey:
@@ -58,7 +60,7 @@ class TypedKey:
         text = _of_json(typed, shape)
         parts = _parts(typed, shape) if text is None else [unquote(part) for part in text.split(":")]
         values = [_value(part, column) for part, column in zip(parts, shape.key, strict=True)]
-        return cls(typed, ":".join(map(escape_key, values)), kinds)
+        return cls(typed, ":".join(map(escape_key, values)), kinds, shape.key_masks)
 
     @property
     def exact(self) -> bool:

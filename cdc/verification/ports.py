@@ -38,6 +38,7 @@ class VerifiedStore:
 class VerificationPorts:
     """Everything that a verification uses. ``stores``: by sink. ``tables``: the captured ones, by name. ``lacking``:
     those of which the log lacks changes as of now, each with the sentence about it. LogError when it is not known.
+    ``left_out``: tables and views that never can be compared, each with why.
     ``passed``: where a fence is no LSN: waits up to so many seconds until the log holds all of a cut, and returns the
     offsets that all of it lies below. DifferenceFound when it takes longer.
     """
@@ -46,4 +47,5 @@ class VerificationPorts:
     stores: Mapping[str, VerifiedStore]
     tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
     lacking: Callable[[], Mapping[str, str]] = dict
+    left_out: Mapping[str, str] = field(default_factory=dict)
     passed: Callable[[Cut, float], Offsets] | None = None

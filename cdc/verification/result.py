@@ -91,12 +91,14 @@ class StoreVerdict:
 class VerificationReport:
     """All verdicts. ``fence``: the LSN of the last cut that was needed. ``looks``: how many there were.
     ``place``: the same in the words of a source without LSNs. ``not_compared``: tables of which the log lacks changes,
-    each with the reason. ``columns_left_out``: table -> column -> why it was not compared."""
+    each with the reason. ``left_out``: the same of those that never can be compared, which is no fault of anybody's.
+    ``columns_left_out``: table -> column -> why it was not compared."""
 
     verdicts: list[StoreVerdict]
     fence: int
     looks: int
     not_compared: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
     columns_left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -123,6 +125,7 @@ class VerificationReport:
             "differences": self.differences,
             "undecided": self.undecided,
             "not_compared": dict(self.not_compared),
+            "left_out": dict(self.left_out),
             "columns_not_compared": {table: dict(found) for table, found in self.columns_left_out.items()},
             "tables": [verdict.document() for verdict in self.verdicts],
         }

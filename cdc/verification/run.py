@@ -49,7 +49,7 @@ class Verification:
         )
         lacking = {**lacking, **self._ports.lacking()}
         verdicts = [one for one in report.verdicts if str(one.table) not in lacking]
-        return replace(report, verdicts=verdicts, not_compared=lacking)
+        return replace(report, verdicts=verdicts, not_compared=lacking, left_out=self._ports.left_out)
 
     def repair(self, report: VerificationReport) -> list[Repaired]:
         """See :func:`cdc.verification.repair.repair`. ConfigError where a repair cannot be right."""

@@ -32,9 +32,9 @@ from cdc.wire.types import EXACT_KINDS, INTEGERS
 _CARRYING = ("json_agg", "jsonb_agg", "array_agg")
 _HMAC = "hmac:"
 _HINT = (
-    "a masked column may be selected as it is, and columns masked by hmac may be compared by =, where they had one type "
-    "of which equal values have one text; a view that was kept before the mask still has what it computed, in its topic "
-    "and stores, until it is dropped and they are rebuilt"
+    "a masked column may be selected as it is, and columns masked by hmac may be compared by =, where they have one "
+    "type of which equal values have one text; a view that was kept before the mask still has what it computed, in its "
+    "topic and stores, until it is dropped and they are rebuilt"
 )
 
 

@@ -22,8 +22,8 @@ from cdc.wire.unavailable import missing
 class StateRows:
     """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
 
-    ConfigError as :func:`require_planned`. A shape without an oid is not of Postgres's catalog. Another database has values of which Postgres has none,
-    as a time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
+    ConfigError as :func:`require_planned`. A shape without an oid is not of Postgres's catalog. Another database has
+    values of which Postgres has none, as a time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
     """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:

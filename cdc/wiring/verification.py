@@ -47,6 +47,7 @@ def open_verification(
             stores=verified,
             tables=side.compared,
             lacking=lambda: side.named({**side.refused, **lacking(open_state(settings).read())}),
+            left_out=side.named(side.left_out),
             passed=side.passed,
         )
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)

@@ -25,8 +25,9 @@ _NO_PUBLICATION = ""
 def source_has(settings: Settings, shape: TableSchema, key: TypedKey) -> bool:
     """Whether the table has the row now. ``shape``: the newest that the log knows.
 
-    A key whose type has several texts for one value is looked for in the whole table. SourceError when the source does
-    not answer, ConfigError where it has no such table.
+    A key whose type has several texts for one value is looked for in the whole table, and so is a masked one.
+    SourceError when the source does not answer. ConfigError where it has no such table, or these settings mask its key
+    otherwise than capture did: the row would never be found (H336).
     """
 
     def session(autocommit: bool) -> Connection:
@@ -50,6 +51,12 @@ def _table(settings: Settings, shape: TableSchema) -> VerifiedTable:
         for found in resolve_tables(connection, settings, lambda _: None):
             if found.table == shape.table:
                 now = captured_schema(connection, settings, found.oid, topic=found.topic, encoding=shape.encoding)
+                if now.key_masks != shape.key_masks:
+                    raise ConfigError(
+                        f"capture masks the key of {now.table} otherwise than these settings: "
+                        "whether the row is gone there cannot be asked",
+                        hint="run the command under capture's settings and key of masks; cdc run begins a new mask",
+                    )
                 return VerifiedTable(
                     shape=replace(now, columns=now.key), stored=shape, rows=0, partitioned=found.partitioned
                 )

@@ -11,6 +11,7 @@ _VIEWS = "tests/unit/cdc/views/test_masked_views.py"
 _ROWS = "tests/unit/connectors/postgres/test_masked_rows.py"
 _RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
 _FORMER = "tests/unit/snapshot/later/test_former_keys.py"
+_FORGET = "tests/unit/cdc/forget/test_masked_key.py"
 _OPTIONS = "tests/unit/connectors/debezium/test_mask_options.py"
 
 MUTANTS = (
@@ -151,6 +152,41 @@ MUTANTS = (
     Mutant(
         "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/record_rows.py",
         "        require_planned(schema, relation)\n", "", _VIEWS,
+    ),
+    Mutant(
+        "fail for a view that never can be compared (H333)", "cdc/verification/run.py",
+        "not_compared=lacking, left_out=self._ports.left_out", "not_compared={**lacking, **self._ports.left_out}",
+        "tests/unit/cdc/verification/test_run.py",
+    ),
+    Mutant(
+        "end the comparison of all for one mask (H334)", "connectors/verified.py",
+        "                if unkept is None:\n", "                if True:\n",
+        "tests/integration/cli/test_masked_verify.py",
+    ),
+    Mutant(
+        "look for the value of a masked key alone (H335)", "cdc/forget/masked_key.py",
+        "    key = _masked(told, shape, masks)\n", "    key = told\n", _FORGET,
+    ),
+    Mutant(
+        "take a value of several texts for its one text (H335)", "cdc/forget/masked_key.py",
+        "mask.array or mask.kind not in EXACT_KINDS or", "", _FORGET,
+    ),
+    Mutant(
+        "take former names for empty where their keys have another form (H335)", "cdc/forget/key_history.py",
+        " or shape.key_masks not in forms | {key.masks}", "", _FORGET,
+    ),
+    Mutant(
+        "take a store's former table for empty where its keys have another form (H335)", "cdc/forget/run.py",
+        "            if masks not in self._plan.forms:\n", "            if False:\n", _FORGET,
+    ),
+    Mutant(
+        "ask the source for one form of a masked key (H335)", "cdc/forget/run.py",
+        "(self._plan.key, *self._plan.also)", "(self._plan.key,)", _FORGET,
+    ),
+    Mutant(
+        "ask the source under other masks than capture's (H336)", "connectors/postgres/kept_row.py",
+        "if now.key_masks != shape.key_masks:", "if False:",
+        "tests/integration/capture/test_mask_covers.py -k h336",
     ),
     Mutant(
         "do not look into the sides of what ties (H330)", "cdc/views/masked_columns.py",

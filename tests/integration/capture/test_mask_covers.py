@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import CdcError
+from cdc.forget.holding import ForgetReport
+from cdc.forget.run import ForgetWish
 from cdc.forget.typed_key import TypedKey
+from cdc.letters.run import LettersRun
 from cdc.rereads.run import WantedRows
 from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot, open_rereads
+from connectors.forgetting import forget_of
 from connectors.postgres.connections import connect
 from connectors.postgres.kept_row import source_has
 from connectors.verified import masked_otherwise, open_cut, verified_tables
@@ -250,6 +255,45 @@ def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypa
     for where in (f"mail = '{SENTINEL}'", "note = 'x'"):
         with pytest.raises(CdcError, match=r"mail of|no captured column note"):
             open_rereads(pipeline.settings).ask(["t"], WantedRows(where=where))
+    assert SENTINEL.encode() not in topics_text(pipeline)
+
+
+def test_h335_h336_forget_of_a_masked_key_finds_the_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    masked(pipeline, "keyed", mail="hmac")
+    pipeline.prepare_with_rows(
+        "create table keyed (mail text primary key)", f"insert into keyed values ('{SENTINEL}'), ('{SENTINEL}2')"
+    )
+    with pipeline.capturing():
+        pipeline.settle()
+
+    def forget(typed: str) -> ForgetReport:
+        def letters() -> LettersRun:
+            raise AssertionError("nothing is ordered")
+
+        wish = ForgetWish(table="public.keyed", key=typed)
+        return forget_of(pipeline.settings, wish, letters, SYSTEM_CLOCK).look()
+
+    for typed in (SENTINEL, mac(SENTINEL)):
+        with pytest.raises(CdcError, match="still has that row"):
+            forget(typed)
+    # Deleted, and capture has not read it yet.
+    pipeline.execute(f"delete from keyed where mail = '{SENTINEL}'")
+    for typed in (SENTINEL, mac(SENTINEL)):
+        report = forget(typed)
+        assert report.seen and report.held == ["log"], report.document()
+        assert report.understood == mac(SENTINEL) and SENTINEL not in str(report.document())
+    assert forget("somebody else").gone
+    # Under other settings the source would be asked for another key.
+    pipeline.document["tables"] = {}
+    with pytest.raises(CdcError, match="have not the key of masks"):
+        forget(f"{SENTINEL}2")
+    with pytest.raises(CdcError, match=r"masks the key of public\.keyed"):
+        forget(mac(f"{SENTINEL}2"))
+    masked(pipeline, "keyed", mail="hmac")
+    monkeypatch.setenv("OTHER_MASK_KEY", KEY[::-1])
+    pipeline.document["source"]["mask_key"] = "env:OTHER_MASK_KEY"
+    with pytest.raises(CdcError, match=r"masks the key of public\.keyed"):
+        forget(mac(f"{SENTINEL}2"))
     assert SENTINEL.encode() not in topics_text(pipeline)
 
 

@@ -10,13 +10,15 @@ from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
 from cdc.errors import CdcError, LogError, SinkError, SourceError
 from cdc.forget.document_history import DocumentForm
-from cdc.forget.holding import ForgetReport, Trace, state_word
+from cdc.forget.holding import ForgetReport, Kept, Trace, state_word
 from cdc.forget.key_history import SeenRecord
 from cdc.forget.letter_history import SeenLetter
+from cdc.forget.masked_key import asked_key
 from cdc.forget.ports import ForgetPorts
 from cdc.forget.rules import TopicOptions
 from cdc.forget.run import Forget, ForgetPlan
 from cdc.forget.typed_key import TypedKey
+from cdc.mask_rules import NO_MASKS, Masks
 from cdc.position import Position
 from cdc.schema import TableSchema
 from tests.killing import Steps
@@ -67,6 +69,7 @@ class World:
     clock: ManualClock = field(default_factory=lambda: ManualClock(20_000 * 10**9))
     options_of: TopicOptions = OPTIONS
     kept_keys: list[str] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)
 
     def forget(
         self,
@@ -77,10 +80,12 @@ class World:
         shapes: Sequence[TableSchema] = (),
         renamed: Sequence[Sequence[TableSchema]] = (),
         steps: Steps | None = None,
+        masks: Masks = NO_MASKS,
     ) -> Forget:
         known = list(shapes) or [SHAPE]
-        key = TypedKey.read(typed, known[-1])
-        plan = ForgetPlan(key=key, shapes=known, renamed=renamed, timeout_s=timeout_s, trim_letters=trim)
+        key, also, note = asked_key(typed, known[-1], masks)
+        wish = {"timeout_s": timeout_s, "trim_letters": trim, "note": note}
+        plan = ForgetPlan(key=key, also=also, shapes=known, renamed=renamed, **wish)  # type: ignore[arg-type]
         ports = ForgetPorts(
             in_source=self.in_source,
             log=(steps or Steps()).over("log", self),
@@ -139,7 +144,8 @@ class MemoryTraces:
 
     def of_keys(self, schema: TableSchema, keys: Sequence[str]) -> Iterable[Trace]:
         self.world.asked_keys.append(keys)
-        return self.found
+        held = self.world.held.intersection(keys)
+        return [*self.found, *(Trace(what="a row", kept=Kept.ROW, until="then") for _ in held)]
 
     def before(self, schema: TableSchema, position: Position | None) -> Iterable[Trace]:
         return self.found

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pytest
 
+from cdc.cli.verify import conclude
 from cdc.clock import ManualClock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.epochs import EpochsState
-from cdc.errors import ConfigError, SinkError
+from cdc.errors import ConfigError, DifferenceFound, SinkError
 from cdc.progress import Offsets, Watermark
 from cdc.schema import TableSchema
 from cdc.state import SlotState, SnapshotState, TopicsState
@@ -65,6 +66,7 @@ class World:
     kind: str = "postgres"
     fills: bool = True
     table: VerifiedTable = TABLE
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = {str(number): row(number, str(number)) for number in range(1, 5)}
@@ -86,7 +88,11 @@ class World:
         )
         tables = {self.table.table: self.table}
         ports = VerificationPorts(
-            source=over("source", self.source), stores={"cache": store}, tables=tables, passed=passed
+            source=over("source", self.source),
+            stores={"cache": store},
+            tables=tables,
+            left_out=self.left_out,
+            passed=passed,
         )
         return Verification(KnownPipeline(TOPICS, 1, self.kind), ports, Silent(), ManualClock(), timeout_s=5)
 
@@ -206,3 +212,12 @@ def test_h132_what_is_not_compared_is_in_the_report_by_name() -> None:
     world = World(table=replace(TABLE, left_out={"f": "not of that kind"}))
     report = world.verification().compare()
     assert report.document()["columns_not_compared"] == {"public.orders": {"f": "not of that kind"}}
+
+
+def test_h333_what_never_can_be_compared_fails_nothing() -> None:
+    world = World(left_out={"view.orders": "its table has masks"})
+    report, _ = world.verification().repair_all(lambda report: None)
+    assert report.document()["left_out"] == {"view.orders": "its table has masks"}
+    conclude(report)
+    with pytest.raises(DifferenceFound, match=r"not compared: public\.t"):
+        conclude(replace(report, not_compared={"public.t": "it is set aside"}))

@@ -39,6 +39,7 @@ def test_a_program_reads_every_figure_of_a_comparison() -> None:
         fence=0x1_0000_2000,
         looks=3,
         not_compared={"public.t": "it is locked"},
+        left_out={"view.orders": "its table has masks"},
         columns_left_out={"public.orders": {"f": "not of that kind"}},
     )
     assert report.document() == {
@@ -47,6 +48,7 @@ def test_a_program_reads_every_figure_of_a_comparison() -> None:
         "differences": 4,
         "undecided": 4,
         "not_compared": {"public.t": "it is locked"},
+        "left_out": {"view.orders": "its table has masks"},
         "columns_not_compared": {"public.orders": {"f": "not of that kind"}},
         "tables": [
             {
@@ -136,3 +138,10 @@ def test_keys_that_none_could_decide_are_no_difference() -> None:
     report = VerificationReport(verdicts=[moving], fence=1, looks=8)
     conclude(report)
     assert "all equal; 2 keys changed at every look" in printed(report)
+
+
+def test_h333_a_person_reads_what_was_left_out() -> None:
+    report = VerificationReport(verdicts=[], fence=1, looks=1, left_out={"view.orders": "its table has masks"})
+    lines = printed(report).splitlines()
+    assert "view.orders left out: its table has masks" in lines
+    assert lines[-1] == "0 rows compared at 0/1, in 1 look: nothing compared; 1 left out"
