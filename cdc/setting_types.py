@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 
 from cdc.mask_rules import MaskRule
 from cdc.secret_reference import REFERENCES, reveal
+from cdc.topic import IN_QUOTES
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -65,12 +66,26 @@ def any_tables(value: Any) -> Any:
 
 
 def named_tables(value: Any) -> Any:
-    """Return a setting's sections of tables as they are. ValueError where one is no single table's full name."""
-    _tables(list(value) if isinstance(value, dict) else ())
-    for name in value if isinstance(value, dict) else ():
-        if "*" in name:
-            raise ValueError(f'{name!r} is a pattern, and masks are set table by table: write [tables."schema.table"]')
-    return value
+    """Return a setting's sections of tables, by the names that all else knows the tables by: without the double quotes
+    in which ``[source] tables`` has some. ValueError where one is no single table's full name, or two are of one.
+
+    >>> named_tables({'"my.schema"."a""b"': 1, "public.t": 2})
+    {'my.schema.a"b': 1, 'public.t': 2}
+    """
+    if not isinstance(value, dict):
+        return value
+    _tables(list(value))
+    found: dict[Any, Any] = {}
+    for name, section in value.items():
+        quoted = IN_QUOTES.fullmatch(name) if isinstance(name, str) else None
+        if quoted is None and "*" in name:
+            hint = 'masks are set table by table: write [tables."schema.table"]'
+            raise ValueError(f"{name!r} is a pattern, and {hint}")
+        table = ".".join(part.replace('""', '"') for part in quoted.groups()) if quoted is not None else name
+        if table in found:
+            raise ValueError(f"{table} has two sections: write one, with all of its columns")
+        found[table] = section
+    return found
 
 
 Tables = Annotated[tuple[str, ...], BeforeValidator(_tables)]

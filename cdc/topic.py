@@ -119,6 +119,10 @@ def partition_of(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
+IN_QUOTES = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
+"""``"schema"."table"`` with double quotes around names that hold a dot or a star. Those within are doubled."""
+
+
 def starred(text: str) -> re.Pattern[str]:
     """An expression for a whole name, ``*`` being any characters.
 

@@ -32,8 +32,13 @@ def load_post(
     """The function ``module:function`` on the documents of a view. The folder where the command runs is searched, too.
 
     ``limit_s``: for so long it may take for a document. ConfigError where there is no such function, or importing its
-    module fails or takes too long.
+    module fails or takes too long, and where the view has masked values, with which a function would compute (H337).
     """
+    if plan.masked:
+        raise ConfigError(
+            f"the view {view} has masked values in {plan.masked[0]}, and [views.{view}] post would compute with them",
+            hint="take such columns out of the view, or post out of its section",
+        )
     module, _, function = name.partition(":")
     if not module or not function.isidentifier():
         raise ConfigError(f"[views.{view}] post is no function: {name}", hint='write it as "module:function"')

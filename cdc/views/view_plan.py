@@ -14,6 +14,7 @@ from cdc.topic import TableName
 from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arranging, untied_refusal
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
+from cdc.views.masked_columns import taint_of
 from cdc.views.naming import Catalog
 from cdc.views.refused import ViewRefused
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
@@ -72,7 +73,8 @@ class ViewPlan:
 
     ``key``: pairs of a column of the root's key and the view's column that has it. ``outputs``: names and types of the
     view's columns. ``notes``: what the person who checks the view should know. ``grouping``: of a view whose rows are
-    groups. Then each pair of ``key`` names the view's column twice.
+    groups. Then each pair of ``key`` names the view's column twice. ``masked``: the view's columns that are masked, or
+    carry masked values.
     """
 
     sql: str
@@ -84,6 +86,7 @@ class ViewPlan:
     notes: tuple[str, ...]
     program: Program = field(compare=False, repr=False)
     grouping: Grouping | None = None
+    masked: tuple[str, ...] = ()
 
     @property
     def key_kinds(self) -> tuple[SqlType, ...]:
@@ -130,7 +133,8 @@ def _planned(sql: str, found: ResolvedSelect) -> ViewPlan:
     occurrences = tuple(map(_occurrence, _sorted(root, program.fetches)))
     relations = _relations(root, program.fetches)
     outputs = tuple((name, expression.type) for name, expression in query.outputs)
-    return ViewPlan(sql, occurrences[0], occurrences, relations, key, outputs, found.notes, program, groups)
+    masked = tuple(name for name, expression in query.outputs if taint_of(expression) is not None)
+    return ViewPlan(sql, occurrences[0], occurrences, relations, key, outputs, found.notes, program, groups, masked)
 
 
 def _refuse_shape(text: ViewText, query: Select) -> None:

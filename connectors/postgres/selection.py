@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import ConfigError
-from cdc.topic import TableName, starred
+from cdc.topic import IN_QUOTES, TableName, starred
 from connectors.postgres.problems import CatalogRelation
-
-_QUOTED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,7 @@ class Pattern:
     @classmethod
     def parse(cls, text: str) -> Pattern:
         """ConfigError when it is neither ``schema.table`` nor a pattern of that form."""
-        quoted = _QUOTED.fullmatch(text)
+        quoted = IN_QUOTES.fullmatch(text)
         if quoted:
             table = TableName(quoted[1].replace('""', '"'), quoted[2].replace('""', '"'))
             return cls(text, table, re.compile(re.escape(str(table)), re.DOTALL))

@@ -189,6 +189,15 @@ MUTANTS = (
         "tests/integration/capture/test_mask_covers.py -k h336",
     ),
     Mutant(
+        "let a view's function compute with masked values (H337)", "connectors/view_posts.py",
+        "    if plan.masked:\n", "    if False:\n", "tests/unit/connectors/test_view_posts.py -k h337",
+    ),
+    Mutant(
+        "keep masks under a name in quotes that no table has (H338)", "cdc/setting_types.py",
+        "        found[table] = section\n", "        found[name] = section\n",
+        "tests/unit/cdc/test_mask_rules.py -k h338",
+    ),
+    Mutant(
         "do not look into the sides of what ties (H330)", "cdc/views/masked_columns.py",
         "            _check(text, part, carried=True)\n", "            pass\n", _VIEWS,
     ),

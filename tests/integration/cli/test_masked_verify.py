@@ -38,7 +38,7 @@ def test_h333_h334_verify_ends_well_beside_masks(pipeline: Pipeline, spawn: Spaw
     sink = spawn("cdc", "--config", pipeline.config, "sink")
     wait_until(lambda: '"sink_started"' in sink.stderr, 120, lambda: sink.stderr[-3000:])
     wait_until(
-        lambda: "people" in (shown := pipeline.cdc("view", "show", "mails", "1")).stdout and shown.returncode == 0,
+        lambda: "mail" in (shown := pipeline.cdc("view", "show", "mails", "1")).stdout and shown.returncode == 0,
         60,
         lambda: pipeline.cdc("view", "show", "mails", "1").stderr + views.stderr[-2000:],
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated
-from cdc.masks import MaskState, masks_of
+from cdc.masks import MaskState, masks_of, rules_of
 from cdc.settings import parse
 from cdc.topic import TableName
 from tests.unit.connectors.postgres import written as w
@@ -118,9 +118,21 @@ def test_a_mask_without_hmac_needs_no_key() -> None:
     assert masks.key is None
 
 
+def test_h338_a_quoted_name_has_its_masks() -> None:
+    source = {"dsn": "postgresql://cdc@db/shop", "tables": ['"my.schema"."a""b"', '"public"."*"']}
+    tables = {name: {"columns": {"b": "drop"}} for name in source["tables"]}
+    rules = rules_of(parse(document(source=source, tables=tables)))
+    for table in (TableName("my.schema", 'a"b'), TableName("public", "*")):
+        assert rules.of(table) == {"b": MaskRule("drop")}, table
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
+        (
+            {"tables": {name: {"columns": {"b": "drop"}} for name in ("public.a", '"public"."a"')}},
+            "public.a has two sections",
+        ),
         ({"tables": {"public.a": {"columns": {"b": "scramble"}}}}, "is no mask"),
         ({"tables": {"a": {"columns": {"b": "drop"}}}}, "lacks its schema"),
         ({"tables": {"public.*": {"columns": {"b": "drop"}}}}, "is a pattern"),

@@ -15,7 +15,9 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ConfigError, Retry
 from cdc.views.refused import NotComputable
 from cdc.views.time_limits import TimeLimit, TookTooLong
+from cdc.views.view_plan import planned
 from connectors.view_posts import load_post
+from tests.unit.cdc.views.test_masked_views import TABLES
 from tests.unit.cdc.views.test_post_functions import ROW, plan
 
 SLUG = "def add_slug(document):\n    return document | {'slug': 'made'}\n"
@@ -130,3 +132,11 @@ def test_a_timer_of_the_process_goes_on_behind_it() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("sql", ["select mail, note from people", "select mail, row_to_json(p) as doc from people p"])
+def test_h337_no_function_computes_with_masked_values(folder: Path, sql: str) -> None:
+    (folder / "slugs.py").write_text("def same(document):\n    return document\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"has masked values in mail, and .* post would compute with them"):
+        load_post("v", "slugs:same", planned(sql, TABLES, collation="C"))
+    load_post("v", "slugs:same", planned("select id, mail from plain", TABLES, collation="C"))
