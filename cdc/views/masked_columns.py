@@ -125,7 +125,7 @@ def _check(text: ViewText, expression: Expr, *, carried: bool) -> None:
     if taint is not None and not carried:
         raise text.refused(f"{taint.name} is masked, and a view computes nothing of it", taint.location, hint=_HINT)
     if _ties(expression):
-        # What a side is made of may compute all the same: a scalar subquery is a side, and so is a cast of one.
+        # A side may compute all the same: it may be a scalar subquery, or a cast of one.
         for part in expression.parts():
             _check(text, part, carried=True)
     else:

@@ -10,6 +10,7 @@ import pytest
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.forget.key_history import SeenRecord
 from cdc.forget.masked_key import AskedKey, asked_key
+from cdc.forget.typed_key import TypedKey
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.schema import Mask, TableSchema
 from tests.unit.cdc.forget.world import World, record, states
@@ -82,7 +83,8 @@ def test_h335_without_the_key_of_masks_a_value_is_refused() -> None:
         assert WORD not in str(refused.value)
 
 
-def test_h335_a_row_that_stands_under_its_hmac_is_found_by_its_value() -> None:
+def test_h335_a_row_under_its_hmac_is_found_by_its_value(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     masked = shape()
     stands = record(orjson.dumps({"k": mac(WORD)}).decode(), b'{"before":null,"after":{}}')
     world = World(topics={masked.topic: [stands]}, stores={"cache": []})
@@ -90,6 +92,9 @@ def test_h335_a_row_that_stands_under_its_hmac_is_found_by_its_value() -> None:
     assert states(report)["log"] == "holds" and report.seen
     assert world.asked_keys[:1] == [[mac(WORD)]]
     assert [WORD] in world.asked_keys, "from before the mask"
+    (logged,) = [one.__dict__ for one in caplog.records if one.message == "forget_looked"]
+    assert logged["key_digest"] == TypedKey.read(mac(WORD), masked).digest("public.t"), "who guesses it cannot tell"
+    assert WORD not in str(logged)
     assert WORD not in orjson.dumps(report.document()).decode()
 
 

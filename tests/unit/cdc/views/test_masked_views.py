@@ -209,6 +209,15 @@ def test_h331_a_mask_that_changed_after_the_plan_stops_the_view(rule: str) -> No
     StateRows(replace(plain, version=2, columns=plain.columns[:2]), relation)  # the column is gone
 
 
+def test_h331_rows_from_a_mask_that_was_removed_say_so() -> None:
+    """A start would not help: they stay in the topic until it is compacted."""
+    plain = replace(table("people", {"mail": "text", "name": "text", "note": "text"}, "mail"), version=2)
+    relation = planned("select mail, upper(note) as x from people", [plain], collation="C").relations[plain.table]
+    with pytest.raises(ConfigError, match="has rows from when note was masked") as refused:
+        StateRows(replace(masked(plain, note="truncate:3"), version=1), relation)
+    assert "compaction" in (refused.value.hint or "")
+
+
 def test_h295_a_mask_that_came_after_the_plan_stops_the_view() -> None:
     """It would compute over masked values until somebody started it again, and says what it left behind then."""
     plain = table("people", {"mail": "text", "name": "text", "note": "text"}, "mail")
