@@ -99,16 +99,31 @@ def truncated(text: bytes, characters: int) -> bytes:
     return text[: 4 * characters].decode(errors="ignore")[:characters].encode()
 
 
+def truncated_utf16(text: bytes, units: int) -> bytes:
+    """The same as Debezium counts: in units of UTF-16, of which a character beyond U+FFFF takes two.
+
+    >>> truncated_utf16("łódź".encode(), 2).decode(), truncated_utf16("a😀b".encode(), 3).decode()
+    ('łó', 'a😀')
+    """
+    if len(text) <= units:
+        return text
+    # A unit takes at most three bytes.
+    begin = text[: 3 * units].decode(errors="ignore").encode("utf-16-le")[: 2 * units]
+    return begin.decode("utf-16-le", errors="ignore").encode()
+
+
 _NONE: Mapping[str, MaskRule] = MappingProxyType({})
 _CHANGED_HINT = "its rows have to be read again under the masks of now: cdc snapshot begins anew"
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """``tables``: rules by ``schema.table`` and column. ``key``: None where no rule needs one. Shows no key."""
+    """``tables``: rules by ``schema.table`` and column. ``key``: None where no rule needs one. ``by_debezium``: it is
+    Debezium that truncates. Shows no key."""
 
     tables: Mapping[str, Mapping[str, MaskRule]] = field(default_factory=dict)
     key: MaskKey | None = None
+    by_debezium: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.tables)
@@ -142,6 +157,8 @@ class Masks:
         rule = MaskRule.parse(noted)
         if rule.kind != "truncate":
             raise ConfigError(f"the mask {kind} leaves no value")
+        if self.by_debezium:
+            return partial(truncated_utf16, units=rule.characters)
         return partial(truncated, characters=rule.characters)
 
     def marked(self, schema: TableSchema) -> TableSchema:

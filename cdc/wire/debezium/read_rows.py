@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+from cdc.wire.debezium.wrapped import without_halves
+
 
 def is_read_row(value: bytes | None) -> bool:
     """Whether a record of Debezium's is a row that a snapshot read: by its operation, or by its text where it is not
@@ -19,7 +21,7 @@ def is_read_row(value: bytes | None) -> bool:
     if value is None:
         return False
     try:
-        document: Any = orjson.loads(value)
+        document: Any = orjson.loads(without_halves(value))
     except orjson.JSONDecodeError:
         return b"incremental" in value
     if isinstance(document, dict) and "payload" in document and document.keys() <= {"schema", "payload"}:

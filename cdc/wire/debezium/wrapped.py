@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from cdc.wire.debezium.shape import Shape, shape_of
 
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
 _FLAT_FIELDS = frozenset(("__op", "__deleted", "__table", "__schema", "__db", "__lsn", "__ts_ms", "__ts_us", "__ts_ns"))
+_ESCAPES = re.compile(rb"""(\\u[dD][89abAB][0-9a-fA-F]{2}(?="))|\\.""", re.DOTALL)
+"""An escape. Its group: the first half of a character beyond U+FFFF where the text ends."""
 _SHAPES = 64
 
 
@@ -62,7 +65,16 @@ class Wrappings:
         self._known: dict[bytes, Embedded | None] = {}
 
     def unwrap(self, value: bytes) -> Wrapped:
-        """A record's value. ValueError where it is no JSON."""
+        """A record's value. ValueError where it is no JSON. Texts that were cut within a character end before it."""
+        try:
+            return self._unwrapped(value)
+        except orjson.JSONDecodeError:
+            whole = without_halves(value)
+            if whole == value:
+                raise
+            return self._unwrapped(whole)
+
+    def _unwrapped(self, value: bytes) -> Wrapped:
         at = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
         if at < 0:
             return Wrapped(orjson.loads(value), value, None)
@@ -76,6 +88,17 @@ class Wrappings:
             schema = document["schema"]
             self._known[prefix] = None if schema is None else Embedded(prefix, schema)
         return Wrapped(orjson.loads(text), text, self._known[prefix])
+
+
+def without_halves(text: bytes) -> bytes:
+    r"""JSON without halves of characters at the ends of its texts, which no reader of UTF-8 takes (H324).
+
+    Debezium truncates by units of UTF-16, and may leave the first of a character's two.
+
+    >>> without_halves(rb'["x\ud83d","\ud83d\ude00","\\ud83d"]') == rb'["x","\ud83d\ude00","\\ud83d"]'
+    True
+    """
+    return _ESCAPES.sub(lambda found: b"" if found[1] is not None else found[0], text)
 
 
 def is_wrapped(document: Any) -> bool:

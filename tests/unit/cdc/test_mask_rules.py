@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated
+from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated, truncated_utf16
 from cdc.masks import MaskState, masks_of, rules_of
 from cdc.settings import parse
 from cdc.topic import TableName
@@ -37,6 +37,27 @@ def test_any_other_text_is_no_mask(text: str) -> None:
 @given(TEXT, st.integers(1, 40))
 def test_truncate_counts_characters_not_bytes(text: str, characters: int) -> None:
     assert truncated(text.encode(), characters).decode() == text[:characters]
+
+
+@given(TEXT, st.integers(1, 40))
+def test_h324_debezium_truncates_by_units_of_utf16(text: str, units: int) -> None:
+    kept = truncated_utf16(text.encode(), units).decode()
+    assert text.startswith(kept) and len(kept.encode("utf-16-le")) <= 2 * units
+    assert kept == text or len(text[: len(kept) + 1].encode("utf-16-le")) > 2 * units
+
+
+def test_h324_masks_of_debezium_are_kept_as_it_keeps_them() -> None:
+    document = {
+        "name": "shop",
+        "source": {"dsn": "host=h dbname=app", "tables": ["public.a"]},
+        "log": {"bootstrap_servers": "127.0.0.1:9092"},
+        "tables": {"public.a": {"columns": {"v": "truncate:28"}}},
+    }
+    text = ("😀" * 28).encode()
+    assert masks_of(parse(document)).function("truncate:28")(text) == text
+    document["source"] = {**document["source"], "kind": "debezium"}  # type: ignore[dict-item]
+    found = masks_of(parse({**document, "debezium": {}})).function("truncate:28")(text)
+    assert found.decode() == "😀" * 14
 
 
 @given(TEXT)
