@@ -12,6 +12,7 @@ from cdc.masks import masks_of
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
+from connectors.connect.kept_masks import masked_otherwise_there
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
@@ -74,7 +75,7 @@ def masked_otherwise(settings: Settings, tables: Mapping[TableName, VerifiedTabl
     """Tables that capture masks otherwise than these settings and this key do, each with the sentence about it: their
     rows would all differ, and a repair would write others beside those of capture (H296)."""
     if settings.source.kind == "debezium":
-        return {}
+        return masked_otherwise_there(settings, tables)
     found = {}
     for table, one in tables.items():
         here = {name: rule for name, rule in one.shape.noted_masks.items() if name in one.stored.numbers}

@@ -33,6 +33,11 @@ def named_tables(settings: Settings) -> list[str]:
     return list(dict.fromkeys(spelled(text) for text in settings.source.tables if not _is_pattern(text)))
 
 
+def patterns(settings: Settings) -> list[str]:
+    """The entries of ``[source] tables`` that are patterns."""
+    return [text for text in settings.source.tables if _is_pattern(text)]
+
+
 def renamed_tables(settings: Settings) -> list[str]:
     """The tables that have a topic of ``[source.topics]``, as ``schema.table``, captured or not."""
     return list(_renamed(settings))

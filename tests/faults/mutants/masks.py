@@ -13,6 +13,9 @@ _RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
 _FORMER = "tests/unit/snapshot/later/test_former_keys.py"
 _FORGET = "tests/unit/cdc/forget/test_masked_key.py"
 _OPTIONS = "tests/unit/connectors/debezium/test_mask_options.py"
+_KEPT = "tests/unit/connectors/connect/test_kept_masks.py"
+_HALVES = "tests/unit/cdc/wire/debezium/test_halves.py"
+_ON_CONNECT = "tests/integration/debezium/test_masked.py"
 
 MUTANTS = (
     Mutant(
@@ -223,5 +226,47 @@ MUTANTS = (
         "call a store equal in a column that its mask leaves out (H297)", "connectors/verified.py",
         "                left_out={one.name: _LEFT_OUT for one in shape.dropped},\n", "",
         "tests/integration/capture/test_mask_covers.py -k h296",
+    ),
+    Mutant(
+        "let a pattern meet partitions beside masks (H320)", "connectors/debezium/mask_options.py",
+        "    for pattern in patterns(settings):\n", "    for pattern in []:\n", _OPTIONS,
+    ),
+    Mutant(
+        "let a partition be named beside its masked table (H320)", "connectors/connect/kept_masks.py",
+        "    if partitions:\n", "    if False:\n", f"{_ON_CONNECT} -k h320",
+    ),
+    Mutant(
+        "look at masks only where the publication is made (H321)", "connectors/connect/connector.py",
+        "        require_kept(self._settings)\n", "", f"{_ON_CONNECT} -k h321",
+    ),
+    Mutant(
+        "take two masks of one column for the same (H322)", "connectors/debezium/mask_options.py",
+        "        if there.get(text) == here.get(text):\n", "        if text in there and text in here:\n", _OPTIONS,
+    ),
+    Mutant(
+        "read nothing again under changed masks (H322)", "connectors/connect/connector.py",
+        "dict.fromkeys([*joined, *known.due, *remasked])", "dict.fromkeys([*joined, *known.due])",
+        f"{_ON_CONNECT} -k h322",
+    ),
+    Mutant(
+        "send a masked column's literal to the topic of signals (H323)", "connectors/connect/kept_masks.py",
+        "named = sorted(columns(parse(where)) & {*masked})", "named = sorted(columns(parse(where)) & set())", _KEPT,
+    ),
+    Mutant(
+        "count characters of Debezium's as Postgres does (H324)", "cdc/masks.py",
+        'by_debezium=settings.source.kind == "debezium"', "by_debezium=False",
+        "tests/unit/cdc/test_mask_rules.py",
+    ),
+    Mutant(
+        "put a row aside for half a character (H324)", "cdc/wire/debezium/wrapped.py",
+        "            whole = without_halves(value)\n", "            whole = value\n", _HALVES,
+    ),
+    Mutant(
+        "verify beside a connector with other masks (H325)", "connectors/verified.py",
+        "        return masked_otherwise_there(settings, tables)\n", "        return {}\n", f"{_ON_CONNECT} -k h325",
+    ),
+    Mutant(
+        "pass over a view that runs under the masks of before (H326)", "connectors/connect/kept_masks.py",
+        "    if not named or not settings.views:\n", "    if True:\n", _KEPT,
     ),
 )  # fmt: skip

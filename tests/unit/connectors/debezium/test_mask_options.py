@@ -14,14 +14,17 @@ from cdc.settings import Settings, parse
 from cdc.views.refused import ViewRefused
 from cdc.views.view_plan import planned
 from connectors.debezium.connector_config import connector_config
+from connectors.debezium.mask_options import remasked_columns
 from tests.unit.connectors.postgres import written as w
 
+NAMED = ('"public"."order.items"', "public.orders", "public.order")
 
-def settings(columns: dict[str, str], **debezium: Any) -> Settings:
+
+def settings(columns: dict[str, str], tables: tuple[str, ...] = NAMED, **debezium: Any) -> Settings:
     return parse(
         {
             "name": "shop",
-            "source": {"kind": "debezium", "dsn": "host=h user=cdc dbname=app", "tables": ["public.*"],
+            "source": {"kind": "debezium", "dsn": "host=h user=cdc dbname=app", "tables": tables,
                        "mask_key": "env:CDC_MASK_KEY"},
             "log": {"bootstrap_servers": "127.0.0.1:9092"},
             "debezium": debezium,
@@ -74,3 +77,25 @@ def test_h294_a_view_over_debeziums_tables_knows_their_masks() -> None:
     with pytest.raises(ViewRefused, match="note is masked"):
         planned('select id, length(note) as n from "order.items"', [found], collation="C")
     planned('select id, note from "order.items"', [found], collation="C")
+
+
+def test_h320_a_pattern_of_tables_is_refused_beside_masks() -> None:
+    """It takes in partitions, whose rows Debezium's snapshot writes under their own names."""
+    with pytest.raises(ConfigError, match=re.escape("has the pattern public.o* beside masks")):
+        connector_config(settings({"note": "drop"}, tables=("public.orders", "public.o*")))
+    connector_config(settings({}, tables=("public.o*",)))
+    connector_config(settings({"note": "drop"}, tables=('"public"."o*"', '"public"."order.items"')))
+
+
+def test_h322_tables_whose_masks_differ_from_those_in_force() -> None:
+    first = {"ssn": "drop", "note": "truncate:40", "a,b.c": "drop"}
+    running = connector_config(settings(first))
+    changed = {"ssn": "truncate:30", "note": "truncate:41", "a,b.c": "drop", "d.e": "drop"}
+    table = "public.order.items"
+    assert remasked_columns(settings(first), running, []) == {}
+    assert remasked_columns(settings(changed), running, []) == {table: ["d.e", "note", "ssn"]}
+    assert remasked_columns(settings({}), running, []) == {table: ["a,b.c", "note", "ssn"]}
+    assert remasked_columns(settings(first), {}, []) == {table: ["a,b.c", "note", "ssn"]}
+    assert remasked_columns(settings({}, tables=("public.*",)), running, [table])[table] == ["a,b.c", "note", "ssn"]
+    assert remasked_columns(settings({}, tables=("crm.a",)), running, []) == {}
+    assert remasked_columns(settings({}), {"column.exclude.list": "public.orders.v"}, []) == {}
