@@ -34,7 +34,7 @@ from connectors.postgres.catalog_facts import read_source
 from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
-from connectors.session.mask_notes import partitions_of, require_own_masks
+from connectors.session.mask_lineage import MaskLineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def prepare(
         publication_made = ensure_publication(conn, settings.publication, tables, may_add=not handing_over)
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
-    _shapes(conn, settings, tables, partitions_of(documents), new_key=slot is None)
+    _shapes(conn, settings, tables, documents, new_key=slot is None)
     facts = admin.describe([*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
@@ -165,15 +165,13 @@ def _shapes(
     conn: Connection,
     settings: Settings,
     tables: Sequence[CapturedTable],
-    parents: Mapping[int, str],
+    documents: Mapping[bytes, bytes],
     *,
     new_key: bool,
 ) -> None:
-    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
-    masks = rules_of(settings)
+    lineage = MaskLineage(rules_of(settings), documents)
+    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)), lineage=lineage)
     shapes = [captured_schema(conn, settings, table.oid, topic=table.topic) for table in tables]
-    for shape in shapes:
-        require_own_masks(shape.table, shape.oid, shape.numbers, parents, masks, registry)
     registry.register_all(shapes, new_key=new_key)
 
 

@@ -4,7 +4,7 @@ sessions and producers from it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -13,6 +13,7 @@ from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.errors import CdcError, ConfigError
+from cdc.masks import rules_of
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -33,10 +34,12 @@ from connectors.postgres.catalog_facts import read_publication, read_server, rea
 from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.connections import connect, describe, first_line, writer_lock
 from connectors.postgres.failover import require_not_promoted
+from connectors.postgres.inherited_masks import parts_of_masked
 from connectors.postgres.lineage import started
 from connectors.postgres.slot import require_same_server, require_usable
 from connectors.postgres.witnessed import ReadServer, require_witnessed, take_witness
 from connectors.session.captured import CapturedTopics
+from connectors.session.mask_lineage import MaskLineage
 from snapshot.edges import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)
@@ -122,7 +125,8 @@ class SnapshotLog:
         return compacted.KafkaCompactedTopic(self.settings.log, state_topic(self.settings.name))
 
     def shapes(self) -> SchemaRegistry:
-        return SchemaRegistry(compacted.KafkaCompactedTopic(self.settings.log, schema_topic(self.settings.name)))
+        topic = compacted.KafkaCompactedTopic(self.settings.log, schema_topic(self.settings.name))
+        return SchemaRegistry(topic, lineage=MaskLineage(rules_of(self.settings), self.state().read()))
 
     def rows(self) -> RowLog:
         log = self.settings.log
@@ -139,11 +143,16 @@ class SnapshotLog:
 
 @dataclass(frozen=True, slots=True)
 class PostgresLaterSource(SnapshotSource):
-    """:class:`snapshot.edges.LaterSourcePort` on Postgres."""
+    """:class:`snapshot.edges.LaterSourcePort` on Postgres. ``saw``: gets what inherits from tables with masks, at each
+    look: oids by table."""
 
+    saw: Callable[[Mapping[str, Iterable[int]]], None] = field(default=lambda parts: None, compare=False)
     _told: set[str] = field(default_factory=set, compare=False)
 
     def tables(self, session: Session) -> Sequence[Captured]:
+        # First: one that leaves its table right behind this is known then.
+        if parts := parts_of_masked(session, rules_of(self.settings)):
+            self.saw(parts)
         return resolve_tables(session, self.settings, missing=self._tell)
 
     def _tell(self, missing: ConfigError) -> None:

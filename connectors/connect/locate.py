@@ -112,14 +112,15 @@ def locate(
                 for record in records:
                     finder.see(lanes[record[0]], record)
 
+            shapes = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
             assembler = Assembler(
                 Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
                 AssemblerPorts(
                     schemas=Relations(
                         side,
                         settings,
-                        CapturedTopics(settings, topics, clock),
-                        SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name))),
+                        CapturedTopics(settings, topics, clock, registry=shapes),
+                        shapes,
                     ),
                     lanes=lambda topic: (bases[topic], partitions[topic]),
                     partition=murmur2,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from cdc.errors import ConfigError
 from cdc.ports import CompactedTopic
@@ -12,11 +13,42 @@ from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 
 
-class SchemaRegistry:
-    """Every version of every table's shape. A new one is broker-acked before :meth:`register` returns. Any thread."""
+class Lineage(Protocol):
+    """Of which table with masks a relation is or was a part. :class:`connectors.session.mask_lineage.MaskLineage`."""
 
-    def __init__(self, topic: CompactedTopic) -> None:
+    def saw(self, parts: Mapping[str, Iterable[int]]) -> None:
+        """Know these parts, too: table -> oids."""
+
+    def parent(self, oid: int) -> str | None:
+        """The table of which a relation is or was a part. None as far as is known."""
+
+    def require(self, table: TableName, oid: int, shapes: SchemaRegistry) -> None:
+        """ConfigError for a relation that lacks masks of the table of which it is or was a part."""
+
+
+class NoLineage:
+    """Of those who register nothing that capture reads by."""
+
+    def saw(self, parts: Mapping[str, Iterable[int]]) -> None: ...
+
+    def parent(self, oid: int) -> str | None:
+        return None
+
+    def require(self, table: TableName, oid: int, shapes: SchemaRegistry) -> None: ...
+
+
+_NO_LINEAGE = NoLineage()
+
+
+class SchemaRegistry:
+    """Every version of every table's shape. A new one is broker-acked before :meth:`register` returns. Any thread.
+
+    ``lineage``: of a native capture. Those who read alone, and those whose rows are masked elsewhere, have none.
+    """
+
+    def __init__(self, topic: CompactedTopic, *, lineage: Lineage = _NO_LINEAGE) -> None:
         self._topic = topic
+        self.lineage = lineage
         self._versions: dict[tuple[TableName, int], TableSchema] = {}
         self._latest: dict[TableName, TableSchema] = {}
         self._of_relation: dict[int, dict[TableName, TableSchema]] = {}
@@ -63,6 +95,20 @@ class SchemaRegistry:
             if former.table == table or number not in here
         }
 
+    def require_lineage(self, table: TableName, oid: int) -> None:
+        """ConfigError for a relation that is or was a part of a table with masks which it lacks itself."""
+        self.lineage.require(table, oid, self)
+
+    def require_covered(self, schema: TableSchema) -> None:
+        """ConfigError for a shape under which a value would be written plain that is masked under another name: of its
+        column or its table, or of a table of which it is or was a part."""
+        self.require_lineage(schema.table, schema.oid)
+        if plain := self.uncovered(schema):
+            raise ConfigError(
+                f"column {plain} of {schema.table} was masked under another name, and has no mask under this one",
+                hint=f'set its mask under [tables."{schema.table}"] columns, or rename it back',
+            )
+
     def uncovered(self, schema: TableSchema) -> str:
         """The column that has a mask under another name, of its own or of its table, and none under its name in this
         shape. Empty for none.
@@ -93,8 +139,7 @@ class SchemaRegistry:
 
         ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
         the stores under their former keys, and nothing would ever remove them. Other masks of the same key are taken:
-        capture has the table read again for them. ConfigError as well when a masked column
-        has another name now and no mask under it.
+        capture has the table read again for them. ConfigError as well as :meth:`require_covered`.
         """
         return self.register_all([schema], new_key=new_key)[0]
 
@@ -118,12 +163,9 @@ class SchemaRegistry:
     def _numbered(self, schema: TableSchema, new_key: bool) -> TableSchema:
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
+            self.require_lineage(schema.table, schema.oid)
             return latest
-        if plain := self.uncovered(schema):
-            raise ConfigError(
-                f"column {plain} of {schema.table} was masked under another name, and has no mask under this one",
-                hint=f'set its mask under [tables."{schema.table}"] columns, or rename it back',
-            )
+        self.require_covered(schema)
         new_key = new_key or str(schema.table) in self._accepted
         if latest is not None and not new_key and not _same_key_but_masks(latest, schema):
             raise ConfigError(

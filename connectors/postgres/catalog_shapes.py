@@ -21,6 +21,7 @@ from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName, table_topic
+from connectors.postgres.inherited_masks import parents_of, require_inherited
 from connectors.postgres.mask_cover import Announced, ColumnEntry, KnownShapes, concerned, cover
 from connectors.postgres.masked_shapes import masked_shape, shape_under
 from connectors.postgres.problems import (
@@ -91,6 +92,7 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
     tops = {oid: oid for oid in oids} | {leaf.oid: top for top, found in leaves.items() for leaf in found}
     rights = _rows(conn, "access", oids=list(tops), tops=list(tops.values()), publication=settings.publication)
     access = {row.oid: row for row in rights}
+    inherit = parents_of(conn, oids) if settings.tables else {}
     tables = []
     for relation in chosen:
         below = tuple(leaves[relation.oid])
@@ -99,7 +101,8 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         )
         if settings.views:
             problems += unlike_views(relation.table)
-        problems += _mask_problems(conn, relation, settings)
+        if relation.oid in inherit or settings.tables.get(str(relation.table)):
+            problems += _mask_problems(conn, relation, settings)
         tables.append(_captured(relation, below, problems, settings))
     _require_masked_tables(settings, {str(table.table) for table in tables}, missing)
     return Survey(_with_topic_problems(tables, settings.name), left_out)
@@ -107,8 +110,6 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
 
 def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settings) -> list[TableProblem]:
     """Why the table's masks cannot be kept."""
-    if not settings.tables.get(str(relation.table)):
-        return []
     try:
         shape = captured_schema(conn, settings, relation.oid, topic="")
     except ConfigError as error:
@@ -145,9 +146,12 @@ def table_schema(
 
     Columns in attnum order: those of the publication's column list. Generated ones only where the publication
     carries them (PostgreSQL 18). A publication that does not exist yet, or before PostgreSQL 15, means every
-    column that is not generated. Raises ConfigError when the table is gone, or its masks cannot be kept.
+    column that is not generated. Raises ConfigError when the table is gone, its masks cannot be kept, or it inherits
+    from a table with masks that it lacks.
     """
-    return masked_shape(_plain_schema(conn, oid, topic, encoding, publication, version), masks)
+    schema = _plain_schema(conn, oid, topic, encoding, publication, version)
+    require_inherited(conn, schema.table, oid, masks)
+    return masked_shape(schema, masks)
 
 
 def captured_schema(
@@ -255,6 +259,8 @@ def from_relation(
         now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
     except ConfigError:
         now = None
+    if now is not None:
+        require_inherited(conn, now.table, now.oid, masks)
     sources = [s for s in (now, known.latest) if s is not None]
     types = read_types(conn, {c.type_oid for c in message.columns})
     printed = _type_names(conn, message.columns)

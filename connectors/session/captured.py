@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
-from connectors.session.mask_notes import note_masks, note_partitions, partitions_of
+from connectors.session.mask_notes import note_masks, note_partitions
 from connectors.session.partition_notes import PartitionNotes
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class CapturedTopics:
     """The topic of each table. Any thread. An added table is in ``<name>.state`` before it is known here.
 
     ``waiting``: called while the brokers do not answer, may raise. Without it they have 30 s. ``asides``: tables that
-    are set aside. ``documents``: the state topic's records.
+    are set aside. ``documents``: the state topic's records. ``registry``: of shapes, with their lineage.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class CapturedTopics:
         topics: TopicsState,
         clock: Clock,
         *,
+        registry: SchemaRegistry,
         waiting: Callable[[], None] | None = None,
         asides: SetAside | None = None,
         documents: Mapping[bytes, bytes] = NONE,
@@ -56,7 +57,7 @@ class CapturedTopics:
         self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
         self._partitions = PartitionNotes(self._state, documents)
         self._documents = documents
-        self._parents = partitions_of(documents)
+        self._registry = registry
         self._masks = MaskState()
 
     @property
@@ -85,6 +86,8 @@ class CapturedTopics:
         """
         for problem in table.problems:
             raise ConfigError(problem.message, hint=problem.hint)
+        # Before anything is noted: a request would be read without another word.
+        self._registry.require_lineage(table.table, table.oid)
         with self._lock:
             known = TopicsState.find(self._state.read()) or self._topics
             found = known.tables.get(str(table.table))
@@ -124,6 +127,7 @@ class CapturedTopics:
 
     def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
         """The stream is about to bring changes of partitions: oid -> the transaction that attached it."""
+        self._registry.lineage.saw({str(table): map(int, links)})
         self._partitions.saw(str(table), links)
 
     @property
@@ -133,14 +137,20 @@ class CapturedTopics:
 
     def partition_of(self, oid: int) -> str | None:
         """The captured table of which a relation is a partition, or was one. None as far as is known."""
-        found = self._partitions.table_of(oid)
-        return found if found is not None else self._parents.get(oid)
+        return self._registry.lineage.parent(oid)
 
     def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
         """See :class:`snapshot.edges.TopicsPort`. Raises LogError."""
         # First, so that one that leaves before the next look stays known as a partition of a table with masks.
-        self._masks = note_partitions(self._state, self._masks, compared)
+        self.saw_parts({table: map(int, links) for table, links in compared.items()})
         self._partitions.settle(compared)
+
+    def saw_parts(self, parts: Mapping[str, Iterable[int]]) -> None:
+        """A look has found these relations below tables: oids by table. Those of tables with masks stay known for ever.
+        Raises LogError."""
+        found = {table: list(oids) for table, oids in parts.items()}
+        self._registry.lineage.saw(found)
+        self._masks = note_partitions(self._state, self._masks, found)
 
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
         """Ask for a table to be read again, behind ``after_lsn``."""

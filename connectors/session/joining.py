@@ -18,6 +18,7 @@ from cdc.windows import Windows
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
+from connectors.postgres.inherited_masks import parts_of_masked
 from connectors.postgres.lineage import started
 from connectors.postgres.reselect import PostgresReselect
 from connectors.postgres.visible import Visible
@@ -78,6 +79,7 @@ class Joining:
         """The assembler, which makes records of the stream's frames."""
         settings, tables, masks = self.settings, self.tables, masks_of(self.settings)
         tables.topics.note_masks(masks, tables.registry)
+        tables.topics.saw_parts(parts_of_masked(self.servers.side, masks))
         relations = Relations(
             self.servers.side,
             settings,

@@ -9,7 +9,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
@@ -18,15 +17,8 @@ from cdc.mask_rules import Masks
 from cdc.masks import MaskState
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
-from cdc.state import (
-    FormState,
-    PartitionsState,
-    RequestState,
-    SnapshotTableState,
-    find_all,
-    requests_of,
-)
-from cdc.topic import TableName
+from cdc.state import RequestState, requests_of
+from connectors.session.mask_lineage import partitions_of
 
 log = logging.getLogger(__name__)
 
@@ -83,12 +75,10 @@ def note_masks(
     return note
 
 
-def note_partitions(state: CompactedTopic, note: MaskState, seen: Mapping[str, Iterable[str]]) -> MaskState:
+def note_partitions(state: CompactedTopic, note: MaskState, seen: Mapping[str, Iterable[int]]) -> MaskState:
     """Note partitions of tables with masks. ``seen``: oids by table. Raises LogError."""
     more = {
-        table: sorted({*note.partitions.get(table, ()), *map(int, oids)})
-        for table, oids in seen.items()
-        if table in note.tables
+        table: sorted({*note.partitions.get(table, ()), *oids}) for table, oids in seen.items() if table in note.tables
     }
     now = replace(note, partitions={**note.partitions, **more})
     if now != note:
@@ -105,60 +95,6 @@ def require_captured(masks: Masks, tables: Collection[str]) -> None:
             hint="name it as [source] tables does, a partitioned table by its own name and not by its partitions'; "
             "of a table that is new, cdc init first",
         )
-
-
-def partitions_of(documents: Mapping[bytes, bytes]) -> dict[int, str]:
-    """oid -> the table of which that relation is a partition, or was one, as far as the state topic knows."""
-    found: dict[int, str] = {}
-    # A table that is not partitioned is its own leaf.
-    for form in find_all(documents, FormState):
-        leaves = {leaf[0]: form.table for leaf in form.leaves if leaf[0] != form.oid}
-        found |= leaves | _links(form.table, form.links)
-    for plan in find_all(documents, SnapshotTableState):
-        leaves = {leaf["oid"]: plan.table for leaf in plan.leaves if leaf["oid"] != plan.oid}
-        found |= leaves | _links(plan.table, plan.links)
-    for seen in find_all(documents, PartitionsState):
-        found |= _links(seen.table, seen.links)
-    note = MaskState.find(documents)
-    for table, oids in (note.partitions if note is not None else {}).items():
-        found |= dict.fromkeys(oids, table)
-    return found
-
-
-class MaskedShapes(Protocol):
-    """The registry of shapes."""
-
-    def named(self, table: str) -> TableSchema | None:
-        """The latest shape of a table."""
-
-
-def require_own_masks(
-    table: TableName,
-    oid: int,
-    columns: Iterable[str],
-    parents: Mapping[int, str],
-    masks: Masks,
-    shapes: MaskedShapes,
-) -> None:
-    """ConfigError for a former partition of a table that masks columns which it does not mask itself (H287).
-
-    ``parents``: see :func:`partitions_of`. A partition that is no table of its own is not asked about.
-    """
-    parent = parents.get(oid)
-    if parent is None or parent == str(table):
-        return
-    known = shapes.named(parent)
-    masked = {*masks.of(parent), *(known.noted_masks if known is not None else ())}
-    plain = sorted((masked & set(columns)) - masks.of(table).keys())
-    if plain:
-        raise ConfigError(
-            f"{table} was a partition of {parent}, which masks {', '.join(plain)}, and has no mask for it of its own",
-            hint=f'set it under [tables."{table}"] columns, or leave the table out: [source] exclude',
-        )
-
-
-def _links(table: str, links: Mapping[str, int]) -> dict[int, str]:
-    return {int(oid): table for oid in links}
 
 
 def _partitions(kept: Collection[str], documents: Mapping[bytes, bytes]) -> dict[str, list[int]]:

@@ -24,14 +24,13 @@ from cdc.metrics import CaptureFigures, Flow, RereadFigures
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
-from cdc.topic import progress_topic, schema_topic, state_topic
+from cdc.topic import progress_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
-from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import last_progress
 from connectors.postgres.barrier import barrier
@@ -40,10 +39,11 @@ from connectors.postgres.connections import Connection, connect, first_line
 from connectors.postgres.slot import lock_holders, require_not_ahead, require_usable, require_written, try_lock
 from connectors.postgres.visible import newest_xid
 from connectors.postgres.witnessed import require_witnessed
-from connectors.session.asides import Rounds, SetAside
-from connectors.session.captured import CapturedTopics, Lanes, Later, Running
+from connectors.session.asides import Rounds
+from connectors.session.captured import Lanes, Later, Running
 from connectors.session.joining import Joining
 from connectors.session.known_state import KnownState, known_of, snapshot_stand
+from connectors.session.known_tables import known_tables
 from connectors.session.looks import Looks, gone
 from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.session.note_retry import NoteRetry
@@ -198,24 +198,13 @@ class Opening:
         """Read the registered shapes, and number the topics that there are."""
         settings, note_retry = self._settings, NoteRetry(self.turn)
         opened.callback(note_retry.end)
-        registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name), waiting=note_retry))
-        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=note_retry)
-        documents = state.read()
-        asides = SetAside(
-            state,
-            documents,
-            epoch=place.known.slot.epoch,
-            clock=self._clock,
-            histories=settings.capture.histories,
-            accept=registry.accept_key,
-        )
-        topics = CapturedTopics(
-            settings, place.known.topics, self._clock, waiting=note_retry, asides=asides, documents=documents
-        )
-        lanes = Lanes(settings, topics, writer.log.open)
+        known = known_tables(settings, place.known, self._clock, note_retry)
+        lanes = Lanes(settings, known.topics, writer.log.open)
         for topic, base in writer.bases.items():
             lanes.note(topic, base, standing.counts[topic])
-        return Tables(topics=topics, asides=asides, lanes=lanes, registry=registry, note_retry=note_retry)
+        return Tables(
+            topics=known.topics, asides=known.asides, lanes=lanes, registry=known.registry, note_retry=note_retry
+        )
 
     def _start(self, opened: ExitStack, place: Servers, standing: LogStanding) -> SourceStream:
         """Start the stream."""

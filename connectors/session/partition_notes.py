@@ -42,13 +42,6 @@ class PartitionNotes:
         """Those that no look has compared, by table. The mapping is never changed: ask again for later ones."""
         return self._new
 
-    def table_of(self, oid: int) -> str | None:
-        """The table of which a relation is a partition as far as looks and the stream know. None for no partition."""
-        name = str(oid)
-        with self._lock:
-            known = (self._new, self._noted, self._compared)
-            return next((table for one in known for table, links in one.items() if name in links), None)
-
     def saw(self, table: str, links: Links) -> None:
         """The stream is about to bring changes of these. Raises LogError. A known partition waits for no broker
         (H150)."""

@@ -75,6 +75,11 @@ class Partitions:
         """The stream has announced a captured table that cannot be read yet."""
         self._before = oid
 
+    def leads(self, table: str | None) -> bool:
+        """Whether this table, or one that cannot be read yet, was announced right before."""
+        before = self._before
+        return table is not None and (isinstance(before, int) or (before is not None and str(before.table) == table))
+
     def behind(self, relation: Relation, xid: int) -> None:
         """The stream announces a relation that is no captured table, in transaction ``xid``: a partition, if a captured
         one came right before. See :meth:`came`, which waits until that one can be read."""

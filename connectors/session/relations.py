@@ -23,8 +23,8 @@ from connectors.postgres.connections import Connection, first_line
 from connectors.postgres.held import LATER, Later
 from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import Relation
+from connectors.postgres.selection import takes
 from connectors.session.captured import CapturedTopics
-from connectors.session.mask_notes import require_own_masks
 from connectors.session.partitions import Partitions, link_in
 
 log = logging.getLogger(__name__)
@@ -91,13 +91,18 @@ class Relations:
         """The table of an announcement cannot be read yet, and the announcement is kept. CannotFollow as
         :meth:`schema`."""
         self._require_known_names(relation)
+        if not self._partitions.leads(self._topics.partition_of(relation.relation_oid)):
+            self._require_own_masks(relation)
         self._partitions.kept(relation.relation_oid)
 
     def _announced(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+        as_leaf = self._partitions.leads(self._topics.partition_of(relation.relation_oid))
         if self._topics.topic(TableName(relation.schema, relation.table)) is None:
             self._partitions.behind(relation, xid)
         found = self._schema(relation, xid, timeout_s)
         if isinstance(found, Later):
+            if not as_leaf:
+                self._require_own_masks(relation)
             self._partitions.kept(relation.relation_oid)
         else:
             self._partitions.announced(relation.relation_oid, found)
@@ -119,7 +124,6 @@ class Relations:
         topic = self._topics.topic(table) or self._late(table)
         if topic is None:
             return None
-        self._require_own_masks(relation)
         shape = self._shape(relation, topic, xid)
         if not shape.key:
             raise CannotFollow(
@@ -173,14 +177,14 @@ class Relations:
             )
 
     def _require_own_masks(self, relation: Relation) -> None:
-        """CannotFollow for a former partition of a table that masks columns which it does not mask itself (H287)."""
+        """CannotFollow for a part of a table with masks which it lacks itself, before its rows are kept (H344). One
+        that was announced right behind its table has no rows of its own."""
         table = TableName(relation.schema, relation.table)
-        parent = self._topics.partition_of(relation.relation_oid)
-        if parent is None:
+        source = self._settings.source
+        if self._topics.topic(table) is None and not takes(str(table), source.tables, source.exclude):
             return
-        oid, names = relation.relation_oid, [column.name for column in relation.columns]
         try:
-            require_own_masks(table, oid, names, {oid: parent}, self._masks, self._registry)
+            self._registry.require_lineage(table, relation.relation_oid)
         except ConfigError as error:
             raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
 

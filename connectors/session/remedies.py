@@ -70,9 +70,8 @@ class Remedies:
             return None
         try:
             now = captured_schema(session, self._settings, oid, topic="")
+            self._registry.require_covered(now)
         except ConfigError:
-            return None
-        if self._registry.uncovered(now):
             return None
         if not now.key or not (self._asides.asked(document.table) or self._as_known(table, now)):
             return None

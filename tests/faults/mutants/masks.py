@@ -10,6 +10,7 @@ _SHAPES = "tests/unit/connectors/postgres/test_masked_shapes.py"
 _VIEWS = "tests/unit/cdc/views/test_masked_views.py"
 _ROWS = "tests/unit/connectors/postgres/test_masked_rows.py"
 _RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
+_LINEAGE = "tests/unit/connectors/session/test_mask_lineage.py"
 _FORMER = "tests/unit/snapshot/later/test_former_keys.py"
 _FORGET = "tests/unit/cdc/forget/test_masked_key.py"
 _OPTIONS = "tests/unit/connectors/debezium/test_mask_options.py"
@@ -78,13 +79,36 @@ MUTANTS = (
         "            self._kept(relation)\n        except CannotFollow:\n            pass", _ROWS,
     ),
     Mutant(
-        "forget partitions that are gone (H287)", "connectors/session/mask_notes.py",
+        "forget partitions that are gone (H287)", "connectors/session/mask_lineage.py",
         "    note = MaskState.find(documents)\n    for", "    note = None\n    for", _NOTES,
     ),
     Mutant(
-        "capture a former partition without its table's masks (H287)", "connectors/session/mask_notes.py",
-        "    if plain:\n        raise ConfigError(\n            f\"{table} was a partition",
-        "    if False:\n        raise ConfigError(\n            f\"{table} was a partition", _NOTES,
+        "capture a part of a table without its masks (H287, H340)", "connectors/postgres/inherited_masks.py",
+        "    if plain:\n", "    if False:\n", _LINEAGE,
+    ),
+    Mutant(
+        "take a shape as it was known, whatever masks its table has (H340)", "connectors/kafka/schema_registry.py",
+        "            self.require_lineage(schema.table, schema.oid)\n            return latest",
+        "            return latest", _LINEAGE,
+    ),
+    Mutant(
+        "follow a part again that lacks masks (H340)", "connectors/session/remedies.py",
+        "            self._registry.require_covered(now)\n", "",
+        "tests/integration/capture/test_mask_covers.py -k h340",
+    ),
+    Mutant(
+        "make the topic of a part that lacks masks (H341)", "connectors/session/captured.py",
+        "        self._registry.require_lineage(table.table, table.oid)\n", "",
+        "tests/integration/capture/test_mask_covers.py -k h341",
+    ),
+    Mutant(
+        "forget what inherits from tables with masks (H343)", "connectors/session/joining.py",
+        "        tables.topics.saw_parts(parts_of_masked(self.servers.side, masks))\n", "",
+        "tests/integration/capture/test_mask_covers.py -k h343",
+    ),
+    Mutant(
+        "keep rows of a part before its masks are asked for (H344)", "connectors/session/relations.py",
+        "            if not as_leaf:\n                self._require_own_masks(relation)\n", "", _RELATIONS,
     ),
     Mutant(
         "refuse another mask of a key (H288)", "connectors/kafka/schema_registry.py",

@@ -190,6 +190,81 @@ def test_h287_a_detached_partition_keeps_the_masks(pipeline: Pipeline) -> None:
     prepare_pipeline(pipeline.settings)
 
 
+def detached(pipeline: Pipeline) -> None:
+    """A pipeline that has captured a table, one partition of which is published by itself now."""
+    masked(pipeline, "tree", mail="hmac")
+    pipeline.document["source"]["tables"] = ["public.*"]
+    pipeline.document.setdefault("snapshot", {})["watch"] = "500ms"
+    pipeline.prepare_with_rows(*TREE, "create table other (id int primary key)")
+    with pipeline.capturing():
+        pipeline.execute(f"insert into tree values (2, '{SENTINEL}2')")
+        pipeline.settle()
+    pipeline.execute(
+        "alter table tree detach partition low",
+        f'alter publication "{pipeline.settings.publication}" add table low',
+    )
+
+
+def test_h340_no_remedy_follows_a_part_without_masks(pipeline: Pipeline) -> None:
+    """Another table is set aside with it, and comes back."""
+    detached(pipeline)
+    with pipeline.capturing() as capturing:
+        pipeline.execute(f"insert into low values (3, '{SENTINEL}3')")
+        aside(capturing, "was a partition of public.tree, which masks mail")
+        pipeline.execute("alter table other drop constraint other_pkey", "insert into other values (1)")
+        wait_until(lambda: len(capturing.figures.asides()) == 2, 30, "another is set aside")
+        pipeline.execute("alter table other add primary key (id)", "insert into other values (2)")
+        wait_until(lambda: "public.other" not in capturing.figures.asides(), 60, capturing.figures.asides)
+        aside(capturing, "was a partition of public.tree, which masks mail")
+        assert capturing.figures.asides()["public.low"].state.value == "aside"
+        assert reread(pipeline, "snapshot:public.low") is None
+    assert SENTINEL.encode() not in topics_text(pipeline)
+
+
+def test_h341_the_watch_adds_no_idle_part(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    detached(pipeline)
+    with pipeline.capturing():
+        wait_until(
+            lambda: any(
+                one.message == "table_not_captured" and "which masks mail" in vars(one)["why"]
+                for one in list(caplog.records)
+            ),
+            30,
+            "the watch says why",
+        )
+        assert reread(pipeline, "snapshot:public.low") is None
+    assert "public.low" not in pipeline.topics().tables
+    assert SENTINEL.encode() not in topics_text(pipeline)
+
+
+def test_h343_a_child_needs_the_masks_of_what_it_inherits(pipeline: Pipeline) -> None:
+    """Also one that inherits no more, and one that comes while capture runs."""
+    masked(pipeline, "t", mail="hmac")
+    pipeline.document["source"]["tables"] = ["public.*"]
+    pipeline.document["source"]["exclude"] = ["public.child"]
+    pipeline.document.setdefault("snapshot", {})["watch"] = "500ms"
+    child = "create table child (primary key (id)) inherits (t)"
+    pipeline.prepare_with_rows(TABLE, child, f"insert into child values (1, '{SENTINEL}', '')")
+    late = pipeline.settings.publication
+    pipeline.document["source"]["exclude"] = []
+    with pytest.raises(CdcError, match=r"child inherits from public.t, which masks mail"):
+        prepare_pipeline(pipeline.settings)
+    pipeline.document["source"]["exclude"] = ["public.child"]
+    with pipeline.capturing() as capturing:
+        pipeline.execute(
+            "create table grandchild (primary key (id)) inherits (child)",
+            f'alter publication "{late}" add table grandchild',
+            f"insert into grandchild values (2, '{SENTINEL}', '')",
+        )
+        aside(capturing, "grandchild inherits from public.child, which|inherits from public.t, which masks mail")
+    pipeline.execute("alter table grandchild no inherit child", "alter table child no inherit t")
+    pipeline.document["source"]["exclude"] = []
+    with pytest.raises(CdcError, match=r"was a partition of public.t, which masks mail"):
+        prepare_pipeline(pipeline.settings)
+    assert SENTINEL.encode() not in topics_text(pipeline)
+    masked(pipeline, "child", mail="hmac")
+
+
 @pytest.mark.parametrize("other_key", [False, True])
 def test_h288_h289_another_mask_of_an_idle_key_is_taken(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, other_key: bool

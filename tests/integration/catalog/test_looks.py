@@ -48,6 +48,7 @@ LOOKS = {
     ("connectors.postgres", "queries.sql"): {
         "relations", "access", "leaves", "columns", "column_entries", "relation", "key", "types", "type_names",
     },
+    ("connectors.postgres", "inheritance.sql"): {"parents", "parts"},
     ("connectors.postgres", "facts.sql"): {
         "server", "slot", "publication", "published", "publishing", "named", "transactions", "generated",
     },

@@ -13,10 +13,9 @@ from cdc.masks import MaskState
 from cdc.schema import TableSchema
 from cdc.state import CommandState, FormState, RequestState, requests_of
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
-from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.masked_shapes import masked_shape
-from connectors.session.mask_notes import note_masks, note_partitions, partitions_of, require_own_masks
+from connectors.session.mask_lineage import partitions_of
+from connectors.session.mask_notes import note_masks, note_partitions
 from tests.unit.connectors.postgres import written as w
 
 TABLE = "public.orders"
@@ -138,18 +137,7 @@ def test_h287_partitions_of_a_table_with_masks_are_not_forgotten() -> None:
     state.write([(left.key(), left.to_json())])
     note = MaskState.find(state.read())
     assert note is not None
-    note_partitions(state, note, {TABLE: ["14"], "public.free": ["15"]})
+    note_partitions(state, note, {TABLE: [14], "public.free": [15]})
     assert partitions_of(state.read()) == dict.fromkeys((11, 12, 13, 14), TABLE)
     noted(state, now, masked_shape(SHAPE, now))
     assert partitions_of(state.read()) == dict.fromkeys((11, 12, 13, 14), TABLE)
-
-
-def test_h287_a_former_partition_needs_the_masks_of_its_table() -> None:
-    registry, leaf = SchemaRegistry(MemoryCompactedTopic()), TableName("public", "low")
-    own = Masks({**masks(mail="hmac").tables, "public.low": {"mail": MaskRule.parse("truncate:3")}}, ONE)
-    registry.register(masked_shape(SHAPE, masks(note="hmac")))
-    for now, plain in ((masks(mail="hmac"), "mail, note"), (own, "note")):
-        with pytest.raises(ConfigError, match=f"which masks {plain}, and has no mask"):
-            require_own_masks(leaf, 11, ["id", "mail", "note"], {11: TABLE}, now, registry)
-    require_own_masks(leaf, 11, ["id"], {11: TABLE}, masks(mail="hmac"), registry)
-    require_own_masks(leaf, 12, ["mail"], {11: TABLE}, masks(mail="hmac"), registry)
