@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from cdc.errors import ConfigError
-from cdc.schema import DROPPED, DroppedColumn, Mask, TableSchema
+from cdc.schema import DROPPED, Column, DroppedColumn, Mask, TableSchema
 from cdc.topic import TableName
 
 MaskValue = Callable[[bytes], bytes]
@@ -167,9 +167,7 @@ class Masks:
         rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}
         gone = [one for one in schema.columns if one.name in rules and rules[one.name].kind == DROPPED]
         columns = tuple(
-            replace(one, mask=Mask(rule=str(rules[one.name]), type=one.type, type_oid=one.type_oid, kind=one.kind))
-            if one.name in rules
-            else one
+            replace(one, mask=_mask(one, str(rules[one.name]))) if one.name in rules else one
             for one in schema.columns
             if one not in gone
         )
@@ -195,3 +193,7 @@ class Masks:
 
 
 NO_MASKS = Masks()
+
+
+def _mask(column: Column, rule: str) -> Mask:
+    return Mask(rule=rule, type=column.type, type_oid=column.type_oid, kind=column.kind, typmod=column.typmod)

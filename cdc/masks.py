@@ -57,7 +57,8 @@ class MaskState(Document):
     """The masks under which all rows of each table were read, or are asked for: table -> column -> rule as noted.
 
     ``versions``: the newest shape of each of these tables that the log knew then. ``partitions``: oids of relations
-    that are partitions of them, or were.
+    that are partitions of them, or were. ``asked``: of each table whose rows are still to be read under them the serial
+    of the request, until it or a later one of the whole table is done.
     """
 
     WHAT = "masks"
@@ -65,3 +66,4 @@ class MaskState(Document):
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, list[int]] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)

@@ -43,6 +43,7 @@ class Mask:
     type_oid: int
     kind: str
     array: bool = False
+    typmod: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,11 @@ class TableSchema:
         return tuple((c.name, *_key_value_form(c)) for c in self.key)
 
     @property
+    def plain_key_form(self) -> tuple[tuple[object, ...], ...]:
+        """The same as if no column had a mask: a key of which only the masks differ has the same one."""
+        return tuple((c.name, *_source_value_form(c)) for c in self.key)
+
+    @property
     def noted_masks(self) -> dict[str, str]:
         """Each mask as it is noted, by column. See :meth:`cdc.masks.Masks.noted_of`."""
         found = {column.name: column.mask.rule for column in self.columns if column.mask is not None}
@@ -218,7 +224,12 @@ _WRITTEN_ALIKE = {"int2": "integer", "int4": "integer", "int8": "integer", "text
 
 
 def _key_value_form(column: Column) -> tuple[object, ...]:
-    if column.mask is not None:
-        return column.mask.rule, column.array
-    alike = _WRITTEN_ALIKE.get(column.kind)
-    return (column.kind, column.typmod, column.array) if alike is None else (alike, column.array)
+    # A mask hides the value, and not that another type writes it otherwise: 1.0 and 1.000 are masked to different keys.
+    own = _source_value_form(column)
+    return own if column.mask is None else (column.mask.rule, *own)
+
+
+def _source_value_form(column: Column) -> tuple[object, ...]:
+    one = column if column.mask is None else column.mask
+    alike = _WRITTEN_ALIKE.get(one.kind)
+    return (one.kind, one.typmod, one.array) if alike is None else (alike, one.array)

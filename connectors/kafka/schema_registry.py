@@ -245,12 +245,7 @@ class EmbeddedShapes:
 def _same_key_but_masks(former: TableSchema, schema: TableSchema) -> bool:
     """Whether the keys are one, or differ by their masks alone. A table whose masks changed is read again, which
     removes what stands under the former key."""
-    if former.key_form == schema.key_form:
-        return True
-    masked = former.masked_key or schema.masked_key
-    return masked and [(c.name, c.source_type_oid) for c in former.key] == [
-        (c.name, c.source_type_oid) for c in schema.key
-    ]
+    return former.plain_key_form == schema.plain_key_form
 
 
 def _key_text(schema: TableSchema) -> str:

@@ -59,8 +59,13 @@ def _masked(column: Column, noted: dict[str, str]) -> Column:
     if rule is None:
         return column
     mask = Mask(
-        rule=rule, type=column.type, type_oid=column.type_oid, kind=column.kind, array=column.array
-    )  # fmt: skip
+        rule=rule,
+        type=column.type,
+        type_oid=column.type_oid,
+        kind=column.kind,
+        array=column.array,
+        typmod=column.typmod,
+    )
     return replace(column, mask=mask, type="text", type_oid=_TEXT_OID, kind="text", array=False, typmod=-1)
 
 

@@ -23,7 +23,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
-from connectors.session.mask_notes import note_masks, note_partitions
+from connectors.session.mask_notes import note_masks, note_partitions, note_read
 from connectors.session.partition_notes import PartitionNotes
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,8 @@ class CapturedTopics:
         """A reading is over."""
         if self.asides is not None:
             self.asides.read(state)
+        with self._lock:
+            self._masks = note_read(self._state, self._masks, state)
 
     def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
         """The stream is about to bring changes of partitions: oid -> the transaction that attached it."""
@@ -150,7 +152,8 @@ class CapturedTopics:
         Raises LogError."""
         found = {table: list(oids) for table, oids in parts.items()}
         self._registry.lineage.saw(found)
-        self._masks = note_partitions(self._state, self._masks, found)
+        with self._lock:
+            self._masks = note_partitions(self._state, self._masks, found)
 
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
         """Ask for a table to be read again, behind ``after_lsn``."""

@@ -17,7 +17,7 @@ from cdc.mask_rules import Masks
 from cdc.masks import MaskState
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
-from cdc.state import RequestState, requests_of
+from cdc.state import ReadingState, RequestState, find_all, requests_of
 from connectors.session.mask_lineage import partitions_of
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def note_masks(
     clock: Clock,
 ) -> MaskState:
     """Ask for each captured table to be read again whose masks are others than its rows were read under, and note those
-    of now.
+    of now. Once more where a reading that was asked for them failed or was cancelled (H345).
 
     ``documents``: the state topic's. ``shapes``: every version of every table's. Rows may have been written under each
     that was registered since the note. Returns the note. ConfigError for masks of a table that is not captured. Raises
@@ -58,14 +58,16 @@ def note_masks(
         or any(shape.noted_masks != masks.noted_among(shape) for shape in since.get(table, ()))
     ]
     kept = {table: now for table, now in wanted.items() if now or table in found.tables or table in changed}
+    unread = _unread({table: serial for table, serial in found.asked.items() if table in kept}, documents)
+    asked = [_request(table, documents, clock.now_ns()) for table in sorted({*changed, *_unasked(unread, documents)})]
     note = MaskState(
         tables=kept,
         versions={table: newest[table] for table in kept if table in newest},
         partitions=_partitions(kept, documents),
+        asked=unread | {one.table: one.serial for one in asked},
     )
-    if note != found:
+    if asked or note != found:
         # The requests first: a note without its request would be believed.
-        asked = [_request(table, documents, clock.now_ns()) for table in changed]
         state.write([(document.key(), document.to_json()) for document in (*asked, note)])
         crash_point("masks_noted")
     for table in changed:
@@ -73,6 +75,16 @@ def note_masks(
         columns = sorted(column for column in {*was, *wanted[table]} if was.get(column) != wanted[table].get(column))
         log.warning("masks_changed", extra={"table": table, "columns": ", ".join(columns), "then": "read again"})
     return note
+
+
+def note_read(state: CompactedTopic, note: MaskState, reading: ReadingState) -> MaskState:
+    """Note that a reading is over: one of the whole table was asked for no more. Raises LogError."""
+    left = _without_read(note.asked, [reading])
+    if left == note.asked:
+        return note
+    now = replace(note, asked=left)
+    state.write([(now.key(), now.to_json())])
+    return now
 
 
 def note_partitions(state: CompactedTopic, note: MaskState, seen: Mapping[str, Iterable[int]]) -> MaskState:
@@ -95,6 +107,23 @@ def require_captured(masks: Masks, tables: Collection[str]) -> None:
             hint="name it as [source] tables does, a partitioned table by its own name and not by its partitions'; "
             "of a table that is new, cdc init first",
         )
+
+
+def _unread(asked: Mapping[str, int], documents: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Those of the requests that no reading has carried out."""
+    return _without_read(asked, find_all(documents, ReadingState))
+
+
+def _without_read(asked: Mapping[str, int], readings: Iterable[ReadingState]) -> dict[str, int]:
+    read = {one.table: one.serial for one in readings if (one.id, one.state) == (f"snapshot:{one.table}", "done")}
+    return {table: serial for table, serial in asked.items() if read.get(table, -1) < serial}
+
+
+def _unasked(unread: Collection[str], documents: Mapping[bytes, bytes]) -> set[str]:
+    """Those of the tables of which nothing is asked any more."""
+    return set(unread) - {
+        one.table for one in requests_of(documents) if one.id == f"snapshot:{one.table}" and one.state != "cancelled"
+    }
 
 
 def _partitions(kept: Collection[str], documents: Mapping[bytes, bytes]) -> dict[str, list[int]]:

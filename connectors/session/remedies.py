@@ -80,9 +80,9 @@ class Remedies:
         return oid if document.cause is not Cause.CHANGED or self._agree(session, now, since_lsn) else None
 
     def _as_known(self, table: TableName, now: TableSchema) -> bool:
-        """Whether the table is the one that the log knows, under the key that it knows."""
+        """Whether the table is the one that the log knows, under the key that it knows, whatever masks it has."""
         known = self._registry.latest(table)
-        if known is not None and known.key_form != now.key_form:
+        if known is not None and known.plain_key_form != now.plain_key_form:
             return False
         others = (self._registry.latest(other) for other in self._registry.tables() if other != table)
         return all(other is None or other.oid != now.oid for other in others)

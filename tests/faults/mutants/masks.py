@@ -112,11 +112,16 @@ MUTANTS = (
     ),
     Mutant(
         "refuse another mask of a key (H288)", "connectors/kafka/schema_registry.py",
-        "masked = former.masked_key or schema.masked_key", "masked = False", _SHAPES,
+        "former.plain_key_form == schema.plain_key_form", "former.key_form == schema.key_form", _SHAPES,
     ),
     Mutant(
         "take another key for the same under other masks (H288)", "connectors/kafka/schema_registry.py",
-        "    return masked and [", "    return masked or [", _SHAPES,
+        "former.plain_key_form == schema.plain_key_form",
+        "former.plain_key_form == schema.plain_key_form or schema.masked_key", _SHAPES,
+    ),
+    Mutant(
+        "pass over another type of a masked key (H346)", "cdc/schema.py",
+        "(column.mask.rule, *own)", "(column.mask.rule,)", _SHAPES,
     ),
     Mutant(
         "leave keys from other masks in the topic (H289)", "snapshot/later/reader_pool.py",
@@ -134,6 +139,10 @@ MUTANTS = (
     Mutant(
         "pass over shapes between two notes (H290)", "connectors/session/mask_notes.py",
         "        or any(shape.noted_masks != masks.noted_among(shape) for shape in since.get(table, ()))\n", "", _NOTES,
+    ),
+    Mutant(
+        "take a reading under other masks for done that was not (H345)", "connectors/session/mask_notes.py",
+        '(f"snapshot:{one.table}", "done")', '(f"snapshot:{one.table}", one.state)', _NOTES,
     ),
     Mutant(
         "take masks of a table that is not captured (H291)", "connectors/session/mask_notes.py",

@@ -41,7 +41,7 @@ def test_a_masked_column_is_text_and_says_of_what() -> None:
     shape = masked_shape(table(), masks(mail="hmac", tags="drop"))
     mail = shape.columns[1]
     assert (mail.kind, mail.type, mail.type_oid, mail.array, mail.typmod) == ("text", "text", 25, False, -1)
-    assert mail.mask == Mask(rule=MASKED, type="numeric", type_oid=25, kind="numeric", array=False)
+    assert mail.mask == Mask(rule=MASKED, type="numeric", type_oid=25, kind="numeric", typmod=6)
     assert [column.name for column in shape.columns] == ["id", "mail"]
     assert shape.dropped == (DroppedColumn(name="tags", attnum=3, type_oid=25),)
     assert shape.noted_masks == {"mail": MASKED, "tags": "drop"}
@@ -118,6 +118,39 @@ def test_h288_other_masks_of_a_key_are_taken_alone() -> None:
     longer = replace(full, columns=(full.columns[0], replace(full.columns[1], key_position=1), full.columns[2]))
     with pytest.raises(ConfigError, match="the key of"):
         registry.register(masked_shape(longer, masks(id="hmac")))
+
+
+def keyed(kind: str, typmod: int = -1) -> TableSchema:
+    key = replace(table().columns[0], kind=kind, type=f"{kind}:{typmod}", typmod=typmod)
+    return table(columns=(key, *table().columns[1:]), identity=Identity.FULL)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (("numeric", 655365), ("numeric", 655367), False),
+        (("numeric", -1), ("timestamptz", -1), False),
+        (("int4", -1), ("int8", -1), True),
+        (("varchar", 14), ("text", -1), True),
+    ],
+)
+@pytest.mark.parametrize(("first", "second"), [("hmac", "hmac"), ("", "hmac"), ("hmac", "")])
+def test_h346_a_mask_hides_no_other_type_of_a_key(
+    before: tuple[str, int], after: tuple[str, int], same: bool, first: str, second: str
+) -> None:
+    """1.0 and 1.000 are two keys, masked or not."""
+    registry = SchemaRegistry(MemoryCompactedTopic())
+    was, now = (
+        masked_shape(keyed(*one), masks(id=rule) if rule else NO_MASKS)
+        for one, rule in ((before, first), (after, second))
+    )
+    assert (was.key_form == now.key_form) == (same and first == second)
+    registry.register(was)
+    if same:
+        assert registry.register(now).version == 2
+    else:
+        with pytest.raises(ConfigError, match="the key of"):
+            registry.register(now)
 
 
 def test_h293_an_older_reader_refuses_a_shape_with_masks() -> None:

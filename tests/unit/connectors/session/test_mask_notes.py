@@ -11,11 +11,11 @@ from cdc.errors import ConfigError
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.masks import MaskState
 from cdc.schema import TableSchema
-from cdc.state import CommandState, FormState, RequestState, requests_of
+from cdc.state import CommandState, FormState, ReadingState, RequestState, requests_of
 from cdc.testing import MemoryCompactedTopic
 from connectors.postgres.masked_shapes import masked_shape
 from connectors.session.mask_lineage import partitions_of
-from connectors.session.mask_notes import note_masks, note_partitions
+from connectors.session.mask_notes import note_masks, note_partitions, note_read
 from tests.unit.connectors.postgres import written as w
 
 TABLE = "public.orders"
@@ -75,6 +75,28 @@ def test_changed_masks_are_read_again_once(before: Masks, after: Masks, caplog: 
     assert noted(state, after, *shapes) == []
     (record,) = (record for record in caplog.records if record.message == "masks_changed")
     assert vars(record)["table"] == TABLE and vars(record)["columns"] == "mail"
+
+
+@pytest.mark.parametrize(("end", "again"), [("failed", True), ("cancelled", True), ("done", False)])
+def test_h345_a_reading_that_brought_nothing_is_asked_again(end: str, again: bool) -> None:
+    """Whether the note says so when the reading ends, or the next start has to find out."""
+    for seen in (True, False):
+        state, now = MemoryCompactedTopic(), masks(mail="hmac")
+        shapes = SHAPE, replace(masked_shape(SHAPE, now), version=2)
+        assert noted(state, now, *shapes) == [TABLE]
+        asked = request(state)
+        earlier = ReadingState(id=asked.id, table=TABLE, serial=asked.serial - 1, epoch=1, state="done")
+        note = MaskState.find(state.read())
+        assert note is not None and note.asked == {TABLE: asked.serial}
+        assert note_read(state, note, earlier) == note, "one from before"
+        over = replace(earlier, serial=asked.serial, state=end)
+        # As the scheduler ends it.
+        state.write([(over.key(), over.to_json()), (asked.key(), None)])
+        if seen:
+            assert bool(note_read(state, note, over).asked) == again
+        assert noted(state, now, *shapes) == ([TABLE] if again else [])
+        if again:
+            assert request(state).whole and noted(state, now, *shapes) == [], "it is asked for now"
 
 
 def request(state: MemoryCompactedTopic) -> RequestState:
