@@ -24,6 +24,7 @@ from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import NULL_IN_KEY, PlainTable
 from connectors.postgres.connections import Connection
 from connectors.postgres.encoder import compile_table
+from connectors.postgres.incoming import QUOTES_VALUES
 
 SETTLE_S = 5.0
 """How long a cut waits for transactions to end whose commit may be in the log and not yet visible."""
@@ -283,4 +284,6 @@ def _broke_off(error: psycopg.Error) -> CdcError:
         )
     if isinstance(error, psycopg.errors.UndefinedColumn | psycopg.errors.UndefinedTable):
         return SourceError(f"a table changed its shape while it was compared: {reason}", hint="run cdc verify again")
+    if (error.sqlstate or "")[:2] in QUOTES_VALUES:
+        reason = f"it answers {error.sqlstate}"
     return SourceError(f"Postgres broke off: {reason}", hint="check the server's log, then run cdc verify again")

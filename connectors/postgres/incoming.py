@@ -24,6 +24,11 @@ _LONGEST_BYTES = 1 << 20
 """Of a message that is no frame."""
 
 
+QUOTES_VALUES = ("22", "42")
+"""Classes of SQLSTATE whose sentences quote what an expression was given: a row filter's a value of a row, also of a
+column with a mask (H348)."""
+
+
 class Said(NamedTuple):
     """An error or a notice of the server's."""
 

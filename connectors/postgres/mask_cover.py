@@ -121,12 +121,14 @@ def _numberings(announced: Announced) -> list[tuple[int, ...]]:
     """Every way in which the message's columns may be numbered, the likeliest first. None where it is not certain."""
     names, known = announced.names, announced.known
     now = _numbering(names, announced.now, announced.oid)
-    if now is not None and _certain(now, announced):
-        return [now]
     noted = _numbering(names, known.latest, announced.oid)
+    if now is not None and (now == noted or _certain(now, announced)):
+        # A migration takes its number first, and may wait for this message's transaction before it changes the table:
+        # the lower number is no earlier change then. So the log's numbers count as well, where they are others (H347).
+        return [now] if noted is None or now == noted else [now, noted]
     if noted is None:
         return []
-    return [noted] if now is None or now == noted else [noted, now]
+    return [noted] if now is None else [noted, now]
 
 
 def _numbering(names: Sequence[str], shape: TableSchema | None, oid: int) -> tuple[int, ...] | None:

@@ -22,7 +22,7 @@ from cdc.settings import SourceSettings
 from cdc.sql import load, quote_identifier, quote_literal
 from connectors.postgres.connections import Connection, describe
 from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
-from connectors.postgres.incoming import Said
+from connectors.postgres.incoming import QUOTES_VALUES, Said
 from connectors.postgres.link import Broken, Link, open_link
 from connectors.postgres.slot import RUNBOOK, START_OVER, active
 
@@ -291,6 +291,8 @@ class ReplicationStream:
                 )
             case "42501" | "28000":
                 return ConfigError(f"Postgres at {self._where} refuses: {reason}", hint="cdc check names the right")
+        if said.sqlstate[:2] in QUOTES_VALUES:
+            reason = f"it answers {said.sqlstate}, and its log has the words"
         return self._broken(reason)
 
     def _broken(self, text: str) -> SourceError:

@@ -194,12 +194,11 @@ class ReaderPool:
         """Write a tombstone for each key that a row had under other masks: the topic keeps it for ever otherwise."""
         encoder = reading.encoder
         assert encoder is not None
-        versions = other_keys(encoder.schema, self._edges.shapes.versions())
-        if not versions:
+        topic = encoder.schema.topic
+        if not other_keys(encoder.schema, self._edges.shapes.versions()):
             return
-        records = self._edges.records(encoder.schema.topic, _ALL)
-        for version, keys in former_keys(records or (), reading.state.floor, versions):
-            self._tombstones(encoder.schema.topic, keys, version)
+        for version, keys in former_keys(lambda: self._edges.records(topic, _ALL) or (), reading.state.floor):
+            self._tombstones(topic, keys, version)
 
     def _tombstones(self, topic: str, keys: Sequence[bytes], version: bytes) -> None:
         """In a window of their own. Repeated where it is given up."""

@@ -37,6 +37,10 @@ MUTANTS = (
         "all(entry.live for entry in newer)", "True", _COVER,
     ),
     Mutant(
+        "take the order of transactions' numbers for that of their changes (H347)", "connectors/postgres/mask_cover.py",
+        "[now] if noted is None or now == noted else [now, noted]", "[now]", _COVER,
+    ),
+    Mutant(
         "mask columns by their names in the message alone (H284)", "connectors/postgres/mask_cover.py",
         "rule = by_name or by_number", "rule = by_name", _COVER,
     ),
@@ -70,8 +74,8 @@ MUTANTS = (
     ),
     Mutant(
         "keep an announcement behind others under any name (H286)", "connectors/session/relations.py",
-        "        self._require_known_names(relation)\n        self._partitions.kept", "        self._partitions.kept",
-        _RELATIONS,
+        "        self._require_known_names(relation)\n        if not self._partitions.leads",
+        "        if not self._partitions.leads", _RELATIONS,
     ),
     Mutant(
         "go on keeping rows of a table that must not be kept (H286)", "connectors/postgres/assemble.py",
@@ -133,6 +137,14 @@ MUTANTS = (
         "found.pop(key, None)", "pass", _FORMER,
     ),
     Mutant(
+        "leave the keys of a former name in the topic (H349)", "snapshot/later/former_keys.py",
+        "shape.topic == now.topic", "shape.table == now.table", _FORMER,
+    ),
+    Mutant(
+        "lose keys that are too many for memory (H289)", "snapshot/later/former_keys.py",
+        "parts += [(part + of, 2 * of), (part, 2 * of)]", "parts += [(part, 2 * of)]", _FORMER,
+    ),
+    Mutant(
         "forget what was asked before (H290)", "connectors/session/mask_notes.py",
         "    if pending is None:\n", "    if True:\n", _NOTES,
     ),
@@ -143,6 +155,11 @@ MUTANTS = (
     Mutant(
         "take a reading under other masks for done that was not (H345)", "connectors/session/mask_notes.py",
         '(f"snapshot:{one.table}", "done")', '(f"snapshot:{one.table}", one.state)', _NOTES,
+    ),
+    Mutant(
+        "quote an error over a value of a row (H348)", "connectors/postgres/cut.py",
+        "    if (error.sqlstate or \"\")[:2] in QUOTES_VALUES:\n", "    if False:\n",
+        "tests/unit/connectors/postgres/test_cut.py",
     ),
     Mutant(
         "take masks of a table that is not captured (H291)", "connectors/session/mask_notes.py",

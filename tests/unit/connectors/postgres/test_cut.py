@@ -284,6 +284,8 @@ def test_a_key_of_several_columns_is_asked_for_as_a_row() -> None:
         (errors.UndefinedTable("no table"), SourceError, "changed its shape while it was compared", "again"),
         (psycopg.OperationalError("gone"), SourceError, "Postgres broke off: gone", "server's log"),
         (psycopg.OperationalError(" "), SourceError, "Postgres broke off: OperationalError", "server's log"),
+        (errors.InvalidTextRepresentation('"secret"'), SourceError, "broke off: it answers 22P02", "server's log"),
+        (errors.UndefinedFunction("secret"), SourceError, "broke off: it answers 42883", "server's log"),
     ],
 )
 def test_a_server_that_breaks_off(fault: psycopg.Error, kind: type[CdcError], sentence: str, hint: str) -> None:
@@ -293,4 +295,5 @@ def test_a_server_that_breaks_off(fault: psycopg.Error, kind: type[CdcError], se
         with pytest.raises(kind) as refused:
             call()
         assert sentence in refused.value.message
+        assert "secret" not in refused.value.message
         assert hint in refused.value.hint

@@ -66,6 +66,18 @@ def test_a_mask_of_a_column_that_came_later_is_none_yet() -> None:
     assert cover(one, masks(mail="hmac", late="drop")).rules == {"mail": HMAC}
 
 
+def test_h347_a_change_by_an_older_transaction_may_be_later() -> None:
+    """It took its number, 500, and waited for the message's transaction, 700, before it changed the table."""
+    found = sorted([*entries(1, 3, 4), *entries(dropped={2: THEN})])
+    names, now, then = ["id", "mail", "note"], shape(id=1, mail=3, note=4), shape(id=1, mail=2, note=3)
+    with pytest.raises(ConfigError, match="may have had other names"):
+        cover(announced(names, now, found, latest=then, covered={2: (TABLE, "mail")}), masks(mail="hmac"))
+    assert cover(announced(names, now, found, latest=now), masks(mail="hmac")).numbers == (1, 3, 4)
+    # Nothing else is known, or both say the same masks.
+    assert cover(announced(names, now, found), masks(mail="hmac")).numbers == (1, 3, 4)
+    assert cover(announced(names, now, found, latest=then), masks(id="hmac")).rules == {"id": HMAC}
+
+
 UNCERTAIN = {
     "swapped names": (["id", "mail", "note"], shape(id=1, note=2, mail=3), entries(1, 2, 3, born=SINCE), None),
     "dropped, its name taken over, and that one's given to a new one": (
