@@ -49,7 +49,7 @@ def require_debezium(settings: Settings) -> None:
     if settings.tables:
         raise ConfigError(
             "columns are masked, and the two captures do not mask alike, so they cannot be compared",
-            hint="compare with settings that have no [tables] section, on topics that nobody else reads",
+            hint="compare on a copy of the database that has no personal data, with settings without masks",
         )
     if settings.debezium is None or settings.debezium.database != "postgres":
         raise ConfigError(

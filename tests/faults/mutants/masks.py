@@ -124,6 +124,11 @@ MUTANTS = (
         "former.plain_key_form == schema.plain_key_form or schema.masked_key", _SHAPES,
     ),
     Mutant(
+        "leave a table aside whose key has another mask (H346)", "connectors/session/remedies.py",
+        "known.plain_key_form != now.plain_key_form", "known.key_form != now.key_form",
+        "tests/integration/capture/test_mask_covers.py -k h346",
+    ),
+    Mutant(
         "pass over another type of a masked key (H346)", "cdc/schema.py",
         "(column.mask.rule, *own)", "(column.mask.rule,)", _SHAPES,
     ),

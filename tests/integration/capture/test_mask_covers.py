@@ -296,6 +296,18 @@ def test_h288_h289_another_mask_of_an_idle_key_is_taken(
     assert sorted(row["n"] for row in alive.values()) == list(range(1, 21))
 
 
+def test_h346_a_table_comes_back_under_another_mask_of_its_key(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key, n int)")
+    with pipeline.capturing() as capturing:
+        pipeline.execute("alter table t drop constraint t_pkey", "insert into t values (1, 1)")
+        aside(capturing, "has no key any more")
+    pipeline.execute("alter table t add primary key (id)")
+    masked(pipeline, "t", id="hmac")
+    with pipeline.capturing() as capturing:
+        wait_until(lambda: not capturing.figures.asides(), 40, capturing.figures.asides)
+    assert swept(pipeline, "t").keys() == {f'{{"id":"{mac("1")}"}}'}
+
+
 def test_h291_run_refuses_masks_of_a_table_not_captured(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     masked(pipeline, "typo", mail="hmac")
