@@ -7,6 +7,7 @@ from contextlib import closing
 
 from cdc.condition import NoCondition, columns, parse
 from cdc.errors import ConfigError
+from cdc.foreign import quoted
 from cdc.found import Unknown, look
 from cdc.masks import rules_of
 from cdc.settings import Settings
@@ -101,7 +102,7 @@ def _require_others(table: str, where: str, masked: Collection[str]) -> None:
         named = sorted(columns(parse(where)) & {*masked})
     except NoCondition as why:
         raise ConfigError(
-            f"{table} has masks, and --where is not understood, so that it may show a masked value: {why}",
+            f"{table} has masks, and --where is not understood, so that it may show a masked value: {quoted(str(why))}",
             hint=f'write it as "Conditions" in snapshot/README.md says; or {whole}',
         ) from None
     if named:

@@ -13,7 +13,7 @@ from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 
 
-class Lineage(Protocol):
+class TableLineage(Protocol):
     """Of which table with masks a relation is or was a part. :class:`connectors.session.mask_lineage.MaskLineage`."""
 
     def saw(self, parts: Mapping[str, Iterable[int]]) -> None:
@@ -27,7 +27,7 @@ class Lineage(Protocol):
 
 
 class NoLineage:
-    """Of those who register nothing that capture reads by."""
+    """Of those who register nothing that capture reads by. Implements :class:`TableLineage`."""
 
     def saw(self, parts: Mapping[str, Iterable[int]]) -> None: ...
 
@@ -46,7 +46,7 @@ class SchemaRegistry:
     ``lineage``: of a native capture. Those who read alone, and those whose rows are masked elsewhere, have none.
     """
 
-    def __init__(self, topic: CompactedTopic, *, lineage: Lineage = _NO_LINEAGE) -> None:
+    def __init__(self, topic: CompactedTopic, *, lineage: TableLineage = _NO_LINEAGE) -> None:
         self._topic = topic
         self.lineage = lineage
         self._versions: dict[tuple[TableName, int], TableSchema] = {}

@@ -33,7 +33,7 @@ class MaskLineage:
         self._parents: Mapping[int, str] = partitions_of(documents)
 
     def saw(self, parts: Mapping[str, Iterable[int]]) -> None:
-        """Know these, too: table -> oids. What is known already stays."""
+        """Know these, too: table -> oids. Those that are known already stay."""
         found = {oid: table for table, oids in parts.items() for oid in oids}
         if found.keys() - self._parents.keys():
             self._parents = {**found, **self._parents}

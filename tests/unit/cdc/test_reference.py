@@ -17,7 +17,7 @@ SINKS = sink_sections()
 
 def uncommented() -> str:
     """The example with every setting switched on."""
-    text = re.sub(r"^# (\[?[a-z_.]+\]?(?: =.*)?)$", r"\1", example(SINKS), flags=re.MULTILINE)
+    text = re.sub(r'^# (\[?[a-z_."]+\]?(?: =.*)?)$', r"\1", example(SINKS), flags=re.MULTILINE)
     return text.replace('password = "env:NAME"', "")
 
 

@@ -18,7 +18,7 @@ from tests.json_schema import faults
 
 SCHEMA = settings_schema()
 EXAMPLE = example(sink_sections())
-SETTING = re.compile(r"^# (\w+ = \S|\[[\w.]+\]$)", re.MULTILINE)
+SETTING = re.compile(r'^# (\w+ = \S|\[[\w."]+\]$)', re.MULTILINE)
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -298,8 +298,8 @@ def test_stores_are_told_apart_by_name_and_secrets(tmp_path: Path) -> None:
     where: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/store.db"}
     several = [
         Freshness("sql", "shop", **where), Freshness("sql", "shop", **where), Freshness("sql", "other", **where),
-        Freshness("sql", "shop", password="one", **where), Freshness("sql", "shop", password="two", **where),
-        Freshness("sql", "shop", secrets={"token": "two"}, **where),
+        Freshness("sql", "shop", password="canary-1", **where), Freshness("sql", "shop", password="canary-2", **where),
+        Freshness("sql", "shop", secrets={"token": "canary-2"}, **where),
     ]  # fmt: skip
     assert len(POLLERS) == 5
     for one in several:

@@ -127,6 +127,7 @@ LISTS = {
     "connectors/mysql/columns": "forms of MySQL's types; others are compared as text",
     "connectors/postgres/cut": "keys that an index reads by; others are read by a scan",
     "connectors/postgres/held": "placeholders that are numbers",
+    "connectors/postgres/problems": "types of text that Debezium's truncation knows; others are refused",
     "connectors/postgres/reselect": "types of text that a column may change between",
     "connectors/postgres/wire_values": "a consumer above",
     "sinks/sql/sql_natives": "types of Postgres that a warehouse on Postgres keeps",
