@@ -39,7 +39,11 @@ MANY = 20_000
 @pytest.fixture
 def lake(spark_session: SparkSession) -> SparkSession:
     """A session beside that of the stores: somebody else's."""
-    return spark_session.newSession()
+    session = spark_session.newSession()
+    # By default 200 tasks and 50 to read a log: a minute for a statement.
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+    return session
 
 
 def spec(folder: Path, engine: str = "spark") -> SinkSpec:
@@ -138,7 +142,7 @@ def test_h312_others_join_vacuum_and_write_meanwhile(lake: SparkSession, warehou
     topic, path = Topic(), warehouse / "public" / "orders"
     with closing(opened(warehouse)) as store:
         put(store, topic, 1, *(order(number, "a") for number in range(50)))
-        for lsn in range(2, 5):
+        for lsn in range(2, 4):
             put(store, topic, lsn, order(lsn, "b"))
             lake.sql(f"optimize delta.`{path}`").collect()
         lake.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
@@ -147,7 +151,7 @@ def test_h312_others_join_vacuum_and_write_meanwhile(lake: SparkSession, warehou
         lake.sql(f"update delta.`{path}` set status = 'mine' where id = 9").collect()
         put(store, topic, 7, order(7, "b"))
         found = statuses(store)
-        assert {key for key, status in found.items() if status == "b"} == {"2", "3", "4", "6", "7"}
+        assert {key for key, status in found.items() if status == "b"} == {"2", "3", "6", "7"}
         assert (found["9"], len(found)) == ("mine", 50)
 
 
@@ -161,7 +165,7 @@ def test_h312_a_constraint_of_somebody_holds_the_table(lake: SparkSession, wareh
 
 
 def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
-    shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
+    shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(4)]
     topics = [Topic(one) for one in shapes]
     schemas = type(SHAPES)(*shapes)
     with closing(opened(warehouse)) as store:
