@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from cdc.mask_rules import MaskKey
 from cdc.schema import TableSchema
 from cdc.topic import TableName, schema_topic, state_topic
@@ -11,6 +13,9 @@ from tests.integration.capture.pipeline import Pipeline
 
 KEY = "a key of masks that is long enough for the tests"
 SENTINEL = "plainsentinel"
+# The server from which a snapshot's workers are forked keeps the environment of its start: in a run of all tests it has
+# started before the first test here.
+os.environ.setdefault("CDC_MASK_KEY", KEY)
 
 
 def masked(pipeline: Pipeline, table: str, **rules: str) -> None:

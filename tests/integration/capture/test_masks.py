@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from cdc.crash import CRASH_EXIT
 from cdc.errors import CdcError, ConfigError
 from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
@@ -147,6 +148,8 @@ def test_changed_masks_read_the_table_again(pipeline: Pipeline) -> None:
         # As an operator may do before the next cdc run. It registers the new shape, and hides nothing from capture.
         prepare_pipeline(pipeline.settings)
         before = reread(pipeline, "snapshot:public.t")
+        # The note and its request are there together, or the next start asks again.
+        assert pipeline.start(crash_at="masks_noted").wait(60) == CRASH_EXIT
         with pipeline.capturing():
 
             def done(before: Any = before) -> bool:
