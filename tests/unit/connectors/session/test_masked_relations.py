@@ -50,7 +50,7 @@ def settings(**rules: str) -> Settings:
     return parse(
         {
             "name": "shop",
-            "source": {"dsn": "host=h dbname=app", "tables": ["public.*"], "mask_key": "env:CDC_MASK_KEY"},
+            "source": {"dsn": "host=h dbname=app", "tables": ["public.*"], "mask_key": "env:RELATIONS_MASK_KEY"},
             "log": {"bootstrap_servers": "127.0.0.1:9092"},
             "tables": {"public.orders": {"columns": rules}} if rules else {},
         }
@@ -77,7 +77,7 @@ def announced(*names: str, type_oid: int = 25) -> Relation:
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CDC_MASK_KEY", KEY)
+    monkeypatch.setenv("RELATIONS_MASK_KEY", KEY)
 
 
 def test_h286_rows_wait_under_names_that_the_log_masks() -> None:
