@@ -257,6 +257,8 @@ def collect(
             report = on_executors(engine, piece, task)
         except CannotCarry as refusal:
             store.run(partial(store.hold, refusal))
+            # Spark has read them once, and would do so again.
+            piece = piece._replace(rows=None)
             continue
         # Where a slice ends is up to chance: what was seen of it counts for the same stretches alone.
         piece, whole = read_part(piece, report), True
