@@ -259,10 +259,10 @@ class FanOut:
             return
         for store in stores:
             store.halt.clear()
-        self._lanes = {
-            store.name: Lane(store, self._engine.kafka.max_offsets, self._engine.slice_bytes) for store in stores
-        }
-        self._run = Run(SHARED, self._engine, starts_of(stores), self._deliver)
+        # All that tasks read for several stores comes to the driver.
+        engine = replace(self._engine, kafka=self._engine.kafka.for_writers(1))
+        self._lanes = {store.name: Lane(store, engine.kafka.max_offsets, engine.slice_bytes) for store in stores}
+        self._run = Run(SHARED, engine, starts_of(stores), self._deliver)
         log.info("stores_share_a_query", extra={"sinks": ",".join(self._lanes)})
 
     def _end_shared(self, drain_s: float = _DRAIN_S) -> list[str]:

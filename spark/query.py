@@ -47,7 +47,7 @@ class Query:
         self.store = store
         self._spec = spec
         self._engine = engine
-        most = engine.kafka.max_offsets
+        most = engine.kafka.for_writers(engine.slots if spec.parallel else 1).max_offsets
         self._most_records = most if spec.parallel else min(most, _MOST_MERGED)
         self._warm = False
         self._run: Run | None = None

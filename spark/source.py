@@ -59,7 +59,8 @@ _CARRYING = {
 
 
 MOST_CARRIED = 200_000
-"""Records of a batch that Spark carries, at most: about what its tasks apply as one slice each."""
+"""Records of a batch that Spark carries, at most, for each task that writes: about what it applies as one slice. What
+tasks bring to the driver is one slice together, so there it is as many for all."""
 
 
 class KafkaInput(NamedTuple):
@@ -71,6 +72,10 @@ class KafkaInput(NamedTuple):
     max_offsets: int
     reading: ReaderOpener
     carried: bool = False
+
+    def for_writers(self, count: int) -> KafkaInput:
+        """The same in batches that so many writers apply at once: tasks, or the driver alone."""
+        return self._replace(max_offsets=min(self.max_offsets, MOST_CARRIED * count)) if self.carried else self
 
 
 def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:

@@ -70,6 +70,9 @@ READ_BYTES = 8 * 1024**2
 """And how many bytes of them."""
 _STEPS = 4
 """In how many steps a slice is read, at least."""
+_MOST_CARRIED = 4
+"""Slices that a task writes of the rows that Spark hands to it, when they are large or one partition has most of
+them. Nobody can stop it between two, and the watermark moves behind them all."""
 
 Mode = Literal["apply", "compact"]
 Pairs = tuple[tuple[str, Any], ...]
@@ -150,7 +153,8 @@ def run_task(
 def run_carried(
     task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task: the rows of some whole partitions, as Spark's Kafka source has them, up to a slice."""
+    """One task: the rows of some whole partitions, as Spark's Kafka source has them: a slice, or where it writes them
+    itself, up to :data:`_MOST_CARRIED` of them one after the other."""
     try:
         yield from _run_carried(task, reading, spans, rows)
     except CdcError as error:
@@ -160,24 +164,38 @@ def run_carried(
 def _run_carried(
     task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    window = _Window(task, _translator(task))
     step = min(READ_BYTES, max(1, task.slice_bytes // _STEPS))
+    pieces = (own for batch in rows for own in cut(records_of_rows(pa.Table.from_batches([batch])), step))
+    ahead = next(pieces, None)
     reached: dict[tuple[str, int], int] = {}
-    last = left = None
-    for records in (own for batch in rows for own in cut(records_of_rows(pa.Table.from_batches([batch])), step)):
-        if reached and not window.has_room(step):
-            left = last
+    last: tuple[str, int] | None = None
+    for number in range(_MOST_CARRIED if task.mode == "apply" and task.translation is None else 1):
+        window, ends, end = _Window(task, _translator(task)), dict[tuple[str, int], int](), last
+        while ahead is not None and (not ends or window.has_room(step)):
+            window.add(ahead)
+            ends |= places_behind(ahead)
+            end = last_place(ahead)
+            ahead = next(pieces, None)
+        own = [
+            one._replace(start=reached.get(one[:2], one.start), end=ends[one[:2]]) for one in spans if one[:2] in ends
+        ]
+        report = window.report(reading, own)
+        if number and window.asks:
+            # The driver is asked of a slice alone, so it begins with this one.
+            yield from _reached(spans, reached, last).to_batches()
+            return
+        yield from report.to_batches()
+        reached, last = reached | ends, end
+        if ahead is None or window.asks:
             break
-        window.add(records)
-        reached |= places_behind(records)
-        last = last_place(records)
-    for span in read_whole(spans, reached, left):
-        reached[span.topic, span.partition] = span.end
-    read = [span._replace(end=reached[span[:2]]) for span in spans if span[:2] in reached]
-    yield from window.report(reading, read).to_batches()
-    yield from _places("reached", reached).to_batches()
-    if left is not None:
-        yield from noted("left", [{}]).to_batches()
+    yield from _reached(spans, reached, last if ahead is not None else None).to_batches()
+
+
+def _reached(spans: Sequence[Span], reached: Mapping[tuple[str, int], int], left: tuple[str, int] | None) -> pa.Table:
+    """The report of how far a task has come. ``left``: the partition in which it stopped."""
+    ends = {span[:2]: span.end for span in read_whole(spans, reached, left)}
+    places = _places("reached", {**reached, **ends})
+    return places if left is None else pa.concat_tables([places, noted("left", [{}])])
 
 
 def _places(kind: str, reached: Mapping[tuple[str, int], int]) -> pa.Table:
@@ -253,6 +271,8 @@ class _Window:
     """Of all events that came, without their schemas."""
     letter_bytes: int = 0
     """Of the records among which some could not be read: these are held as they are."""
+    asks: bool = False
+    """Whether its report asks the driver for something. Nothing of it was applied then."""
 
     def add(self, records: pa.Table) -> None:
         found = sort_out(self.translate(records), self.task.rules)
@@ -294,6 +314,7 @@ class _Window:
     def _applied(self, reading: ReaderOpener, share: Sequence[Span]) -> pa.Table:
         task = self.task
         if self.needs:
+            self.asks = True
             return noted("shape", [{"topic": topic, VER: version} for topic, version in sorted(self.needs)])
         if not self.events:
             return outcome_rows(self.outcome)
@@ -303,6 +324,7 @@ class _Window:
             return pa.concat_tables([packed("winner", events), outcome_rows(self.outcome)])
         floors = events.filter(pc.equal(events[OP], FLOOR_OP))
         if floors.num_rows and not task.floors_set:
+            self.asks = True
             return packed("floor", floors)
         if task.spec is None:
             raise SinkError("a task that has to apply was given no store")

@@ -54,14 +54,14 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
             f"cdc sink needs a package that is not installed: {missing.name}", hint="pip install 'headrace[all]'"
         ) from None
     from sinks.registry import open_sink
-    from spark.source import MOST_CARRIED, KafkaInput
+    from spark.source import KafkaInput
 
     chosen = list(names) or list(settings.sinks)
     if not chosen:
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
-    spark, session, carried = settings.spark, session_of(settings), settings.spark.reader == "spark"
+    spark, session = settings.spark, session_of(settings)
     client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
     application = SinkApplication(
         session=session,
@@ -73,8 +73,8 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
         kafka=KafkaInput(
             options={f"kafka.{name}": value for name, value in java_options(client).items()},
-            max_offsets=min(spark.max_offsets_per_trigger, MOST_CARRIED if carried else spark.max_offsets_per_trigger),
-            carried=carried,
+            max_offsets=spark.max_offsets_per_trigger,
+            carried=spark.reader == "spark",
             reading=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),
         ),
         checkpoint=spark.checkpoint,

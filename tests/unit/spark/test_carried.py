@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from cdc.testing import MemoryReading
 from cdc.wire.records import Span
+from sinks.kinds import spec_for
+from sinks.registry import open_sink
 from spark.carried_rows import RowSizes, cut, last_place, places_behind, read_whole, records_of_rows
 from spark.checkpoint import LocalFolder
 from spark.micro_batch import MicroBatch
@@ -22,6 +25,7 @@ from spark.sink_metrics import Metrics
 from spark.source import RECORD_SCHEMA, KafkaInput
 from spark.tasks import Task, run_on_rows
 from tests.unit.spark.carried import MemoryRows, rows_of
+from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, records_of, sound
 from tests.unit.spark.test_tasks import PAD, TASK, of_two, report_of, row, winners
 
@@ -126,6 +130,65 @@ def test_h102_a_task_that_stops_read_its_first_partitions_whole() -> None:
     wider = replace(of_two(records[0]), narrow_bytes=5 * len(PAD), slice_bytes=5 * len(PAD))
     report = carried(wider, *records, slots=1, partitions=3)
     assert report.reached == {(TOPIC, 0): 1000, (TOPIC, 1): 4}, "nothing is known of one that no row is of"
+
+
+def writing(folder: Path, record: KafkaRecord) -> Task:
+    """A task that writes slices of two such records to an SQL store."""
+    spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{folder}/tasks.db"})
+    with closing(open_sink(spec)) as opened:
+        opened.sink.prepare(orders())
+    return replace(of_two(record), mode="apply", spec=spec)
+
+
+@pytest.mark.parametrize(("count", "taken"), [(6, 6), (8, 8), (9, 8)])
+def test_a_task_writes_a_few_slices_of_what_it_was_handed(tmp_path: Path, count: int, taken: int) -> None:
+    records = [row(number, number, PAD) for number in range(count)]
+    task = writing(tmp_path, records[0])
+    report = carried(task, *records)
+    assert (report.outcome.records, report.outcome.applied.applied) == (taken, taken)
+    assert report.left == (taken < count)
+    assert report.reached == {(TOPIC, 0): 8 if report.left else 1000}
+
+
+def test_slices_that_follow_are_told_by_partition(tmp_path: Path) -> None:
+    records = [row(number, number, PAD)._replace(partition=number // 3) for number in range(12)]
+    report = carried(writing(tmp_path, records[0]), *records, slots=1, partitions=4)
+    assert report.left
+    assert report.reached == {(TOPIC, 0): 1000, (TOPIC, 1): 1000, (TOPIC, 2): 8}
+
+
+@pytest.mark.parametrize(("unknown", "whole"), [(0, True), (1, True), (2, False), (5, False)])
+def test_a_later_slice_asks_as_a_batch_of_its_own(tmp_path: Path, unknown: int, whole: bool) -> None:
+    records = [row(number, number, PAD, **({"ver": 7} if number == unknown else {})) for number in range(6)]
+    task = writing(tmp_path, records[0])
+    report = carried(task, *records)
+    assert report.needs == ({(TOPIC, 7)} if whole else frozenset())
+    assert report.left
+    before = 0 if whole else unknown - unknown % 2
+    assert report.outcome.applied.applied == before
+    assert report.reached == {(TOPIC, 0): 2 if whole else before}
+
+
+def test_h38_a_truncate_in_a_later_slice_is_told_with_the_next_batch(tmp_path: Path) -> None:
+    floor = KafkaRecord(b'{"__truncate":true}', b"{}", sound(80, op="t"), 3)
+    task = writing(tmp_path, row(0, 0, PAD))
+    report = carried(task, row(0, 0, PAD), row(1, 1, PAD), row(2, 2, PAD), floor)
+    assert (report.floors.num_rows, report.left, report.reached) == (0, True, {(TOPIC, 0): 2})
+    assert report.outcome.applied.applied == 2
+
+
+def test_rows_that_are_brought_down_are_one_slice() -> None:
+    """The driver has them all in memory."""
+    records = [row(number, number, PAD) for number in range(6)]
+    report = carried(of_two(records[0]), *records)
+    assert (report.winners.num_rows, report.left) == (2, True)
+
+
+@pytest.mark.parametrize(("carries", "writers", "most"), [(True, 1, 200_000), (True, 3, 600_000), (False, 3, 10**6)])
+def test_a_batch_that_is_carried_grows_with_its_writers(carries: bool, writers: int, most: int) -> None:
+    kafka = KafkaInput({}, 10**6, MemoryReading((), None), carried=carries)
+    assert kafka.for_writers(writers).max_offsets == most
+    assert kafka.for_writers(9).max_offsets == 10**6
 
 
 def test_an_unknown_shape_of_a_carried_record_is_asked_for() -> None:

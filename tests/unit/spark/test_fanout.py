@@ -12,6 +12,7 @@ from typing import cast
 from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import DeadLetter, Why
 from cdc.errors import Retry, SinkError
+from cdc.testing import MemoryReading
 from sinks.batch import events_of
 from sinks.kinds import spec_for
 from spark.apply import Outcome
@@ -19,6 +20,7 @@ from spark.fanout import Behind, Content, FanOut, Lane, unseen
 from spark.query import shapes_of
 from spark.query_run import Engine
 from spark.sink_metrics import Metrics
+from spark.source import KafkaInput
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of
 from tests.unit.spark.test_store import Bench, bench, row
@@ -139,7 +141,10 @@ def test_h189_what_a_shared_store_met_at_the_end_is_told(bench: Bench) -> None:
     """Between the last look and the end: the application ended with 0."""
     store = bench.begun()
     engine = cast(
-        Engine, SimpleNamespace(clock=SYSTEM_CLOCK, metrics=Metrics(), kafka=SimpleNamespace(max_offsets=1000))
+        Engine,
+        SimpleNamespace(
+            clock=SYSTEM_CLOCK, metrics=Metrics(), slots=2, kafka=KafkaInput({}, 1000, MemoryReading((), None))
+        ),
     )
     fan_out = FanOut({store.name: (store, spec_for("redis", prefix="shop", options={"url": "redis://x"}))}, engine)
     lane = fan_out._lanes[store.name] = Lane(store, 1000)
