@@ -19,6 +19,7 @@ def _histogram(name: str, text: str, *labels: str) -> Figure:
 
 _LAG, _SLOT = "cdc_source_lag_known", "cdc_slot_known"
 _SINK_LAG, _SINK_STATE = "cdc_sink_lag_known", "cdc_sink_state_known"
+_QUERY = "cdc_query_known"
 
 BUILD = _gauge("cdc_build_info", "1, with the version of Headrace", "version")
 
@@ -187,6 +188,20 @@ SINKS = declared(
     _counter("cdc_sink_dead_letters_total", "Records sent to the dead letters, by why", "sink", "why"),
     _histogram("cdc_sink_batch_seconds", "One slice of a batch, read to watermark", "sink"),
     _counter("cdc_sink_restarts_total", "Starts of a query after its first", "sink"),
+    _counter(
+        "cdc_query_records_total",
+        "Records that Spark read, by its own count, by query: a store, or shared. 0 where Headrace's reader reads",
+        "query",
+    ),
+    _counter("cdc_query_batches_total", "Batches that Spark ran", "query"),
+    _gauge(_QUERY, "Whether Spark spoke of the query within the last 30 s", "query"),
+    _gauge(
+        "cdc_query_offsets_behind",
+        "Offsets of the log behind the query's last batch, when that was planned",
+        "query",
+        known=_QUERY,
+        absent="Spark has not said",
+    ),
 )
 """The figures of ``cdc sink``."""
 

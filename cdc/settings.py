@@ -154,7 +154,9 @@ class SparkSettings(SettingsModel):
     max_offsets_per_trigger: int = Field(1_000_000, ge=1, description="records of one batch at most")
     driver_batch_rows: int = Field(20_000, ge=0, description="batches up to this size are applied in the driver")
     reader: Literal["own", "spark"] = Field(
-        "own", description="who reads the records: Headrace's reader, or Spark's, which its progress and UI then count"
+        "spark",
+        description="who reads the records: Spark's Kafka source, so that its progress and UI count them, or own: "
+        "Headrace's reader, the quicker one",
     )
     stop_together: bool = Field(False, description="a store that cannot go on ends the others as well")
     slice_bytes: ByteCount = Field(32 * 1024**2, ge=1, description="bytes of records read and applied at once")

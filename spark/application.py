@@ -25,6 +25,7 @@ from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
 from spark.ports import HeadReader, LogQuestions, ProgressFeed
 from spark.query import Query
+from spark.query_listener import listening
 from spark.query_run import Engine
 from spark.sink_metrics import Metrics
 from spark.source import KafkaInput
@@ -42,11 +43,13 @@ from spark.store_thread import Store, Surroundings
 from spark.tasks import SLICE_BYTES
 from spark.view_claims import LIMIT_S, ViewClaims
 from spark.wait_page import WaitPage
-from spark.watermark import LogView
+from spark.watermark import Claim, LogView
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.1
+_CLAIM_S = 3.0
+"""How long stores that have caught up may take to claim the LSN that goes with it (hazard H298)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,7 @@ class _Running:
         metrics = Metrics(clock=application.clock, pipeline=application.session.name)
         # Another writer's statements about the topics do not judge single records.
         views = ViewClaims(application.clock, application.view_limit_s)
-        view = LogView(judges=application.translation is None, views=views)
+        view = self._view = LogView(judges=application.translation is None, views=views)
         around = Surroundings(
             facts=application.facts,
             dead=application.dead,
@@ -162,6 +165,7 @@ class _Running:
             server = metrics.serve(application.http_address, {"/wait": waits.answer})
             if server is not None:
                 at_end.callback(server.close)
+        at_end.enter_context(listening(session, metrics.queries, application.clock))
         self._stores = {name: self._store(name, spec, around) for name, spec in application.specs.items()}
         for store in self._stores.values():
             at_end.callback(self._let_go, store)
@@ -195,6 +199,7 @@ class _Running:
 
     def _tend(self, stop: SinkStop, queries: list[Query], tended: list[Query | FanOut], until_caught_up: bool) -> None:
         session, log_file = self._engine.session, self._engine.log_file
+        caught_up_s: float | None = None
         while not stop.wait(_LOOK_S):
             self._engine.metrics.tick()
             require_jvm(session, log_file)
@@ -206,9 +211,16 @@ class _Running:
             self._raise_failures(queries, until_caught_up)
             going = [query.store for query in queries if query.failure is None]
             if until_caught_up and all(store.caught_up for store in going):
+                now_s = self._engine.clock.monotonic()
+                caught_up_s = now_s if caught_up_s is None else caught_up_s
+                if now_s - caught_up_s < _CLAIM_S and any(self._owes(store) for store in going):
+                    continue
                 log.info("caught_up", extra={"sinks": ",".join(store.name for store in going)})
                 return
         log.info("stopping", extra={"reason": stop.reason})
+
+    def _owes(self, store: Store) -> bool:
+        return self._view.owes(store.lsn, Claim(store.offsets, self._engine.clock.monotonic()), store.topics)
 
     def _end(self, tended: list[Query | FanOut]) -> None:
         if submitted():

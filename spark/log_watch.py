@@ -65,6 +65,7 @@ class LogWatch:
         self._letters = letters
         self._view = view
         self._clock = clock
+        self._asked = frozenset[str]()
         self._due_s = {"ends": 0.0, "idle": 0.0, "heads": 0.0, "topics": clock.monotonic() + _TOPICS_S}
         self._ended = threading.Event()
         self._logged = LoggedCauses()
@@ -116,7 +117,7 @@ class LogWatch:
         if self._letters is not None and (heard := self._letters.poll(0)):
             for store in self._stores:
                 store.hear(heard)
-        if self._is_due("ends"):
+        if self._is_due("ends") or self._unseen():
             self.look_at_ends()
         if self._is_due("topics"):
             self.look_at_topics()
@@ -134,9 +135,14 @@ class LogWatch:
         # Asked before it is answered: an end seen is at least as old as the stamp says.
         at_s = self._clock.monotonic()
         ends = self._facts.ends(SinkTopics(ids, partitions))
+        self._asked = frozenset(ids)
         self._view.note_ends(LogEnds(at_s, ends))
         if self._is_due("heads"):
             self._look_at_heads(at_s, ends)
+
+    def _unseen(self) -> bool:
+        """Whether a store has begun since the last look: until its topics were seen, it can claim nothing."""
+        return any(store.topics.ids.keys() - self._asked for store in self._stores)
 
     def _look_at_heads(self, at_s: float, ends: Offsets) -> None:
         """Begin to read them where the reading before is over. An error that it met is raised."""

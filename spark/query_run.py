@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,12 +22,14 @@ from spark.failures import read_failure, unexpected
 from spark.frame_rows import FrameRows
 from spark.micro_batch import MicroBatch, Translate
 from spark.outage import GRACE_S, Halted
+from spark.query_figures import run_name
 from spark.sink_metrics import Metrics
 from spark.source import KafkaInput, kafka_frame
 from spark.tasks import SLICE_BYTES
 
 log = logging.getLogger(__name__)
 
+_NUMBERS = count(1)
 _BATCH_END_S = GRACE_S + 5.0
 _MOST_SLICES = 4
 """Of a batch that Spark brings to the driver, as it comes in one piece."""
@@ -77,7 +80,7 @@ class Run:
         engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         frame = kafka_frame(engine.session, engine.kafka, name, starts)
         writer = frame.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._place)
-        self._streaming: StreamingQuery = writer.queryName(f"{name}-{id(self)}").start()
+        self._streaming: StreamingQuery = writer.queryName(run_name(name, next(_NUMBERS))).start()
 
     @property
     def active(self) -> bool:

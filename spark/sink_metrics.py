@@ -30,6 +30,7 @@ from cdc.version import __version__
 from cdc.wire.debezium.falls import PositionsFell
 from sinks.port import StoreAway
 from spark.fill_lines import FillLines, FillStand, Lacking, finite
+from spark.query_figures import AllQueries
 
 log = logging.getLogger(__name__)
 _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
@@ -141,6 +142,7 @@ class Metrics:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     sinks: dict[str, SinkFigures] = field(default_factory=dict)
     log: LogFigures = field(default_factory=LogFigures)
+    queries: AllQueries = field(default_factory=AllQueries)
     ticked_s: float = 0.0
     started_s: float = 0.0
     lacking: str = ""
@@ -191,6 +193,7 @@ class Metrics:
             self._show_store(page, sink, figures, now_s)
             self._show_lag(page, sink, figures)
             _show_work(page, sink, figures)
+        self.queries.show(page, now_s)
         yield from page.families()
 
     def lag_s(self, figures: SinkFigures) -> float | None:

@@ -220,6 +220,10 @@ class LogView:
             ends = highest(self._ends.newest, known)
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
+    def owes(self, lsn: int, at: Claim, topics: SinkTopics) -> bool:
+        """Whether a store that claims this LSN may soon claim a higher one. One that claims none may at any time."""
+        return not lsn or self.claim(None, at, topics).lsn > lsn
+
     def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
 

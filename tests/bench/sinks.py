@@ -1,11 +1,11 @@
 """One million events on 250,000 keys from a filled topic into each store, counted until its watermark is at the end.
 
 The topic of four partitions is filled first: updates of about 650 bytes, keys at random. Each store is filled three
-times by a ``cdc sink --until-caught-up`` of its own with each reader in turn, from the beginning; topic records over the time from the start of
-the first batch to the last watermark, as its log states them. CPU is that of all its processes, Java's among them, over
-the same time. Beside it, for search: the bulk bodies of the same
-documents, one per key, made before, posted one after the other to an index of the same settings, in turn with ours.
-Both are divided by documents: of an event whose key has a newer one in its batch no document is written.
+times with each reader in turn, by a ``cdc sink --until-caught-up`` of its own, from the beginning; topic records over
+the time from the start of the first batch to the last watermark, as its log states them. CPU is that of all its
+processes, Java's among them, over the same time. Beside it, for search: the bulk bodies of the same documents, one per
+key, made before, posted one after the other to an index of the same settings, in turn with ours. Both are divided by
+documents: of an event whose key has a newer one in its batch no document is written.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
@@ -21,6 +23,7 @@ from pyspark.sql.streaming.listener import (
 
 from cdc.errors import TopicError
 from cdc.settings import Settings
+from cdc.stack.free_ports import free_ports
 from sinks.port import OpenSink
 from spark.source import OBSERVED
 from tests.integration.spark.conftest import Sinks
@@ -131,6 +134,38 @@ def test_each_record_is_read_once_for_all_stores_of_one_query(
         pipeline.assert_shown(opened(settings, name))
 
 
+def figures_at(address: str) -> dict[tuple[str, str], float]:
+    """(figure, query) -> value. Nothing while nobody answers."""
+    try:
+        with urlopen(f"http://{address}/metrics", timeout=10) as page:
+            text = page.read().decode()
+    except OSError:
+        return {}
+    found = re.findall(r'^(cdc_query_\w+)\{pipeline="\w+",query="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    return {(name, query): float(value) for name, query, value in found}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_spark_names_the_jobs_and_its_figures_are_served(
+    pipeline: HandMadeLog, sinks: Sinks, redis_url: str, spark_session: SparkSession, way: str
+) -> None:
+    address = f"127.0.0.1:{free_ports(['kafka'])['kafka']}"
+    stores = {"cache": {"kind": "redis", "url": redis_url}}
+    settings = pipeline.settings(stores, http_address=address, **WAYS[way])
+    pipeline.put(row(number) for number in range(40))
+    pipeline.progress()
+    with sinks.running(settings) as running:
+        running.until(lambda: figures_at(address).get(("cdc_query_records_total", "cache")) == 40)
+        found = figures_at(address)
+        assert found["cdc_query_known", "cache"] == 1
+        assert found["cdc_query_batches_total", "cache"] >= 1
+        running.until(lambda: figures_at(address).get(("cdc_query_offsets_behind", "cache")) == 0)
+        store: Any = spark_session.sparkContext._jsc.sc().statusStore()
+        jobs = store.jobsList(None)
+        described = {jobs.apply(number).description().toString() for number in range(jobs.size())}
+    assert any(re.match(r"Some\(cache-\d+\n.*batch = \d+", text, re.DOTALL) for text in described), described
+
+
 def reached(store: OpenSink, lsn: int) -> bool:
     mark = store.watermarks.read()
     return mark is not None and mark.lsn >= lsn
@@ -152,7 +187,7 @@ def test_h102_large_records_are_carried_in_slices(
         assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())
 
 
-def test_the_markers_of_transactions_hold_no_batch_up(
+def test_h298_the_markers_of_transactions_hold_no_batch_up(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, redis_url: str
 ) -> None:
     """They take offsets, and no reader sees them."""

@@ -42,6 +42,9 @@ class Standing:
         self.offsets: Offsets = {T: {0: offset}}
         self.topics = SinkTopics({T: "id"}, {T: 1})
 
+    def idle(self) -> None:
+        """It rests."""
+
 
 def test_h110_each_first_record_is_read_once() -> None:
     reading, view = Reading(), LogView()
@@ -97,3 +100,22 @@ def test_h110_a_slow_first_record_keeps_no_end_of_the_log() -> None:
     answer.set()
     wait_until(lambda: looked)
     assert view.heads == {(TOPIC, 0, 3): Head(3, 1003)}
+
+
+def test_h298_a_store_that_begins_after_the_look_is_looked_at() -> None:
+    """Its first batch may be done before the next look is due: without an end it claims no LSN."""
+    asked: list[list[str]] = []
+
+    class Noting(MemoryFacts):
+        def ends(self, topics: SinkTopics) -> Offsets:
+            asked.append(list(topics.ids))
+            return super().ends(topics)
+
+    store, view, clock = Standing(9), LogView(), ManualClock()
+    store.offsets, store.topics = {TOPIC: {0: 9}}, SinkTopics()
+    watch = LogWatch(cast(Any, [store]), Noting(end=9), MemoryFeed(), view, clock, measuring=Measuring())
+    watch._look()
+    store.topics = SinkTopics({TOPIC: "id1"}, {TOPIC: 1})
+    watch._look()
+    watch._look()
+    assert asked == [[], [TOPIC]], "once for what is new, and then when it is due"

@@ -228,6 +228,7 @@ def test_h110_a_figure_has_a_sample_where_known_never_nan(
     figures.lacks = lambda: Lacking(known, records, None if not records else 1)
     figures.fill = lambda: FillStand(1, 2) if filling else None
     figures.away = "gone" if away else ""
+    feeding.metrics.queries.of("cache-1").progress({"numInputRows": records}, feeding.metrics.clock.monotonic())
     feeding.pass_s(silent_s, log=log, store=False)
     samples = [sample for metric in feeding.metrics.registry.collect() for sample in metric.samples]
     values = {sample.name: sample.value for sample in samples}

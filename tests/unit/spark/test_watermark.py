@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,14 @@ def test_h80_a_reader_behind_its_first_ends_claims_nothing() -> None:
     log = view(progress(100, 10), ends=(0.0, 1000, 0))
     assert log.claim(None, Claim({T: {0: 500, 1: 0}}, 1.0), TOPICS).lsn == 0
     assert log.claim(None, Claim({T: {0: 1000, 1: 0}}, 2.0), TOPICS).lsn == 100
+
+
+@pytest.mark.parametrize(
+    ("lsn", "offset", "owes"), [(0, 500, True), (50, 500, False), (50, 1000, True), (100, 1000, False)]
+)
+def test_h298_a_store_owes_an_lsn_that_is_proven(lsn: int, offset: int, owes: bool) -> None:
+    log = view(progress(100, 10), ends=(0.0, 1000, 0))
+    assert log.owes(lsn, Claim({T: {0: offset, 1: 0}}, 1.0), TOPICS) is owes
 
 
 def test_h80_ends_seen_before_the_cleaners_wait_prove_nothing() -> None:

@@ -1,0 +1,96 @@
+"""How each query does, by what Spark says of it. Pure. :mod:`spark.query_listener` hears it.
+
+Spark says what each trigger read: `StreamingQueryProgress`, as JSON (the manual of Structured Streaming,
+"Reporting Metrics programmatically"). What the stores lack is worked out from the log and the stores alone
+(:mod:`spark.sink_metrics`), whatever Spark says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from cdc.exposition import FigurePage
+
+SILENCE_S = 30.0
+"""What was said longer ago is not known any more. Of a query that has nothing to do Spark speaks every 10 s."""
+
+
+@dataclass
+class QueryFigures:
+    """One query, over its runs. ``records``, ``batches``: since the application's start. ``behind``: offsets of the log
+    that no batch of its had when the last one was planned. None where it was not said. ``told_s``: of
+    the monotonic clock, when Spark spoke of it last. None before."""
+
+    records: int = 0
+    batches: int = 0
+    behind: int | None = None
+    told_s: float | None = None
+
+    def progress(self, said: Mapping[str, Any], now_s: float) -> None:
+        """A trigger ended. ``said``: Spark's progress of it."""
+        self.told_s = now_s
+        self.batches += 1
+        self.records += int(said.get("numInputRows") or 0)
+        self.behind = offsets_behind(said.get("sources") or ())
+
+    def idle(self, now_s: float) -> None:
+        """It had nothing to read."""
+        self.told_s = now_s
+        self.behind = 0
+
+    def known(self, now_s: float) -> bool:
+        """Whether Spark spoke of it within the last 30 s."""
+        return self.told_s is not None and now_s - self.told_s <= SILENCE_S
+
+
+@dataclass
+class AllQueries:
+    """The queries of one application, by what they are called: the store's name, or that of those that share one."""
+
+    by_name: dict[str, QueryFigures] = field(default_factory=dict)
+
+    def of(self, run: str) -> QueryFigures:
+        """The figures of a query, by a run's name (:func:`run_name`)."""
+        return self.by_name.setdefault(run.rpartition("-")[0], QueryFigures())
+
+    def show(self, page: FigurePage, now_s: float) -> None:
+        """Set what is known now."""
+        for query, figures in sorted(dict(self.by_name).items()):
+            page.set("cdc_query_records_total", figures.records, query=query)
+            page.set("cdc_query_batches_total", figures.batches, query=query)
+            page.known("cdc_query_known", figures.known(now_s), query=query)
+            page.set("cdc_query_offsets_behind", figures.behind, query=query)
+
+
+def run_name(query: str, number: int) -> str:
+    """What a run of a query is called in Spark: its jobs, its progress and its UI say so.
+
+    >>> run_name("search", 2)
+    'search-2'
+    """
+    return f"{query}-{number}"
+
+
+def offsets_behind(sources: Iterable[Mapping[str, Any]]) -> int | None:
+    """Offsets between a trigger's end and that of its topics. None where a source does not say both.
+
+    >>> offsets_behind([{"endOffset": {"t": {"0": 5, "1": 7}}, "latestOffset": {"t": {"0": 9, "1": 7}}}])
+    4
+    """
+    behind = 0
+    for source in sources:
+        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        if end is None or latest is None:
+            return None
+        for topic, parts in latest.items():
+            behind += sum(max(0, last - end.get(topic, {}).get(number, last)) for number, last in parts.items())
+    return behind
+
+
+def _offsets(said: object) -> Mapping[str, Mapping[str, int]] | None:
+    found = orjson.loads(said) if isinstance(said, str | bytes) and said else said
+    return found if isinstance(found, dict) and all(isinstance(parts, dict) for parts in found.values()) else None
