@@ -1,8 +1,7 @@
 """From Kafka's records to events: the one place that knows what a record of a table topic looks like.
 
-Spark's Kafka source says which offsets a batch has, and when. The records themselves are read by our own reader
-(:mod:`cdc.wire.records`), in the driver for a small batch and in the tasks for a large one. Through Spark's rows a
-record with headers costs 26 us of CPU before Python sees it, and a batch of any size a job of its own.
+Spark's Kafka source says which offsets a batch has, and when, and reads the records, or leaves that to our own reader
+(:mod:`cdc.wire.records`). See the manual, "Who reads the records".
 
 A record without our three headers is not one of ours (something else wrote into the topic): it is reported, never
 dropped.

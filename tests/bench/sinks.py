@@ -17,10 +17,13 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import orjson
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 from sinks.stores import open_store
 from tests.bench.family_cpu import FamilyCpu
@@ -171,6 +174,9 @@ def _bare_bulk(topics: HandMadeLog, url: str) -> float:
             lines += [orjson.dumps({"index": action}), orjson.dumps(row | {"_pos": "0" * 32})]
         bodies.append(b"\n".join(lines) + b"\n")
     with requests.Session() as session:
+        # Its heap may be full of what was filled before. Our sink tries again as well.
+        again = Retry(status=20, status_forcelist=[HTTPStatus.TOO_MANY_REQUESTS], allowed_methods=None)
+        session.mount(url, HTTPAdapter(max_retries=again))
         session.headers["Content-Type"] = "application/x-ndjson"
         start = time.perf_counter()
         for body in bodies:
