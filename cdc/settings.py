@@ -164,6 +164,7 @@ class SparkSettings(SettingsModel):
         timedelta(seconds=60), description="a view that is further behind holds no store's LSN"
     )
     http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks, empty for none")
+    ui: bool = Field(False, description="serve Spark's own pages, on this machine alone")
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
 
 

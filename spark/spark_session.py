@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,11 @@ ERR_FILE = "spark.err"
 
 _JVM_END_S = 20.0
 _LOOK_S = 2.0
+_REACH_S = 5.0
+_STANDALONE = "spark://"
+_MASTER = re.compile(
+    r"(local(\[[\w*]+(,\s*\d+)?\])?|yarn|k8s://\S+|spark://[^,\s]+:\d+(,[^,\s]+:\d+)*|local-cluster\[.*\])$"
+)
 # The JVM only keeps time and passes Arrow on: what its second compiler would win, compiling costs twice over.
 _LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 
@@ -40,7 +47,7 @@ class SessionSpec:
 
     ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver. The
     environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
-    ``java_options``: more of the driver's.
+    ``java_options``: more of the driver's. ``ui``: whether Spark's pages are served, on loopback.
     """
 
     name: str
@@ -51,6 +58,7 @@ class SessionSpec:
     java_home: Path | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: tuple[str, ...] = ()
+    ui: bool = False
 
     @property
     def local(self) -> bool:
@@ -83,7 +91,7 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Executors of a cluster may not find the module at their start. Here they are this process's own.
         conf |= {"spark.python.daemon.module": "spark.daemon"}
-    return conf | dict(spec.conf)
+    return conf | {"spark.ui.enabled": str(spec.ui).lower()} | dict(spec.conf)
 
 
 _FRESH = {
@@ -102,7 +110,6 @@ _FRESH = {
 
 _LASTING = {
     # An application that runs for months keeps no history of its batches in memory.
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -130,12 +137,15 @@ def start_session(spec: SessionSpec) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not submitted():
         require_name(os.getuid())
+        require_master(spec.master)
     if spec.java_home is not None:
         os.environ["JAVA_HOME"] = str(spec.java_home)
     _quiet_client()
     _make_folder(spec.log_folder)
     with as_file(files("spark") / "log4j2.properties") as log4j:
         conf = configuration(spec, log4j.absolute())
+        if not submitted():
+            _on_loopback(spec, conf)
         return _adopted(conf) if submitted() else _launched(spec, conf)
 
 
@@ -149,6 +159,40 @@ def require_name(uid: int, of: Callable[[int], object] = pwd.getpwuid) -> None:
             f"Spark does not start as user {uid}, who has no name on this machine",
             hint="run it as a user that /etc/passwd has, or add a line for this one there",
         ) from None
+
+
+def _on_loopback(spec: SessionSpec, conf: Mapping[str, str]) -> None:
+    """Have Spark's pages on this machine alone: they are served on SPARK_LOCAL_IP, and else on every address.
+
+    That is also the address that a driver gives to executors unless it is told which: on a cluster it has to be told.
+    """
+    if spec.local or (conf["spark.ui.enabled"] == "true" and "spark.driver.host" in conf):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    elif spec.ui:
+        raise ConfigError(
+            "[spark] ui needs to know at which address executors reach the driver",
+            hint='set "spark.driver.host" in [spark.conf] to a name or address of this machine',
+        )
+
+
+def require_master(master: str) -> None:
+    """ConfigError for no master of Spark's. SparkLost where none of a standalone cluster's takes a connection: Spark
+    itself tries for a minute, and then says so in its own log."""
+    if not _MASTER.match(master):
+        raise ConfigError(
+            f"[spark] master {master} is none that Spark knows",
+            hint="local[2], spark://HOST:7077, k8s://https://HOST or yarn",
+        )
+    if not master.startswith(_STANDALONE):
+        return
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), _REACH_S):
+            return
+    raise SparkLost(
+        f"no master of Spark's answers at {master}",
+        hint="start it, or name the right one in [spark] master: a master's first page shows its URL",
+    )
 
 
 def _make_folder(folder: Path) -> None:
@@ -166,6 +210,11 @@ def _make_folder(folder: Path) -> None:
 def submitted() -> bool:
     """Whether ``spark-submit`` started this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def own_python() -> bool:
+    """Whether workers on this machine run this very Python, and so have what it has."""
+    return os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
 
 
 def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
@@ -187,8 +236,12 @@ def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
 def _adopted(conf: Mapping[str, str]) -> SparkSession:
     """In the JVM that spark-submit started: what can still be set is set, and the submitter's word goes first."""
     given = SparkConf()
+    theirs = {*_SUBMITTER, *([] if own_python() else ["spark.python.daemon.module"])}
+    if not str(given.get("spark.master", "")).startswith("local"):
+        # The settings may say nothing of the cluster.
+        theirs |= {"spark.driver.host", "spark.driver.bindAddress", "spark.python.daemon.module"}
     for name, value in conf.items():
-        if name not in _SUBMITTER and not given.contains(name):
+        if name not in theirs and not given.contains(name):
             given.set(name, value)
     session = SparkSession(SparkContext.getOrCreate(given))
     session.sparkContext.setLogLevel("ERROR")
