@@ -24,6 +24,7 @@ from spark.foreign_records import judged
 from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
 from spark.ports import HeadReader, LogQuestions, ProgressFeed
+from spark.probe import Probe, modules_of
 from spark.query import Query
 from spark.query_listener import listening
 from spark.query_run import Engine
@@ -33,6 +34,7 @@ from spark.spark_session import (
     LOG_FILE,
     SessionSpec,
     end_session,
+    own_python,
     require_jvm,
     start_session,
     submitted,
@@ -146,7 +148,10 @@ class _Running:
             ours=application.ours,
             clock=application.clock,
         )
-        if application.package is not None:
+        # The submitter's word, where there is one, and not that of the settings.
+        master = str(session.sparkContext.master)
+        here = master.startswith("local")
+        if application.package is not None and not (here and own_python()):
             session.sparkContext.addPyFile(str(application.package()))
         self._engine = Engine(
             session=session,
@@ -178,9 +183,8 @@ class _Running:
             letters=application.open_letters(),
             measuring=Measuring(application.open_heads() if application.open_heads else None, metrics.looked),
         )
-        self._executors = (
-            None if application.session.local else ExecutorWatch(application.session.master, application.clock)
-        )
+        self._executors = None if here else ExecutorWatch(master, application.clock)
+        self._probe = Probe(session, modules_of(application.specs.values()))
         self._watch.follow_views(application.open_views() if application.open_views else None)
         at_end.callback(self._watch.close)
 
@@ -206,8 +210,7 @@ class _Running:
             with telling_of_jvm(session, log_file):
                 for one in tended:
                     one.tend()
-                if self._executors is not None and self._executors.due():
-                    self._engine.metrics.lacking = self._executors.note(look_at(session))
+                self._look_at_executors()
             self._raise_failures(queries, until_caught_up)
             going = [query.store for query in queries if query.failure is None]
             if until_caught_up and all(store.caught_up for store in going):
@@ -221,6 +224,15 @@ class _Running:
 
     def _owes(self, store: Store) -> bool:
         return self._view.owes(store.lsn, Claim(store.offsets, self._engine.clock.monotonic()), store.topics)
+
+    def _look_at_executors(self) -> None:
+        if self._executors is None or not self._executors.due():
+            return
+        seen = look_at(self._engine.session)
+        self._engine.metrics.lacking = self._executors.note(seen)
+        self._probe.note(seen.executors)
+        if self._probe.failure is not None:
+            raise self._probe.failure
 
     def _end(self, tended: list[Query | FanOut]) -> None:
         if submitted():

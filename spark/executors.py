@@ -20,10 +20,26 @@ _LOOK_S = 2.0
 
 
 class ClusterSight(NamedTuple):
-    """A look at a cluster. ``wanted``: whether a job waits, or executors do not come and go by themselves."""
+    """A look at a cluster. ``wanted``: whether a job waits, or executors do not come and go by themselves.
+    ``waiting``: tasks that wait while none runs."""
 
     executors: int
     wanted: bool
+    waiting: int = 0
+
+
+def slots_of(session: SparkSession) -> int:
+    """Tasks that a job which begins now should have: as many as may run at once (hazard H104).
+
+    With dynamic allocation it is the job that brings executors, so those that may come count, where there is a limit.
+    """
+    context: Any = session.sparkContext
+    now = max(1, int(context.defaultParallelism))
+    asked = context._conf.get
+    if asked("spark.dynamicAllocation.enabled", "false") != "true":
+        return now
+    most = int(asked("spark.dynamicAllocation.maxExecutors", "0"))
+    return max(now, most * int(asked("spark.executor.cores", "1")))
 
 
 class ExecutorWatch:
@@ -44,7 +60,7 @@ class ExecutorWatch:
         """A look. Returns the sentence about it, empty while all is well."""
         now_s = self._clock.monotonic()
         self._look_s = now_s + _LOOK_S
-        if seen.executors or not seen.wanted:
+        if not seen.waiting and (seen.executors or not seen.wanted):
             if self._told:
                 log.info("executors_here", extra={"executors": seen.executors})
             self._missed_s, self._told = None, False
@@ -54,14 +70,23 @@ class ExecutorWatch:
             return ""
         if not self._told:
             self._told = True
-            log.warning("no_executors", extra={"master": self._master})
-        return f"the cluster {self._master} has had no executor for {now_s - self._missed_s:.0f} s"
+            said = {"master": self._master, "executors": seen.executors, "tasks": seen.waiting}
+            log.warning("no_executors", extra=said)
+        for_s = f"for {now_s - self._missed_s:.0f} s"
+        if seen.executors:
+            return f"{seen.waiting} tasks have waited {for_s} for an executor of {self._master} that takes them"
+        return f"the cluster {self._master} has had no executor {for_s}"
 
 
 def look_at(session: SparkSession) -> ClusterSight:
     """Ask the driver's JVM. Raises what py4j raises."""
     context = session.sparkContext
     java: Any = context._jsc.sc()
-    wanted = bool(context.statusTracker().getActiveJobsIds())
+    tracker = context.statusTracker()
+    wanted = bool(tracker.getActiveJobsIds())
+    stages = [one for number in tracker.getActiveStageIds() if (one := tracker.getStageInfo(number)) is not None]
+    waiting = sum(one.numTasks - one.numCompletedTasks for one in stages)
+    if any(one.numActiveTasks for one in stages):
+        waiting = 0
     dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-    return ClusterSight(int(java.getExecutorMemoryStatus().size()) - 1, wanted or not dynamic)
+    return ClusterSight(int(java.getExecutorMemoryStatus().size()) - 1, wanted or not dynamic, waiting)

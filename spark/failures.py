@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import traceback
 
-from cdc.errors import CdcError, Exit, LogError, Retry, TopicError
+from cdc.errors import CdcError, ConfigError, Exit, LogError, Retry, TopicError
 from cdc.foreign import hide
+from spark.fitness import another_python, missing_module
 
 _LOST = ("some data may have been missed", "OffsetOutOfRange", "KafkaDataConsumer.DATA_LOSS", "KAFKA_DATA_LOSS",
          "offset was changed from")  # fmt: skip
@@ -21,6 +22,9 @@ _ENDED = ("Python worker exited", "Python worker failed to connect", "ExecutorLo
           "SparkContext has been shutdown", "worker lost", "Connection reset", "java.io.EOFException",
           "Python daemon", "OutOfMemoryError")  # fmt: skip
 """A process of Spark's was killed, or ran out of memory."""
+_LACKS = re.compile(r"(?:ModuleNotFoundError: No module named|No module named) '([\w.]+)'")
+_PYTHONS = re.compile(r"PYTHON_VERSION_MISMATCH.*?worker\D{1,40}(\d+[.]\d+).*?driver\D{0,10}(\d+[.]\d+)", re.DOTALL)
+_NO_SOURCE = ("Failed to find data source: kafka", "Failed to find the data source: kafka")
 _NAMED = re.compile(r"(?<![\w.])(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
 _LONGEST = 300
 
@@ -46,8 +50,11 @@ def unexpected(query: str, failure: BaseException) -> QueryFailed:
 
 
 def read_failure(query: str, text: str, log: str) -> CdcError:
-    """The error for a query's exception text. TopicError where records are gone, LogError where Kafka is away."""
+    """The error for a query's exception text. TopicError where records are gone, LogError where Kafka is away,
+    ConfigError where Spark or its executors lack a part."""
     said = _cause(text)
+    if lacking := _lacking(text):
+        return lacking
     if any(word in text for word in _LOST):
         return TopicError(
             f"the query {query} misses records in its topics: {said}",
@@ -65,6 +72,20 @@ def read_failure(query: str, text: str, log: str) -> CdcError:
             hint=f"often the kernel ends it for lack of memory; Spark's own words are in {log}",
         )
     return QueryFailed(f"the query {query} failed: {said}", hint=f"Spark's own words are in {log}")
+
+
+def _lacking(text: str) -> CdcError | None:
+    """The error for a part that the cluster, or Spark itself, does not have."""
+    if pythons := _PYTHONS.search(text):
+        return another_python(pythons[1], pythons[2])
+    if module := _LACKS.search(text):
+        return missing_module(module[1])
+    if any(word in text for word in _NO_SOURCE):
+        return ConfigError(
+            "Spark has no Kafka source: a jar is missing",
+            hint="cdc stack fetch has them: hand spark-submit all of ~/.cache/headrace/jars/spark-kafka-* as --jars",
+        )
+    return None
 
 
 def _cause(text: str) -> str:

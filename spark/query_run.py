@@ -18,6 +18,7 @@ from cdc.errors import CdcError
 from cdc.progress import Offsets
 from spark.carried_rows import RowSizes
 from spark.checkpoint import Folder, batch_offsets
+from spark.executors import slots_of
 from spark.failures import read_failure, unexpected
 from spark.frame_rows import FrameRows
 from spark.micro_batch import MicroBatch, Translate
@@ -54,7 +55,7 @@ class Engine:
     @property
     def slots(self) -> int:
         """Tasks that run at once now. A cluster may have more executors than for the batch before (H104)."""
-        return max(1, self.session.sparkContext.defaultParallelism)
+        return slots_of(self.session)
 
     def fits_driver(self, batch: MicroBatch) -> bool:
         """Whether a batch is small enough to be applied in the driver."""

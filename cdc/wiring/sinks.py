@@ -87,7 +87,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         open_heads=partial(KafkaHeads, settings.log),
         open_views=partial(views_feed, settings, chosen),
         view_limit_s=spark.view_limit.total_seconds(),
-        package=None if session.local else partial(build_zip, session.log_folder, openers_of(specs.values())),
+        package=partial(build_zip, session.log_folder, openers_of(specs.values())),
     )
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application
 
@@ -114,6 +114,7 @@ def session_of(settings: Settings) -> SessionSpec:
         jars=spark_jars() if own else (),
         java_home=_java_home() if own else None,
         conf=spark.conf,
+        ui=spark.ui,
     )
 
 

@@ -13,6 +13,7 @@ from tests.faults import points
 from tests.faults.experiments import (
     big_transaction,
     broken_links,
+    cluster_kills,
     crash_capture,
     crash_sinks,
     crash_snapshot,
@@ -93,6 +94,12 @@ def test_h1_h84_sinks_die_at_some_points(lab: Lab, seed: int) -> None:
     some = {store: (pick.choice(points.SINK), pick.choice(own)) for store, own in points.OF_STORE.items()}
     crash_sinks.one(lab, seed, some, points.VERIFY[:1])
     assert lab.figures.sums["crashes"] == 9
+
+
+@pytest.mark.slow
+def test_h363_parts_of_a_cluster_are_killed_at_random(lab: Lab, seed: int) -> None:
+    cluster_kills.one(lab, seed, 2)
+    assert lab.figures.sums["kills"] >= 2 and lab.figures.sums["rows_compared"] > 0
 
 
 @pytest.mark.slow

@@ -117,6 +117,126 @@ def test_h104_a_cluster_without_executors_says_so_and_grows(
         assert "executors_here" in program.stderr
 
 
+def spark_of(cluster: Cluster, tmp_path: Path, **conf: str) -> dict[str, Any]:
+    return {
+        "master": cluster.url,
+        "checkpoint": str(tmp_path / "checkpoints"),
+        "driver_batch_rows": 0,
+        "conf": {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.cores.max": "2", **conf},
+    }
+
+
+@pytest.mark.slow
+def test_h104_dynamic_allocation_rests_at_no_executor(
+    pipeline: HandMadeLog, spawn: Spawn, opened: Opened, redis_url: str, bare_python: Path, tmp_path: Path
+) -> None:
+    """A batch waits for one, in words, and a stop is heard meanwhile. Later ones bring an executor each time."""
+    dynamic = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "3s",
+        "spark.executor.cores": "1",
+    }
+    sinks = {"cache": {"kind": "redis", "url": redis_url}}
+    with bare_cluster(tmp_path) as grown:
+        pipeline.put({"id": n, "status": "new", "total": "1.00"} for n in range(3000))
+        pipeline.progress()
+        config = tmp_path / "cdc.toml"
+        config.write_text(pipeline.toml(sinks, **spark_of(grown, tmp_path, **dynamic)), encoding="utf-8")
+        arguments = ("python", "-m", "cdc", "--config", config, "sink")
+        environment = {"PYSPARK_PYTHON": os.fspath(bare_python), **LIGHT_JVM}
+        waiting = spawn(*arguments, env=environment)
+        wait_until(lambda: "no_executors" in waiting.stderr, START_S, lambda: waiting.stderr[-3000:])
+        assert waiting.terminate() == Exit.OK, waiting.stderr[-3000:]
+
+        grown.add_worker()
+        program = spawn(*arguments, env=environment)
+        store = opened(pipeline.settings(sinks), "cache")
+        wait_until(lambda: len(pipeline.shown(store)) == 3000, START_S, lambda: program.stderr[-3000:])
+        wait_until(lambda: grown.executors() == [], START_S, lambda: program.stderr[-3000:])
+        pipeline.put({"id": n} for n in range(1000))
+        pipeline.progress()
+        wait_until(lambda: len(pipeline.shown(store)) == 2000, START_S, lambda: program.stderr[-3000:])
+        pipeline.assert_shown(store)
+        wait_until(lambda: grown.executors() == [], START_S, lambda: program.stderr[-3000:])
+        assert program.terminate() == Exit.OK, program.stderr[-3000:]
+
+
+SLOTS = """
+import sys
+from pathlib import Path
+from cdc.clock import SYSTEM_CLOCK
+from cdc.jvm.java import java_home
+from spark.executors import slots_of
+from spark.spark_session import SessionSpec, start_session
+session = start_session(SessionSpec(
+    name="slots", master=sys.argv[1], driver_memory="512m", log_folder=Path(sys.argv[2]), java_home=java_home(),
+    conf={"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"},
+))
+while True:
+    print(slots_of(session), flush=True)
+    SYSTEM_CLOCK.sleep(0.2)
+"""
+
+
+@pytest.mark.slow
+def test_h104_a_batch_has_as_many_tasks_as_run_now(spawn: Spawn, tmp_path: Path) -> None:
+    """Spark itself says two where there is less."""
+    with bare_cluster(tmp_path) as changing:
+        for _ in range(3):
+            changing.add_worker()
+        program = spawn("python", "-c", SLOTS, changing.url, tmp_path / "logs", env=LIGHT_JVM)
+
+        def slots() -> str:
+            return (program.stdout.split() or ["0"])[-1]
+
+        wait_until(lambda: slots() == "3", START_S, lambda: program.stderr)
+        changing.kill_worker()
+        wait_until(lambda: slots() == "2", START_S, lambda: program.stdout[-50:])
+        changing.add_worker()
+        wait_until(lambda: slots() == "3", START_S, lambda: program.stdout[-50:])
+
+
+OTHER_PYTHON = """
+import runpy, sys
+class Version(tuple):
+    major, minor, micro = 3, 99, 0
+sys.version_info = Version((3, 99, 0, "final", 0))
+sys.argv = sys.argv[2:]
+runpy.run_module(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["module", "python"])
+def test_h360_executors_that_are_not_fit_are_named(
+    pipeline: HandMadeLog, cluster: Cluster, spawn: Spawn, redis_url: str, bare_python: Path, tmp_path: Path, kind: str
+) -> None:
+    """Before the first batch: there is none here."""
+    pipeline.progress()
+    config = tmp_path / "cdc.toml"
+    sinks = {"cache": {"kind": "redis", "url": redis_url}}
+    config.write_text(pipeline.toml(sinks, **spark_of(cluster, tmp_path)), encoding="utf-8")
+    unfit = tmp_path / "unfit"
+    if kind == "module":
+        (tmp_path / "blocked").mkdir()
+        (tmp_path / "blocked" / "confluent_kafka.py").write_text("raise ImportError", encoding="utf-8")
+        unfit.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/blocked:$PYTHONPATH" exec {bare_python} "$@"\n')
+        said = "lacks the module confluent_kafka"
+    else:
+        (tmp_path / "other.py").write_text(OTHER_PYTHON, encoding="utf-8")
+        unfit.write_text(f'#!/bin/sh\nexec {bare_python} {tmp_path}/other.py "$@"\n')
+        said = "have Python 3.99"
+    unfit.chmod(0o755)
+    program = spawn(
+        "python", "-m", "cdc", "--config", config, "sink", env={"PYSPARK_PYTHON": os.fspath(unfit), **LIGHT_JVM}
+    )
+    assert program.wait(START_S) == Exit.CONFIG, program.stderr[-3000:]
+    assert said in program.stderr and "hint: " in program.stderr and "Traceback" not in program.stderr
+
+
 FRAME = """
 import sys
 from pathlib import Path

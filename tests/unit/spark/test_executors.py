@@ -31,6 +31,14 @@ def test_h104_a_cluster_without_executors_is_named_in_time(caplog: pytest.LogCap
         assert [record.message for record in caplog.records] == ["no_executors", "executors_here"]
 
 
+def test_h104_tasks_that_no_executor_takes_are_named() -> None:
+    clock = ManualClock()
+    watch = ExecutorWatch("spark://m:7077", clock)
+    stuck = ClusterSight(1, True, 3)
+    assert "3 tasks have waited for" in looks(watch, clock, stuck, 10.1)
+    assert looks(watch, clock, ONE, 3) == ""
+
+
 def test_h104_executors_that_come_when_needed_are_not_missed() -> None:
     clock = ManualClock()
     watch = ExecutorWatch("yarn", clock)

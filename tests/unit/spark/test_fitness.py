@@ -1,0 +1,87 @@
+"""Executors that cannot do a task's work are named with what they lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdc.errors import ConfigError, Exit
+from spark.failures import SparkLost, read_failure
+from spark.fitness import Fitness, look, require_fit
+from spark.spark_session import SessionSpec, require_master, start_session
+
+HERE = Fitness("driver", "3.11.4", (), {"pyarrow": "26.0.1"})
+
+
+def test_a_python_is_looked_at() -> None:
+    found = look(["orjson", "no_such_module.inner"])
+    assert found.lacks == ("no_such_module.inner",)
+    assert found.versions["pyarrow"]
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (
+            HERE._replace(host="w1", python="3.12.1"),
+            "the executors on w1 have Python 3.12.1, and the driver has 3.11.4",
+        ),
+        (
+            HERE._replace(host="w1", lacks=("confluent_kafka",)),
+            "the Python of the executors on w1 lacks the module confluent_kafka",
+        ),
+    ],
+)
+def test_h360_an_unfit_executor_is_named(one: Fitness, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        require_fit(HERE, [HERE, one])
+    assert refused.value.message == said
+    assert "PYSPARK_PYTHON" in refused.value.hint
+
+
+def test_other_versions_are_told_and_work() -> None:
+    other = HERE._replace(host="w1", python="3.11.9", versions={"pyarrow": "25.0.0", "orjson": "3"})
+    assert require_fit(HERE, [other, other]) == ["the executors on w1 have pyarrow 25.0.0, the driver has 26.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
+            "driver: 3.11, PySpark cannot run with different minor versions.",
+            "the executors have Python 3.12, and the driver has 3.11",
+        ),
+        ("ModuleNotFoundError: No module named 'pyarrow'", "the Python of the executors lacks the module pyarrow"),
+        ("Failed to find data source: kafka. Please", "Spark has no Kafka source: a jar is missing"),
+    ],
+)
+def test_h360_sparks_words_about_a_missing_part_are_ours(text: str, said: str) -> None:
+    failure = read_failure("cache", text, "spark.log")
+    assert failure.message == said and failure.hint and failure.exit == Exit.CONFIG
+
+
+@pytest.mark.parametrize("master", ["sparkk://h:1", "spark://h", "local[", ""])
+def test_h361_a_master_that_spark_does_not_know(master: str) -> None:
+    with pytest.raises(ConfigError, match="is none that Spark knows"):
+        require_master(master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]", "yarn", "k8s://https://h:443"])
+def test_masters_that_are_asked_later(master: str) -> None:
+    require_master(master)
+
+
+def test_h361_a_master_that_does_not_answer() -> None:
+    with pytest.raises(SparkLost, match=r"no master of Spark's answers at spark://127.0.0.1:1") as lost:
+        require_master("spark://127.0.0.1:1")
+    assert lost.value.exit == Exit.UNAVAILABLE and "[spark] master" in lost.value.hint
+
+
+def test_h362_pages_on_a_cluster_want_the_drivers_address(tmp_path: Path) -> None:
+    """Else executors would be told to find the driver at the address of the pages, loopback."""
+    spec = SessionSpec(name="shop", master="yarn", driver_memory="1g", log_folder=tmp_path, ui=True)
+    with pytest.raises(ConfigError, match="at which address executors reach the driver") as refused:
+        start_session(spec)
+    assert "spark.driver.host" in refused.value.hint
