@@ -23,7 +23,7 @@ _ENDED = ("Python worker exited", "Python worker failed to connect", "ExecutorLo
           "Python daemon", "OutOfMemoryError")  # fmt: skip
 """A process of Spark's was killed, or ran out of memory."""
 _LACKS = re.compile(r"(?:ModuleNotFoundError: No module named|No module named) '([\w.]+)'")
-_PYTHONS = re.compile(r"PYTHON_VERSION_MISMATCH.*?worker\D{1,40}(\d+[.]\d+).*?driver\D{0,10}(\d+[.]\d+)", re.DOTALL)
+_PYTHONS = re.compile(r"has different version: (\d{1,3}[.]\d{1,3}) than that in driver: (\d{1,3}[.]\d{1,3})")
 _NO_SOURCE = ("Failed to find data source: kafka", "Failed to find the data source: kafka")
 _NAMED = re.compile(r"(?<![\w.])(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
 _LONGEST = 300

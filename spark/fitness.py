@@ -19,8 +19,8 @@ LIBRARIES = {"pyarrow": "pyarrow", "orjson": "orjson", "tenacity": "tenacity", "
 
 
 class Fitness(NamedTuple):
-    """What a Python has. ``host``: whose it is. ``python``: its version. ``lacks``: modules that it does not import.
-    ``versions``: package -> version, of those that say it."""
+    """A Python, as a worker finds it. ``host``: whose it is. ``python``: its version. ``lacks``: modules that it does
+    not import. ``versions``: package -> version, of those that say it."""
 
     host: str
     python: str

@@ -1,7 +1,7 @@
 """How each query does, by what Spark says of it. Pure. :mod:`spark.query_listener` hears it.
 
 Spark says what each trigger read: `StreamingQueryProgress`, as JSON (the manual of Structured Streaming,
-"Reporting Metrics programmatically"). What the stores lack is worked out from the log and the stores alone
+"Reporting Metrics programmatically"). The stores' own lag is worked out from the log and the stores alone
 (:mod:`spark.sink_metrics`), whatever Spark says.
 """
 
@@ -67,7 +67,7 @@ class AllQueries:
 
 
 def run_name(query: str, number: int) -> str:
-    """What a run of a query is called in Spark: its jobs, its progress and its UI say so.
+    """The name of a query's run in Spark: its jobs, its progress and its UI say so.
 
     >>> run_name("search", 2)
     'search-2'

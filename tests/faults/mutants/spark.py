@@ -212,7 +212,8 @@ MUTANTS = (
     ),
     Mutant(
         "wait for executors in silence", "spark/executors.py",
-        "        if seen.executors or not seen.wanted:\n", "        if True:\n", "tests/unit/spark/test_executors.py",
+        "        if not seen.waiting and (seen.executors or not seen.wanted):\n", "        if True:\n",
+        "tests/unit/spark/test_executors.py",
     ),
     Mutant(
         "claim for a view that is held", "spark/view_claims.py",
@@ -350,12 +351,12 @@ MUTANTS = (
     ),
     Mutant(
         "call a batch whole of which a task left some", "spark/tasks.py",
-        "    if left is not None:\n", "    if False:\n",
+        "    return places if left is None else", "    return places if True else",
         "tests/unit/spark/test_carried.py",
     ),
     Mutant(
         "hand a task all that Spark carries to it", "spark/tasks.py",
-        "if reached and not window.has_room(step):", "if False:",
+        "(not ends or window.has_room(step))", "True",
         "tests/unit/spark/test_carried.py",
     ),
     Mutant(
@@ -367,5 +368,30 @@ MUTANTS = (
         "bring a batch of large records to the driver", "spark/query_run.py",
         " and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes", "",
         "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "apply a later slice that has to ask", "spark/tasks.py",
+        "        if number and window.asks:\n", "        if False:\n",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "write several slices of rows that come to the driver", "spark/tasks.py",
+        "if task.mode == \"apply\" and task.translation is None else 1", "if True else 1",
+        "tests/unit/spark/test_carried.py",
+    ),
+    Mutant(
+        "end before the LSN that goes with the rows", "spark/watermark.py",
+        "        return not lsn or self.claim(None, at, topics).lsn > lsn\n", "        return False\n",
+        "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "look at a new store when it is due", "spark/log_watch.py",
+        'if self._is_due("ends") or self._unseen():', 'if self._is_due("ends"):',
+        "tests/unit/spark/test_heads.py",
+    ),
+    Mutant(
+        "take a silent query for level", "spark/query_figures.py",
+        "return self.told_s is not None and now_s - self.told_s <= SILENCE_S", "return self.told_s is not None",
+        "tests/unit/spark/test_query_figures.py",
     ),
 )  # fmt: skip

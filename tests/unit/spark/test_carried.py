@@ -169,7 +169,7 @@ def test_a_later_slice_asks_as_a_batch_of_its_own(tmp_path: Path, unknown: int, 
     assert report.reached == {(TOPIC, 0): 2 if whole else before}
 
 
-def test_h38_a_truncate_in_a_later_slice_is_told_with_the_next_batch(tmp_path: Path) -> None:
+def test_h38_a_truncate_in_a_later_slice_waits_for_the_next(tmp_path: Path) -> None:
     floor = KafkaRecord(b'{"__truncate":true}', b"{}", sound(80, op="t"), 3)
     task = writing(tmp_path, row(0, 0, PAD))
     report = carried(task, row(0, 0, PAD), row(1, 1, PAD), row(2, 2, PAD), floor)

@@ -38,7 +38,7 @@ def test_records_and_batches_of_all_runs_of_a_query_are_counted() -> None:
     assert found["cdc_query_records_total", "my-search"] == 5
 
 
-def test_offsets_behind_are_those_of_the_last_batch_until_it_rests() -> None:
+def test_offsets_behind_are_those_of_the_last_batch() -> None:
     figures = QueryFigures()
     figures.progress(said(3, 5, 12), 1.0)
     assert figures.behind == 7
@@ -66,7 +66,7 @@ def test_h110_a_query_of_which_spark_says_nothing_is_not_known(age_s: float, kno
         [{}],
     ],
 )
-def test_a_source_that_does_not_say_its_ends_is_not_taken_for_level(sources: list[dict[str, Any]]) -> None:
+def test_a_source_without_its_ends_is_not_taken_for_level(sources: list[dict[str, Any]]) -> None:
     assert offsets_behind(sources) is None
 
 
