@@ -8,6 +8,7 @@ import typer
 
 from cdc import logs
 from cdc.cli import completion
+from cdc.shares import Share
 from cdc.wiring.sinks import run_sinks
 
 
@@ -22,6 +23,9 @@ def sink(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when each store shows what the topics hold now.")
     ] = False,
+    share: Annotated[
+        str, typer.Option("--share", metavar="I/N", help="Feed a share of the tables alone: 1/3, 2/3 and 3/3 all.")
+    ] = "",
 ) -> None:
     """Feed the stores from the topics, each by its own query, until SIGTERM or Ctrl-C.
 
@@ -29,4 +33,5 @@ def sink(
     file spark.stop appears in the checkpoint folder.
     """
     logs.configure(context.obj.verbosity)
-    run_sinks(context.obj.settings(), names or [], until_caught_up=until_caught_up)
+    mine = Share.parse(share) if share else None
+    run_sinks(context.obj.settings(), names or [], until_caught_up=until_caught_up, share=mine)
