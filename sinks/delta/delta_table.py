@@ -172,12 +172,11 @@ class Delta:
 
     def put(self, rows: pa.Table, key: str, order: str) -> int:
         """Insert rows, replace those with the same key that are not newer. Returns how many were written."""
-        whole = self._whole(rows)
 
         def put() -> int:
-            table = self._table
             # A handle of a table that was removed would write a log with a hole.
             self.check()
+            table, whole = self._table, self._whole(rows)
             if not table.file_uris() or self._are_new(whole, key):
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
                 deltalake.write_deltalake(table, whole, mode="append", commit_properties=_ONE_TRY)
@@ -359,6 +358,10 @@ class Delta:
         """All columns of the table in its order, null where the rows' shape lacks one."""
         types = self.types()
         present = set(rows.schema.names)
+        # Spark's "update set *" leaves out what the table has not.
+        if not present <= set(types):
+            why = "a column was removed from the table, or has another type"
+            raise Unfit(f"the Delta table {self.path} cannot be used: {why}", why=why)
         arrays = [rows[n] if n in present else pa.nulls(rows.num_rows, kind) for n, kind in types.items()]
         return pa.Table.from_arrays(arrays, schema=pa.schema(list(types.items())))
 

@@ -133,6 +133,7 @@ def test_h313_killed_in_mid_merge_a_warehouse_ends_as_the_source(pipeline: Pipel
     catch_up(pipeline)
     assert lake.live() == wanted
     assert {key for key, status in lake.rows().items() if status is None} == {"4", "8", "12"}
+    spawn("cdc", "--config", pipeline.config, "sink")
     verified = pipeline.cdc("verify", "lake", timeout_s=START_S)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 

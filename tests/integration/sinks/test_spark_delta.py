@@ -160,6 +160,28 @@ def test_h312_a_constraint_of_somebody_holds_the_table(lake: SparkSession, wareh
             put(store, topic, 2, order(1), order(2))
 
 
+def test_h314_a_column_of_somebody_does_not_stop_merges(lake: SparkSession, warehouse: Path) -> None:
+    topic, path = Topic(), warehouse / "public" / "orders"
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, order(1), order(2))
+        put(store, topic, 2, order(1, "a"))
+        lake.sql(f"alter table delta.`{path}` add columns (mine string)")
+        put(store, topic, 3, order(1, "b"), order(3, "b"))
+        lake.sql(f"update delta.`{path}` set mine = 'theirs' where _key = '2'").collect()
+        put(store, topic, 4, order(3, "c"))
+        assert statuses(store) == {"1": "b", "2": "open", "3": "c"}
+
+
+def test_h314_a_column_that_somebody_removed_holds_the_table(lake: SparkSession, warehouse: Path) -> None:
+    topic, path = Topic(), warehouse / "public" / "orders"
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, order(1), order(2))
+        lake.sql(f"alter table delta.`{path}` set tblproperties ('delta.columnMapping.mode' = 'name')")
+        lake.sql(f"alter table delta.`{path}` drop column status")
+        with pytest.raises(CannotCarry, match=r"column|protocol"):
+            put(store, topic, 2, order(1, "a"))
+
+
 def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
     shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
     topics = [Topic(one) for one in shapes]
