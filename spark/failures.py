@@ -57,7 +57,7 @@ def read_failure(query: str, text: str, log: str) -> CdcError:
         return lacking
     if any(word in text for word in _LOST):
         return TopicError(
-            f"the query {query} misses records in its topics: {said}",
+            f"records are gone from the topics that have not been read yet, says the query {query}: {said}",
             hint="a topic was deleted, made anew or cut; cdc check says which",
         )
     if any(word in text for word in _REFUSED):
