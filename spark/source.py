@@ -58,8 +58,8 @@ _CARRYING = {
 
 
 MOST_CARRIED = 200_000
-"""Records of a batch that Spark carries, at most, for each task that writes: about what it applies as one slice. What
-tasks bring to the driver is one slice together, so there it is as many for all."""
+"""Records of a batch that Spark carries, at most, for each task that writes: about what it applies as one slice. Those
+that tasks bring to the driver are one slice together: there it is as many for all."""
 
 
 class KafkaInput(NamedTuple):

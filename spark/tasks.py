@@ -70,7 +70,7 @@ READ_BYTES = 8 * 1024**2
 """And how many bytes of them."""
 _STEPS = 4
 """In how many steps a slice is read, at least."""
-_MOST_CARRIED = 4
+_SLICES_AT_ONCE = 4
 """Slices that a task writes of the rows that Spark hands to it, when they are large or one partition has most of
 them. Nobody can stop it between two, and the watermark moves behind them all."""
 
@@ -154,7 +154,7 @@ def run_carried(
     task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """One task: the rows of some whole partitions, as Spark's Kafka source has them: a slice, or where it writes them
-    itself, up to :data:`_MOST_CARRIED` of them one after the other."""
+    itself, up to :data:`_SLICES_AT_ONCE` of them one after the other."""
     try:
         yield from _run_carried(task, reading, spans, rows)
     except CdcError as error:
@@ -169,7 +169,7 @@ def _run_carried(
     ahead = next(pieces, None)
     reached: dict[tuple[str, int], int] = {}
     last: tuple[str, int] | None = None
-    for number in range(_MOST_CARRIED if task.mode == "apply" and task.translation is None else 1):
+    for number in range(_SLICES_AT_ONCE if task.mode == "apply" and task.translation is None else 1):
         window, ends, end = _Window(task, _translator(task)), dict[tuple[str, int], int](), last
         while ahead is not None and (not ends or window.has_room(step)):
             window.add(ahead)

@@ -88,8 +88,8 @@ def test_the_picture_shows_the_demo_as_it_is_today(tmp_path: Path) -> None:
     assert (pictured_before, pictured_behind) == (before, behind)
     assert "$ cdc events orders" in before
     assert set(pictured_page) <= set(page)
-    # A machine that is busy may have something to warn of, in lines of its own.
-    assert set(pictured_page) == set(page) or "!" in page
+    # A store of a busy machine may lag behind a view: one warning, of two lines.
+    assert set(page) - set(pictured_page) <= {"!", "LSN"}
 
 
 def test_the_picture_asks_nobody_for_anything() -> None:

@@ -21,6 +21,7 @@ from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
 Opened = Callable[[Settings, str], OpenSink]
 ON_EXECUTORS = {"driver_batch_rows": 0, "max_offsets_per_trigger": 700}
 IN_DRIVER = {"driver_batch_rows": 10_000}
+OWN = {"reader": "own"}
 
 
 @pytest.fixture
@@ -50,7 +51,11 @@ def workload(pipeline: HandMadeLog, count: int, seed: int, keys: int = 100) -> N
         pipeline.put(rows)
 
 
-@pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+@pytest.mark.parametrize(
+    "spark",
+    [IN_DRIVER, ON_EXECUTORS, IN_DRIVER | OWN, ON_EXECUTORS | OWN],
+    ids=["driver", "executors", "own driver", "own executors"],
+)
 def test_every_store_shows_what_the_log_says(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
 ) -> None:

@@ -21,14 +21,12 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from cdc.errors import TopicError
 from cdc.settings import Settings
 from cdc.stack.free_ports import free_ports
 from sinks.port import OpenSink
 from spark.source import OBSERVED
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
-from tests.integration.spark.test_cut import cut
 
 Opened = Callable[[Settings, str], OpenSink]
 MB = 1024**2
@@ -210,17 +208,3 @@ def test_h298_the_markers_of_transactions_hold_no_batch_up(
     pipeline.assert_shown(store)
     mark = store.watermarks.read()
     assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())
-
-
-def test_a_cut_topic_is_refused_by_its_name_where_spark_reads(
-    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, redis_url: str
-) -> None:
-    settings = pipeline.settings({"cache": {"kind": "redis", "url": redis_url}}, reader="spark")
-    pipeline.put(row(number) for number in range(20))
-    sinks.catch_up(settings)
-    before = opened(settings, "cache").watermarks.read()
-    pipeline.put(row(number) for number in range(20, 60))
-    cut(pipeline)
-    with pytest.raises(TopicError, match="records are gone from the topics that have not been read yet"):
-        sinks.catch_up(settings)
-    assert opened(settings, "cache").watermarks.read() == before, "it claims nothing of what it has not read"
