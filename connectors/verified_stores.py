@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import Cut, VerifiedTable
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.foreign import quoted
@@ -14,12 +15,13 @@ from cdc.progress import Offsets
 from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
 from cdc.topic import VIEW_SCHEMA, TableName
-from cdc.verification.ports import VerifiedSource, VerifiedStore
+from cdc.verification.ports import AsksRunners, VerifiedSource, VerifiedStore
 from cdc.views.known_views import KnownView
 from cdc.views.refused import NotComputable
 from connectors.postgres.selection import Pattern, kept
 from connectors.verified import gone_tables, masked_otherwise, open_cut, verified_tables
 from connectors.view_planning import PlannedView, newest_shapes, plan_view
+from connectors.view_recomputing import KafkaRunners
 from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink
@@ -125,7 +127,8 @@ def _takes(patterns: Sequence[str], tables: Sequence[str]) -> bool:
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
     """The source's side. ``refused``: tables and views that cannot be compared, each with why. ``only``: names of those
-    that are compared, empty for all. ``passed``: as :class:`cdc.verification.ports.VerificationPorts` has it."""
+    that are compared, empty for all. ``passed``, ``runners``: as :class:`cdc.verification.ports.VerificationPorts` has
+    them."""
 
     reader: VerifiedSource
     tables: Mapping[TableName, VerifiedTable]
@@ -133,6 +136,7 @@ class ComparedSide:
     passed: Callable[[Cut, float], Offsets] | None = None
     views: VerifiedViews = VerifiedViews()
     only: Sequence[str] = ()
+    runners: AsksRunners | None = None
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -170,7 +174,8 @@ def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks:
         other = masked_otherwise(settings, tables)
         refused = {**gone_tables(settings, topics, tables), **unkept, **other}
         tables = {table: one for table, one in tables.items() if str(table) not in other}
-        return ComparedSide(source, tables, {**refused, **views.refused}, views=views)
+        runners = KafkaRunners(settings, source.fence, SYSTEM_CLOCK)
+        return ComparedSide(source, tables, {**refused, **views.refused}, views=views, runners=runners)
     from connectors.verified_binlog import BinlogSource  # noqa: PLC0415 - its clients are of use there alone
 
     binlog = opened.enter_context(closing(BinlogSource(settings, topics)))

@@ -1,4 +1,7 @@
-"""Rows that the log lacks, as a view's runner asks for them: dead letters of capture, and tables set aside or read."""
+"""Rows that the log lacks, as a view's runner asks for them: dead letters of capture, and tables set aside or read.
+
+The documents that somebody asks the runner for stand in the same topic.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ from cdc.dead import DeadLetter
 from cdc.settings import Settings
 from cdc.state import CommandState, ReadingState, RequestState, what_of
 from cdc.topic import dead_topic, state_topic
+from cdc.views.asked_keys import AskedKeys
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import read_on
 from connectors.kafka.dead_letters import letter_of
 
-_KINDS = frozenset(kind.WHAT for kind in (AsideState, ReadingState, RequestState, CommandState))
+_KINDS = frozenset(kind.WHAT for kind in (AsideState, ReadingState, RequestState, CommandState, AskedKeys))
 
 
 class KafkaAsides:

@@ -13,6 +13,7 @@ from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import progress_topic, schema_topic, views_topic
+from cdc.views.answers import RunnerAnswer, answer_key, read_answer
 from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key, closed_key, closed_value, read_closed
@@ -99,6 +100,7 @@ class KafkaViewOutput:
         self._claims = views_topic(settings.name)
         self._key = claim_key(view, generation)
         self._closed_key = closed_key(view, generation)
+        self._answer_key = answer_key(view, generation)
         self._topic = topic
         self._partitions = partitions
         self._ends: dict[int, int] = {}
@@ -158,6 +160,17 @@ class KafkaViewOutput:
         self._do(self._producer.begin_transaction, "writing the views topic")
         self._claim(self._claimed or Fence(1, 0), self._ends, said)
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the views topic")
+
+    def answer(self, answer: RunnerAnswer) -> None:
+        """See the protocol. Raises as :meth:`publish`."""
+        self._do(self._producer.begin_transaction, "writing the views topic")
+        self._producer.produce(self._claims, value=answer.to_json(), key=self._answer_key, partition=0)
+        self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the views topic")
+
+    def answered(self) -> str:
+        """See the protocol."""
+        found = read_answer(KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._answer_key))
+        return "" if found is None else found.id
 
     def _produce(self, record: ViewRecord, delivered: object) -> None:
         while True:

@@ -59,8 +59,8 @@ def verify(
 
     A fence is written to the log and waited for. A key that differs is compared again behind a new fence before it
     counts. Reads only, unless --repair is given: then each differing row is read again from the source and written at a
-    position that any later change is above, so it may run beside cdc run and cdc sink. Exit code 1 on any difference,
-    with --repair on any that is left.
+    position that any later change is above, so it may run beside cdc run and cdc sink. A view's runner is asked to
+    publish the view's documents anew. Exit code 1 on any difference, with --repair on any that is left.
     """
     settings = context.obj.settings()
     chosen = sinks or list(settings.sinks)
@@ -126,7 +126,9 @@ def _mended(one: Repaired) -> str:
     """A line on what was done to one store and table."""
     refused = f", {len(one.refused):,} refused: {sorted(set(one.refused))[0]}" if one.refused else ""
     unread = f", {len(one.unread):,} taken away whose key is none of the table's" if one.unread else ""
-    return f"repaired {one.sink}: {one.table}: {one.written:,} written, {one.deleted:,} deleted{refused}{unread}"
+    asked = f"{one.recomputed:,} published anew by its runner, " if one.recomputed else ""
+    done = f"{asked}{one.written:,} written, {one.deleted:,} deleted"
+    return f"repaired {one.sink}: {one.table}: {done}{refused}{unread}"
 
 
 def conclude(report: VerificationReport, *, repairable: bool = True) -> None:

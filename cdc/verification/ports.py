@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cdc.cuts import Cut, SourceReader, SourceRows, VerifiedTable
 from cdc.freshness.rules import ReadsWatermarks
@@ -16,6 +16,26 @@ from cdc.verification.repair import RepairTarget
 
 class VerifiedSource(SourceReader, SourceRows, Protocol):
     """The source at one cut at a time, for comparing and for repairing."""
+
+
+class PublishedDocument(NamedTuple):
+    """The newest record of a document. ``after``: its row as on the wire, None for a deletion."""
+
+    pos: str
+    after: bytes | None
+
+
+class AsksRunners(Protocol):
+    """The runners of views, and the documents that they have published."""
+
+    def recompute(self, view: TableName, keys: Sequence[bytes], timeout_s: float) -> Mapping[bytes, str]:
+        """Have the documents of these records computed and published once more, newer than anything so far.
+
+        Returns why there is no document of some. RunnerSilent when its runner does not answer in time. LogError.
+        """
+
+    def published(self, view: TableName, keys: Collection[bytes]) -> Mapping[bytes, PublishedDocument]:
+        """The newest records of these keys that the view's topic has now. LogError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +59,7 @@ class VerificationPorts:
     """Everything that a verification uses. ``stores``: by sink. ``tables``: the captured ones, by name. ``lacking``:
     those of which the log lacks changes as of now, each with the sentence about it. LogError when it is not known.
     ``left_out``: tables and views that never can be compared, each with why.
+    ``runners``: of views, None where none can be asked.
     ``passed``: where a fence is no LSN: waits up to so many seconds until the log holds all of a cut, and returns the
     offsets that all of it lies below. DifferenceFound when it takes longer.
     """
@@ -49,3 +70,4 @@ class VerificationPorts:
     lacking: Callable[[], Mapping[str, str]] = dict
     left_out: Mapping[str, str] = field(default_factory=dict)
     passed: Callable[[Cut, float], Offsets] | None = None
+    runners: AsksRunners | None = None

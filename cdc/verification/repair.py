@@ -55,7 +55,7 @@ class RepairTarget(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Repaired:
     """The changes made to one store and table. ``refused``: rows that the store does not take, ``unread``: keys that
-    are none of the table's, and were taken away."""
+    are none of the table's, and were taken away. ``recomputed``: documents of a view that its runner published anew."""
 
     sink: str
     table: TableName
@@ -63,6 +63,7 @@ class Repaired:
     deleted: int = 0
     refused: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    recomputed: int = 0
 
     def document(self) -> dict[str, Any]:
         """As ``cdc verify --repair --json`` prints it."""
@@ -73,6 +74,7 @@ class Repaired:
             "deleted": self.deleted,
             "refused": sorted(set(self.refused)),
             "unread": self.unread[:5],
+            "recomputed": self.recomputed,
         }
 
 
@@ -94,7 +96,7 @@ def repair(
         return []
     settled = certain_cut(source, clock).settled
     crash_point("repair_cut")
-    if _remove_impossible(targets, tables, wanted):
+    if remove_impossible(targets, tables, wanted):
         crash_point("repair_cleared")
         settled = certain_cut(source, clock).settled
     pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
@@ -114,7 +116,7 @@ def repair(
     return done
 
 
-def _remove_impossible(
+def remove_impossible(
     targets: Mapping[str, RepairTarget], tables: Mapping[TableName, VerifiedTable], verdicts: Sequence[StoreVerdict]
 ) -> bool:
     """Remove versions that win over every change, and those that somebody else wrote. Whether there were any."""

@@ -14,7 +14,8 @@ from cdc.verification.known_pipeline import KnownPipeline
 from cdc.verification.passes import Watch, verify
 from cdc.verification.ports import VerificationPorts
 from cdc.verification.repair import Repaired, repair
-from cdc.verification.result import VerificationReport
+from cdc.verification.result import StoreVerdict, VerificationReport
+from cdc.verification.view_repair import ViewRepair
 
 
 class Verification:
@@ -29,6 +30,12 @@ class Verification:
         self._clock = clock
         self._timeout_s = timeout_s
         self._behind: Mapping[str, str] = {}
+        targets = {name: store.target for name, store in ports.stores.items()}
+        self._views = (
+            ViewRepair(ports.runners, ports.source, targets, ports.tables, clock, timeout_s=timeout_s)
+            if ports.runners is not None
+            else None
+        )
 
     def compare(self) -> VerificationReport:
         """See :func:`cdc.verification.passes.verify`. Tables that are set aside are not compared. SinkError when a
@@ -52,10 +59,13 @@ class Verification:
         return replace(report, verdicts=verdicts, not_compared=lacking, left_out=self._ports.left_out)
 
     def repair(self, report: VerificationReport) -> list[Repaired]:
-        """See :func:`cdc.verification.repair.repair`. ConfigError where a repair cannot be right."""
+        """See :func:`cdc.verification.repair.repair`, and of views :meth:`ViewRepair.ask`. ConfigError where a repair
+        cannot be right."""
         _require_repairable(self._known, self._ports, report)
+        views = self._of_views(report)
         mine = [one for one in report.verdicts if one.table not in self._ports.stores[one.sink].views]
-        return repair(
+        done = self._views.ask(views) if self._views is not None and views else []
+        return done + repair(
             self._ports.source,
             {name: store.target for name, store in self._ports.stores.items()},
             self._ports.tables,
@@ -76,7 +86,17 @@ class Verification:
             show(report)
             done += self.repair(report)
             report = self.compare()
+        if self._views is not None and report.differences:
+            judged = self._views.judge(self._of_views(report), self._known.epoch)
+            done += judged
+            if any(one.written or one.deleted for one in judged):
+                report = self.compare()
         return report, done
+
+    def _of_views(self, report: VerificationReport) -> list[StoreVerdict]:
+        """The verdicts on views that differ."""
+        views = {name: store.views for name, store in self._ports.stores.items()}
+        return [one for one in report.verdicts if one.differing and one.table in views[one.sink]]
 
     def _reached(self, cut: Cut) -> None:
         try:
@@ -131,7 +151,7 @@ def _require_repairable(known: KnownPipeline, ports: VerificationPorts, report: 
         )
     differing = [one for one in report.verdicts if one.differing]
     views = [one for one in differing if one.table in ports.stores[one.sink].views]
-    if views and len(views) == len(differing):
+    if views and len(views) == len(differing) and ports.runners is None:
         raise ConfigError(
             f"documents of {views[0].table} cannot be repaired one by one: they are computed from the log",
             hint=f"cdc rebuild {views[0].sink} fills the store anew from the view's topic",

@@ -15,6 +15,7 @@ from itertools import islice
 
 from cdc.clock import Clock
 from cdc.topic import TableName
+from cdc.views.asked_keys import AskedOnce, rows_asked
 from cdc.views.closed_windows import Final
 from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
@@ -105,6 +106,7 @@ class Keeper:
         self._piece = piece
         self._applied = EmbeddedState(state.rows, state.unseen, plan)
         self._documents = DocumentSource(plan)
+        self._asked = AskedOnce(parts.input, parts.output, parts.records.topic)
         self._changes = RecordChanges(plan, self._tables, self._input.shape, timed=parts.window is not None)
         self._topic_id = parts.topic_id
         self._blocked: frozenset[Row] = frozenset()
@@ -151,6 +153,7 @@ class Keeper:
             finals = self._finals_behind(state.reached.ends)
             state.note(ends=ends, published=max(state.reached.published, claimed, self._output.newest() or BEFORE_ALL))
             self._closing.begin(self._output.closed() if self._closing.used else None, finals)
+        self._asked.begin(state.reached.asked)
         self._find_blocked()
 
     def _finals_behind(self, ends: Mapping[int, int]) -> list[tuple[Row, Final]]:
@@ -170,6 +173,7 @@ class Keeper:
         with self._state.guarded():
             records = self._advance()
             published = self._publish()
+            self._answer()
         return replace(published, records=records)
 
     @property
@@ -182,6 +186,7 @@ class Keeper:
         """Whether nothing waits, and the claim has reached the newest progress that was seen."""
         reached = self._state.reached
         done = reached.proven and reached.built and reached.sweep is None and not reached.held
+        done = done and self._asked.taken(reached.asked) is None
         return self._at_end and done and self._claimed == reached.fence
 
     def _advance(self) -> int:
@@ -246,8 +251,29 @@ class Keeper:
             state.queue(state.parked()[0], reached.fence)
         elif not whole:
             state.queue(self._concerned(keys), reached.fence)
-        held, now_ms = held_by(self._input, cut, reached, self._tables.values()), self._clock.now_ns() // 1_000_000
+        documents, now_ms = self._input.documents(), self._clock.now_ns() // 1_000_000
+        held = held_by(documents, cut, reached, self._tables.values())
+        self._take_up(documents)
         state.note(**noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms))
+
+    def _take_up(self, documents: Mapping[bytes, bytes]) -> None:
+        """Documents that somebody asks for once more wait, whatever was published of them."""
+        state, asked = self._state, self._asked.new(documents, self._state.reached.asked)
+        if asked is not None:
+            rows = rows_asked(self._plan, asked.keys)
+            state.settled((), dict.fromkeys(rows, b""))
+            if state.reached.built:
+                state.queue(rows, state.reached.fence)
+            state.note(asked=asked.id)
+
+    def _answer(self) -> None:
+        """Tell who asked that nothing of it waits any more."""
+        asked = self._asked.taken(self._state.reached.asked)
+        if asked is None or not self._may_publish():
+            return
+        left = self._state.unpublished(rows_asked(self._plan, asked.keys))
+        if all(left.values()):
+            self._asked.answer({self._records.key(key).decode(): str(reason) for key, reason in left.items()})
 
     def _find_blocked(self) -> None:
         self._blocked = frozenset(self._applied.blocked())

@@ -58,10 +58,12 @@ def cleared_by(cut: CutReading, reached: Reached) -> dict[str, str]:
     return {**known, **own}
 
 
-def held_by(log_input: ViewInput, cut: CutReading, reached: Reached, tables: Iterable[TableName]) -> dict[str, str]:
-    """The tables of which the log lacks rows, each with a sentence."""
+def held_by(
+    documents: Mapping[bytes, bytes], cut: CutReading, reached: Reached, tables: Iterable[TableName]
+) -> dict[str, str]:
+    """The tables of which the log lacks rows, each with a sentence. ``documents``: the state topic's records."""
     return held_tables(
-        log_input.documents(),
+        documents,
         map(str, tables),
         fence=cut.fence,
         before=reached.fence,

@@ -11,6 +11,7 @@ from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from cdc.views.answers import RunnerAnswer
 from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
 from cdc.views.fences import Fence
@@ -84,7 +85,7 @@ class MemoryViewInput:
 class MemoryViewTopic:
     """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write.
     ``held``: why nothing is published. ``closed``: which windows are closed. ``late``: the newest late change of each
-    key. ``topic_id``: Kafka's."""
+    key. ``topic_id``: Kafka's. ``answers``: to those who asked for documents once more."""
 
     records: dict[int, list[ViewRecord]] = field(default_factory=dict)
     claims: list[Fence] = field(default_factory=list)
@@ -93,6 +94,7 @@ class MemoryViewTopic:
     closed: ClosedUpTo | None = None
     late: dict[bytes, ViewRecord] = field(default_factory=dict)
     topic_id: str = "first"
+    answers: list[RunnerAnswer] = field(default_factory=list)
 
 
 class MemoryViewOutput:
@@ -115,8 +117,7 @@ class MemoryViewOutput:
         self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
     ) -> Mapping[int, int]:
         """All records and the claim, or nothing. ActiveError when another one was opened since."""
-        if self._writer != self._topic.writer:
-            raise ActiveError("another runner keeps this view now")
+        self._require_writer()
         if self._before is not None:
             self._before()
         for record in records:
@@ -157,6 +158,21 @@ class MemoryViewOutput:
     def claimed(self) -> Fence | None:
         """The newest claim."""
         return self._topic.claims[-1] if self._topic.claims else None
+
+    def answer(self, answer: RunnerAnswer) -> None:
+        """See the protocol. ActiveError when another one was opened since."""
+        self._require_writer()
+        if self._before is not None:
+            self._before()
+        self._topic.answers.append(answer)
+
+    def answered(self) -> str:
+        """See the protocol."""
+        return self._topic.answers[-1].id if self._topic.answers else ""
+
+    def _require_writer(self) -> None:
+        if self._writer != self._topic.writer:
+            raise ActiveError("another runner keeps this view now")
 
 
 @dataclass

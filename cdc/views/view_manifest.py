@@ -6,7 +6,7 @@ A batch writes new versions of its tables, and then one manifest. The manifest a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -86,6 +86,17 @@ class ViewManifest:
             else:
                 rows.setdefault(name, (below[0], below[1]))
         return {table: rows for table, rows in found.items() if rows}
+
+    def published_but(self, done: Iterable[str], parked: Iterable[Sequence[Any]]) -> ViewManifest:
+        """The manifest once documents are published. ``done``: their keys. ``parked``: keys of those that cannot be,
+        each with why."""
+        left = dict(self.parked)
+        for name in done:
+            left.pop(name, None)
+        for name, reason in parked:
+            _, *below = left.get(name, ("", *self.below))
+            left[name] = (reason, below[0], below[1])
+        return replace(self, parked=left)
 
     @property
     def held(self) -> Mapping[str, str]:

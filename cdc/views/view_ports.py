@@ -8,6 +8,7 @@ from typing import Protocol
 from cdc.dead import DeadLetter
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
+from cdc.views.answers import RunnerAnswer
 from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
@@ -46,7 +47,8 @@ class ViewInput(Protocol):
         ...
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The state topic's records that say which tables are set aside or read again, as of the call.
+        """The state topic's records that say which tables are set aside or read again, and which documents are asked
+        for once more, as of the call.
 
         Asked behind :meth:`progress` they name every table that lacks changes below it.
         """
@@ -99,4 +101,12 @@ class ViewOutput(Protocol):
 
     def claimed(self) -> Fence | None:
         """The newest progress of the view in its topic. None before the first."""
+        ...
+
+    def answer(self, answer: RunnerAnswer) -> None:
+        """Note the answer to who asked for documents once more."""
+        ...
+
+    def answered(self) -> str:
+        """The id that the newest answer is to. Empty before the first."""
         ...

@@ -63,6 +63,11 @@ class ViewRecords:
         keys = {output for _, output in plan.key}
         self._others = [name for name, _ in plan.outputs if name not in keys]
 
+    @property
+    def topic(self) -> str:
+        """The view's topic."""
+        return self._topic
+
     def key(self, key: Row) -> bytes:
         """A root's key as the key of its document."""
         return b"{%b}" % ",".join(self._members(key)).encode()
@@ -138,6 +143,12 @@ def final_of(plan: ViewPlan, key: bytes, value: bytes | None) -> tuple[Row, str,
     at = member(member(found, SOURCE), FINAL)
     if not isinstance(at, str):
         return None
-    begins = len(NO_OLD_ROW + NEW_ROW)
-    row = value[begins : value.rindex(_SOURCE)]
-    return key_row(plan, key), row.decode(), at
+    return key_row(plan, key), row_of(value).decode(), at
+
+
+def row_of(value: bytes) -> bytes:
+    """The row of a document's record, as it was written. ValueError where it is no document."""
+    head = NO_OLD_ROW + NEW_ROW
+    if not value.startswith(head):
+        raise ValueError("no record of a document")
+    return value[len(head) : value.rindex(_SOURCE)]

@@ -59,7 +59,8 @@ class Reached:
     ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any closed.
     ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one. ``topic_id``:
     Kafka's, of the view's topic, empty in a state that did not note it. ``epoch_id``: of an eager view, what tells
-    the fence's epoch from another one of its number, empty where that is not known.
+    the fence's epoch from another one of its number, empty where that is not known. ``asked``: the id of the newest
+    wish for documents once more that was taken up, empty before any.
     """
 
     plan: str
@@ -85,6 +86,7 @@ class Reached:
     left: int = 0
     topic_id: str = ""
     epoch_id: str = ""
+    asked: str = ""
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
@@ -324,6 +326,15 @@ class ViewState:
         others += " UNION ALL SELECT epoch, lsn FROM lost"
         least = self._connection.execute(f"{others} ORDER BY epoch, lsn LIMIT 1", (names,)).fetchone()
         return self.reached.fence if least is None else min(Fence(*least), self.reached.fence)
+
+    def unpublished(self, keys: Iterable[Row]) -> dict[Row, str | None]:
+        """Those of these keys that wait, and those that are parked, with the reason."""
+        names = {_name(key): key for key in keys}
+        found = self._connection.execute(
+            "SELECT key, parked FROM pending WHERE key IN (SELECT value FROM json_each(?))",
+            (orjson.dumps(list(names)).decode(),),
+        )
+        return {names[name]: parked for name, parked in found}
 
     def sizes(self) -> tuple[int, int]:
         """How many keys wait, and how many are parked, with rows that are not known."""

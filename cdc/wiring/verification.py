@@ -49,6 +49,7 @@ def open_verification(
             lacking=lambda: side.named({**side.refused, **lacking(open_state(settings).read())}),
             left_out=side.named(side.left_out),
             passed=side.passed,
+            runners=side.runners,
         )
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
 

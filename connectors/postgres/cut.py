@@ -86,6 +86,13 @@ class SourceCut:
         except psycopg.Error as error:
             raise _broke_off(error) from None
 
+    def fence(self) -> int:
+        """Commit a mark to the log, behind all that was committed so far. Its LSN. SourceError when it breaks off."""
+        try:
+            return write_fence(self._fences)
+        except psycopg.Error as error:
+            raise _broke_off(error) from None
+
     def insert_lsn(self) -> int:
         """Where the server's next record goes: every commit so far lies below. SourceError when it breaks off."""
         try:

@@ -15,6 +15,7 @@ from typing import Any
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.progress import Progress
+from cdc.views.asked_keys import AskedOnce, rows_asked
 from cdc.views.cut_reading import CutReading
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper import Turn
@@ -32,13 +33,12 @@ from cdc.views.keeper_rules import (
     unswept_tables,
 )
 from cdc.views.record_changes import RecordChanges
-from cdc.views.record_rows import require_planned
 from cdc.views.row_changes import RowChange
 from cdc.views.view_manifest import ALL_DUE, KEYS_DUE, NONE_DUE, ViewManifest
 from cdc.views.view_records import ViewRecords, key_row
 from cdc.views.view_state import Reached
 from spark.views.bucket_files import PENDING, PUBLISHED, WAITING, FileChange
-from spark.views.cut_steps import ReadCut, read_record
+from spark.views.cut_flow import CutFlow
 from spark.views.document_steps import MakeDocuments, shares_for
 from spark.views.keeper_parts import BucketKeeperParts
 from spark.views.staged_documents import staged_pieces
@@ -76,8 +76,9 @@ class BucketKeeper:
         self._records = ViewRecords(
             self._plan, parts.view, parts.topic, parts.partitions, name=parts.name, database=parts.database
         )
+        self._asked = AskedOnce(parts.input, parts.output, parts.topic)
         self._letters = RecordChanges(self._plan, self._topics, self._input.shape)
-        self._shapes: dict[str, dict[int, str]] = {}
+        self._cuts = CutFlow(parts, self._plan, self._topics)
         self._told: Mapping[str, str] | None = None
         self._at_end = False
         self._claimed = BEFORE_ALL
@@ -119,12 +120,12 @@ class BucketKeeper:
         """Whether nothing waits, and the claim has reached the newest progress that was seen."""
         reached = self._at
         done = reached.proven and reached.built and reached.sweep is None and not self._held
+        done = done and self._asked.taken(reached.asked) is None
         return self._at_end and done and not self.manifest.due and self._claimed == reached.fence
 
     def sizes(self) -> tuple[int, int]:
         """How many keys wait, and how many are parked, with rows that are not known."""
-        lost = sum(map(len, self.manifest.lost.values()))
-        return self.manifest.waiting, len(self.manifest.parked) + lost
+        return self.manifest.waiting, len(self.manifest.parked) + sum(map(len, self.manifest.lost.values()))
 
     def begin(self) -> None:
         """Take up what a run before has left: versions without a manifest are restored away, and keys of what was
@@ -139,18 +140,25 @@ class BucketKeeper:
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
         names, swept = self._names(keys)
         kept = self._kept(names) if names else BatchReport()
-        due = self.manifest.due
+        due = self._due_with(names)
         if swept and self._at.built:
             due = ALL_DUE  # A newer state has swept, and with it documents that it had parked.
-        elif names and self._at.built and due == NONE_DUE:
-            due = KEYS_DUE
         published = max(self._at.published, claimed, self._output.newest() or BEFORE_ALL)
         reached = replace(self._at, ends=ends, published=published, topic_id=self._parts.topic_id)
-        below = self.manifest.below if self.manifest.due else reached.fence
-        waiting = self.manifest.waiting + sum(int(count) for (count,) in kept.all("waiting"))
+        below, waiting = self._waiting_with(kept)
         # All that this state has published was below that one's mark, so they are written again (H244).
         emptied = [PUBLISHED.table] if swept else []
         self._note(kept.changes, reached, emptied, due=due, below=below, waiting=waiting)
+        self._asked.begin(reached.asked)
+
+    def _waiting_with(self, kept: BatchReport) -> tuple[Fence, int]:
+        """Up to where all is published, and how many keys wait, with those that are kept anew."""
+        waiting = self.manifest.waiting + sum(int(count) for (count,) in kept.all("waiting"))
+        return self.manifest.below if self.manifest.due else self._at.fence, waiting
+
+    def _due_with(self, names: Sequence[str]) -> str:
+        due = self.manifest.due
+        return KEYS_DUE if names and self._at.built and due == NONE_DUE else due
 
     def _restore(self) -> None:
         """Take back versions of tables that no manifest names: of a batch that was not finished."""
@@ -218,7 +226,9 @@ class BucketKeeper:
         try:
             with self._tables.guarded():
                 self._restore()
-                if self._may_publish() and (self.manifest.due or self._claimable() is not None or self._at.sweep):
+                self._answer()
+                claim = self._claimable(self.manifest, self._at.published)
+                if self._may_publish() and (self.manifest.due or claim is not None or self._at.sweep):
                     return self._publish()
                 return Turn(records=self._advance())
         finally:
@@ -239,6 +249,8 @@ class BucketKeeper:
         self._at_end = progress is not None and fence_of(progress) <= reached.fence
         if progress is None or self._at_end:
             return 0
+        documents = self._input.documents()
+        asked = self._take_up(documents)
         cut = CutReading(progress, reached, self._topics)
         letters, letters_end = self._input.letters(reached.letters)
         aside = [lost for letter in letters if (lost := self._letters.lost(letter)) is not None]
@@ -246,7 +258,8 @@ class BucketKeeper:
         files = self._files()
         if cut.spans or cut.floors or aside or files[WAITING.table]:
             applied, walked = self._worked(cut, progress, files, aside)
-        self._committed(cut, letters_end, applied, walked)
+        held = held_by(documents, cut, reached, self._topics.values())
+        self._committed(cut, letters_end, (applied, walked), held, asked)
         log_cut(cut, not self._at.proven, self._input.progress_ms, self._unswept())
         self._tell()
         return cut.records
@@ -257,7 +270,7 @@ class BucketKeeper:
         """A cut's changes brought into the tables, which get new versions, and the keys that they concern."""
         reached, turn = self._at, self.manifest.turn + 1
         sure_ms = self._clock.now_ns() / 1e6 - self._input.compaction_lag_s * 1000 / 2
-        flow = self._read(cut, progress.to_json(), sure_ms)
+        flow = self._cuts.read(cut, progress.to_json(), sure_ms)
         whole = not reached.built
         batch = CutBatch(turn=turn, fence=cut.fence, below=reached.fence, floors=cut.floors, whole=whole)
         flows, applied = self._batches.apply(flow, batch, before, aside)
@@ -270,36 +283,35 @@ class BucketKeeper:
         log.info("view_batch", extra={"records": cut.records, "read_bytes": read, "written_bytes": written})
         return applied, walked
 
-    def _read(self, cut: CutReading, progress: bytes, sure_ms: float) -> Any:
-        """The cut's changes as a flow. A version of a shape that is new is looked up."""
-        parts = self._parts
-        while True:
-            step = ReadCut(parts.shipped, parts.opener, progress, self._topics, dict(self._shapes), sure_ms)
-            flow, report = self._batches.read(cut.spans, step)
-            unknown = {(str(topic), int(version)) for topic, version in report.all("version")}
-            if not unknown:
-                break
-            for topic, version in unknown:
-                shape = self._input.shape(topic, version)
-                require_planned(shape, self._plan.relations[self._topics[topic]])
-                self._shapes.setdefault(topic, {})[version] = shape.to_json().decode()
-        count = 0
-        for topic, partition, end, foreign, beyond_ms, records in report.all("end"):
-            cut.note_part(topic, partition, end, foreign, beyond_ms)
-            count += records
-        cut.unreadable += [read_record(members) for members in report.all("unreadable")]
-        for members in report.all("floor"):
-            record = read_record(members)
-            try:
-                cut.floor(record)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                cut.unreadable.append(record)
-        cut.records = count
-        return flow
+    def _take_up(self, documents: Mapping[bytes, bytes]) -> str:
+        """Documents that somebody asks for once more wait. Returns the id that the cut's manifest notes."""
+        asked = self._asked.new(documents, self._at.asked)
+        if asked is None:
+            return self._at.asked
+        names = [key_name(row) for row in rows_asked(self._plan, asked.keys)]
+        kept = self._kept(names) if names else BatchReport()
+        below, waiting = self._waiting_with(kept)
+        self._note(kept.changes, self._at, due=self._due_with(names), below=below, waiting=waiting)
+        return asked.id
 
-    def _committed(self, cut: CutReading, letters_end: int, applied: BatchReport, walked: BatchReport) -> None:
-        """The manifest of a cut."""
-        reached = self._at
+    def _answer(self) -> None:
+        """Tell who asked that nothing of it waits any more."""
+        asked = self._asked.taken(self._at.asked)
+        if asked is not None and self._may_publish() and not self.manifest.due:
+            parked, rows = self.manifest.parked, rows_asked(self._plan, asked.keys)
+            names = {self._records.key(row).decode(): key_name(row) for row in rows}
+            self._asked.answer({key: str(parked[name][0]) for key, name in names.items() if name in parked})
+
+    def _committed(
+        self,
+        cut: CutReading,
+        letters_end: int,
+        work: tuple[BatchReport, BatchReport],
+        held: Mapping[str, str],
+        asked: str,
+    ) -> None:
+        """The manifest of a cut. ``work``: what was applied and walked."""
+        (applied, walked), reached = work, self._at
         now_ns = self._clock.now_ns()
         proven = cut_is_whole(self._input, cut, self._topics, now_ns)
         built = reached.built or proven
@@ -310,10 +322,9 @@ class BucketKeeper:
             due, below = ALL_DUE, BEFORE_ALL
         elif waiting and due == NONE_DUE:
             due = KEYS_DUE
-        held, now_ms = held_by(self._input, cut, reached, self._topics.values()), now_ns // 1_000_000
-        after = replace(
-            reached, **noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms)
-        )
+        now_ms = now_ns // 1_000_000
+        noted = noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms)
+        after = replace(reached, asked=asked, **noted)
         self._note(walked.changes, after, due=due, waiting=self.manifest.waiting + waiting, below=below, lost=lost)
 
     def _tell(self) -> None:
@@ -323,10 +334,9 @@ class BucketKeeper:
             self._output.tell([held[table] for table in sorted(held)])
             self._told = held
 
-    def _claimable(self) -> Fence | None:
-        """The claim that may be made, once nothing is due."""
-        manifest, reached = self.manifest, self._at
-        return claim_of(manifest.claim, reached.fence, reached.published, self._claimed, self._topic_claim)
+    def _claimable(self, manifest: ViewManifest, published: Fence) -> Fence | None:
+        """The claim that may be made, once nothing is due. ``published``: the greatest fence of any document."""
+        return claim_of(manifest.claim, self._at.fence, published, self._claimed, self._topic_claim)
 
     def _publish(self) -> Turn:
         """Have the documents that are due made, publish them piece by piece, and note that they are."""
@@ -336,8 +346,9 @@ class BucketKeeper:
         staged = self._tables.files("documents", self._tables.versions()["documents"]) if manifest.due else {}
         paths = [self._tables.path("documents", file) for bucket in sorted(staged) for file in staged[bucket]]
         published = max(fence, self._at.published) if made + gone else self._at.published
-        after = self._settled(report, fence)
-        claim = claim_of(after.claim, fence, published, self._claimed, self._topic_claim)
+        done = (name for (names,) in report.all("done") for name in names)
+        after = manifest.published_but(done, report.all("parked"))
+        claim = self._claimable(after, published)
         sweep = self._at.sweep
         last = self._records.sweep(sweep, now_ns) if sweep is not None else []
         ends = self._at.ends
@@ -387,14 +398,3 @@ class BucketKeeper:
         """About how many roots there are, by the rows of their files."""
         root = self._parts.shipped.parts().layout.root
         return self._tables.count(root.name, self.manifest.versions[root.name])
-
-    def _settled(self, report: BatchReport, fence: Fence) -> ViewManifest:
-        """The manifest's keys that are parked, once these documents are published."""
-        parked = dict(self.manifest.parked)
-        for (names,) in report.all("done"):
-            for name in names:
-                parked.pop(name, None)
-        for name, reason in report.all("parked"):
-            _, *below = parked.get(name, ("", *self.manifest.below))
-            parked[name] = (reason, below[0], below[1])
-        return replace(self.manifest, parked=parked)

@@ -28,6 +28,7 @@ from cdc.settings import LogSettings
 from cdc.state import Document
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.turn import WriterState
+from cdc.views.asked_keys import AskedKeys
 from cdc.views.known_views import KnownView
 from cdc.wal_witness import WalWitness
 from cdc.wire.format import (
@@ -51,6 +52,7 @@ from tests.waiting import wait_until
 
 _IMPORTED: tuple[type[Document], ...] = (
     AsideState,
+    AskedKeys,
     EpochsState,
     KeyedAnewState,
     RebuildState,

@@ -218,8 +218,23 @@ def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: 
     with redis_client.Redis.from_url(redis_url) as client:
         assert client.hget("shop:view.counted:all", "row"), runner.stderr
     assert run(["--config", str(viewed.settings(OPERATOR)), "status"]) in (Exit.OK, Exit.DIFFERENCE)
-    for program in (runner, capture):
+    feeding = spawn("cdc", "--config", viewed.settings(SINKS), "sink")
+    repaired_with_the_right_to_ask(viewed, spawn)
+    for program in (feeding, runner, capture):
         assert program.terminate(90) == Exit.OK, program.stderr
+
+
+def repaired_with_the_right_to_ask(viewed: Shop, spawn: Spawn) -> None:
+    """H380: who repairs a view asks its runner by a record of the state topic."""
+    with redis_client.Redis.from_url(viewed.url) as client:
+        client.hset("shop:view.counted:all", "row", b'{"n":99}')
+    verify = ("verify", "cache", "view.counted", "--repair", "--timeout", "200")
+    refused = spawn("cdc", "--config", viewed.settings(SINKS), *verify)
+    assert refused.wait(START_S) == Exit.CONFIG, refused.stderr + refused.stdout
+    assert "lacks the right Write on the topic" in refused.stderr
+    done = spawn("cdc", "--config", viewed.settings(OPERATOR), *verify)
+    assert done.wait(START_S) == Exit.OK, done.stderr + done.stdout
+    assert "view.counted: 1 published anew by its runner" in done.stdout
 
 
 def test_capture_that_may_not_write_a_table_is_told_so(shop: Shop, spawn: Spawn) -> None:

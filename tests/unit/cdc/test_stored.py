@@ -21,6 +21,7 @@ from cdc.progress import Progress, Watermark
 from cdc.schema import TableSchema
 from cdc.state import Document, FormState, RequestState, SlotState, TopicsState, find_all, what_of
 from cdc.stored import FORMAT
+from cdc.views.answers import read_answer
 from cdc.views.known_views import KnownView, is_claim
 from cdc.views.view_state import Reached
 from sinks.notes import WATERMARK, TableFloor
@@ -83,6 +84,8 @@ def _views(folder: Path) -> Iterator[Stored]:
     for record in _of(folder, "views"):
         if is_claim(record["key"].encode()):
             yield Stored("progress of a view", record["value"].encode(), Progress.from_json)
+        elif what_of(record["key"].encode()) == "answer":
+            yield Stored("answer of a runner", record["value"].encode(), read_answer)
         else:
             yield Stored("view", record["value"].encode(), KnownView.from_json)
     for document in _of(folder, "view_states"):

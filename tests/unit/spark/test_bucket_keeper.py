@@ -23,6 +23,7 @@ from cdc.views.view_records import ViewRecord
 from spark.views.bucket_files import PENDING, BucketFiles, values
 from spark.views.delta_tables import DeltaTables, stored_manifest
 from tests.unit.cdc.views import ahead_histories
+from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
 from tests.unit.cdc.views.view_histories import History, shown
 from tests.unit.spark.bucket_histories import BucketRunner, interfere, whole_at
@@ -265,3 +266,44 @@ def _disturb(log: ahead_histories.AheadHistory, chance: random.Random) -> None:
         log.set_aside()
     elif what == 3:
         log.follow_again()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_h380_a_damaged_store_is_mended_over_delta(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    chance = random.Random(seed)
+    history, store = History(chance), DamagedStore()
+    runner = BucketRunner(DOCUMENTS, history, tmp_path_factory.mktemp("view"))
+    for _ in range(5):
+        for _ in range(chance.randint(0, 3)):
+            history.transaction()
+        history.progress()
+        runner.until_level()
+        store.follow(runner.topic)
+        wish = history.ask("t.view.v.1", store.damage(chance, b'{"id":99}'))
+        history.lsn += 8  # The fence of who asks.
+        history.progress()
+        runner.kill_chance = 0.2
+        for _ in range(chance.randint(0, 6)):
+            runner.turn()
+        if chance.random() < 0.3:
+            interfere(runner, chance)
+        claim = runner.until_level()
+        store.follow(runner.topic)
+        assert store.shown() == documents_of(history.at(claim.lsn))
+        assert [one.id for one in runner.topic.answers[-1:]] == [wish.id]
+        history.clock.advance(chance.choice([1, 20, 70]))
+
+
+def test_h380_a_document_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner("select o.id, 12 / o.customer_id as share from orders o", history, tmp_path)
+    _ordered(history, 1, 3)
+    runner.until_level()
+    _ordered(history, 1, 0)
+    history.ask("t.view.v.1", [b'{"id":1}'])
+    for _ in range(20):
+        runner.turn()
+    (answer,) = runner.topic.answers
+    assert list(answer.parked) == ['{"id":1}']
+    assert "division by zero" in answer.parked['{"id":1}']

@@ -206,7 +206,7 @@ def test_it_says_what_it_wrote_deleted_and_could_not() -> None:
     assert (done.written, done.deleted, len(done.refused), done.unread) == (1, 1, 1, ["x:y"])
     assert done.document() == {
         "sink": "cache", "table": str(SHAPE.table), "written": 1, "deleted": 1, "refused": done.refused,
-        "unread": ["x:y"],
+        "unread": ["x:y"], "recomputed": 0,
     }  # fmt: skip
 
 

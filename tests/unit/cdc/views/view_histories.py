@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cdc.position import Position
 from cdc.progress import Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName, partition_of
+from cdc.views.asked_keys import AskedKeys
 from cdc.views.fences import Fence
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
@@ -157,6 +159,13 @@ class History:
         )
         self._append(topic, partition, one)
         self.strangers.add(one)
+
+    def ask(self, topic: str, keys: Iterable[bytes]) -> AskedKeys:
+        """Somebody wants documents once more, and asks for what is no key at all beside them."""
+        texts = [*(key.decode() for key in keys), '{"other":1}', "no key", "3"]
+        wish = AskedKeys(topic=topic, id=f"{self.chance.random()}", keys=texts)
+        self.input.state[wish.key()] = wish.to_json()
+        return wish
 
     def at(self, lsn: int) -> Rows:
         """The rows of all transactions below a fence."""
