@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.view_log import KafkaViewOutput
-from connectors.view_looks import state_path
+from connectors.view_looks import other_state_path, state_path
 from connectors.view_topics import known_views
 
 _FILES = ("", "-wal", "-shm")
@@ -61,10 +61,13 @@ def rebuild_view(settings: Settings, name: str) -> str:
     known = known_views(settings).known.get(name)
     if known is None:
         raise UsageError(f"the view {name} was never published", hint=f"cdc view run {name} builds it")
-    path = state_path(settings, name, known.generation)
-    with sole_keeper(path):
-        there = path.exists()
-        remove_state(path)
+    paths = state_path(settings, name, known.generation), other_state_path(settings, name, known.generation)
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(sole_keeper(path))
+        there = any(path.exists() for path in paths)
+        for path in paths:
+            remove_state(path)
     said = "its state is thrown away" if there else "it has no state on this machine"
     return f"{name}: {said}; cdc view run {name} builds it anew from the topics, and what stores show stays meanwhile"
 
@@ -76,14 +79,15 @@ def drop_view(settings: Settings, name: str) -> Iterator[str]:
     it. ActiveError while a runner keeps it here; one elsewhere ends with that.
     """
     with ExitStack() as stack:
-        path = None
+        paths: tuple[Path, ...] = ()
         if name in settings.views:
-            path = state_path(settings, name, 1)
-            stack.enter_context(sole_keeper(path))
-        yield from _drop(settings, name, path)
+            paths = state_path(settings, name, 1), other_state_path(settings, name, 1)
+            for path in paths:
+                stack.enter_context(sole_keeper(path))
+        yield from _drop(settings, name, paths)
 
 
-def _drop(settings: Settings, name: str, state: Path | None) -> Iterator[str]:
+def _drop(settings: Settings, name: str, states: Sequence[Path]) -> Iterator[str]:
     require_broker(settings.log)
     admin, found = TopicAdmin(settings.log), known_views(settings)
     known = found.known.get(name)
@@ -92,10 +96,12 @@ def _drop(settings: Settings, name: str, state: Path | None) -> Iterator[str]:
     if known is None and not there:
         others = ", ".join(found.known) or "none"
         raise UsageError(f"no view {name} was published", hint=f"published views: {others}")
-    if state is not None:
+    for state in states:
         # First: a view that is made again would go on from one that stayed.
+        there_was = state.exists()
         remove_state(state)
-        yield f"state: {state} removed"
+        if there_was or state == states[0]:
+            yield f"state: {state} removed"
     if known is not None and there:
         # A runner on another machine cannot write any more.
         KafkaViewOutput(settings, name, known.generation, topic, known.partitions)

@@ -12,7 +12,7 @@ from cdc.errors import DamagedError, NewerError
 from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.fences import Fence, fence_of
-from cdc.views.state_places import state_place
+from cdc.views.state_places import StatePlace, state_place
 from cdc.views.view_state import SIZES, Reached
 from cdc.views.window_keys import time_text
 from connectors.view_topics import known_views
@@ -20,10 +20,24 @@ from connectors.view_topics import known_views
 _FILES = ("", "-wal")
 
 
+def place_of(settings: Settings, name: str) -> StatePlace:
+    """The place of a view's state, by its section. ConfigError for one that is none."""
+    section = settings.views[name]
+    return state_place(name, section.state, section.engine, section.buckets)
+
+
 def state_path(settings: Settings, name: str, generation: int) -> Path:
     """The file of the state of a view's runner, or the folder of one that executors keep."""
-    place = state_place(name, settings.views[name].state)
-    return place.folder / f"{settings.name}.{name}.{generation}.{'buckets' if place.on_executors else 'sqlite'}"
+    return _path(settings, name, generation, place_of(settings, name))
+
+
+def other_state_path(settings: Settings, name: str, generation: int) -> Path:
+    """Where the other engine would have the state, in the same folder."""
+    return _path(settings, name, generation, place_of(settings, name).other)
+
+
+def _path(settings: Settings, name: str, generation: int, place: StatePlace) -> Path:
+    return place.folder / f"{settings.name}.{name}.{generation}.{place.ending}"
 
 
 def state_bytes(path: Path) -> int:

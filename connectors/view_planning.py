@@ -57,7 +57,7 @@ class PlannedView:
     @property
     def place(self) -> StatePlace:
         """Where its state is, and by which engine it is kept."""
-        return state_place(self.name, self.settings.state)
+        return state_place(self.name, self.settings.state, self.settings.engine, self.settings.buckets)
 
     def shipped(self, folder: Path, buckets: int) -> ShippedView:
         """The view as it travels to executors that keep its state in a folder."""
@@ -90,7 +90,7 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
     eager = require_consistency(settings, name)
     plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
-    if state_place(name, section.state).on_executors:
+    if state_place(name, section.state, section.engine, section.buckets).on_executors:
         require_kept_on_executors(name, plan, post=bool(section.post), close=bool(section.close), eager=eager)
     window = window_key(name, plan, section.close, section.window)
     post = _post(name, section, plan)

@@ -23,6 +23,7 @@ from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
 from cdc.views.record_rows import view_shape
 from cdc.views.state_faults import StateAway, StateForbidden
+from cdc.views.state_places import require_its_engine
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
@@ -30,7 +31,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.view_eager import EagerViewInput, EagerViewOutput, ViewTopicsChanged
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
-from connectors.view_looks import state_path
+from connectors.view_looks import other_state_path, state_path
 from connectors.view_planning import PlannedView, planned_views, view_settings
 from connectors.view_topics import known_views
 from connectors.view_turns import OpenedView, RunsView, StateFigures, ViewTurns
@@ -163,11 +164,8 @@ def run_views(
 ) -> None:
     """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
 
-    All are opened anew where a table of one is in another topic. ``spark``: the session for those whose state executors
-    keep. One that cannot go on, or whose state is away, lets the others go on. Raises what stops a view.
+    See :func:`keep_views`.
     """
-    if not settings.views:
-        view_settings(settings, "")
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -175,6 +173,24 @@ def run_views(
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, stop)
+    keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
+
+
+def keep_views(
+    settings: Settings,
+    names: Sequence[str],
+    stopping: threading.Event,
+    *,
+    until_caught_up: bool = False,
+    spark: Callable[[], SessionSpec] | None = None,
+) -> None:
+    """Keep these views, all by default, until ``stopping``, or until each has published all that the log holds.
+
+    All are opened anew where a table of one is in another topic. ``spark``: the session for those whose state executors
+    keep. One that cannot go on, or whose state is away, lets the others go on. Raises what stops a view.
+    """
+    if not settings.views:
+        view_settings(settings, "")
     while not stopping.is_set():
         try:
             _keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
@@ -238,6 +254,7 @@ def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSess
         raise view
     known = ensure_view(settings, view)
     path = state_path(settings, view.name, known.generation)
+    require_its_engine(view.name, view.place, path, other_state_path(settings, view.name, known.generation))
     with ExitStack() as stack:
         try:
             keeper, state = stack.enter_context(_begun(settings, view, known, session))

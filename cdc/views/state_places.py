@@ -1,4 +1,4 @@
-"""The engine that keeps a view, by where its state is, and the views that it cannot keep. Pure."""
+"""The engine that keeps a view, where its state is, and the views that it cannot keep. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from cdc.errors import ConfigError
 from cdc.views.view_plan import ViewPlan
 
 SPARK = "spark:"
+"""A place that begins so names its engine itself, as version 0.1 had it."""
 _PLACE = re.compile(r"spark:(?P<folder>[^?]+)(\?buckets=(?P<buckets>[0-9]+))?")
 BUCKETS = 64
 _MOST_BUCKETS = 4_096
+_ENGINES = ("embedded", "spark")
 
 
 @dataclass(frozen=True, slots=True)
 class StatePlace:
     """``folder``: of the state. ``buckets``: of each of its tables where executors keep it, 0 where this machine does.
 
-    >>> state_place("a", "view-state").buckets, state_place("a", "spark:/mnt/views?buckets=256").buckets
+    >>> state_place("a", "view-state").buckets, state_place("a", "/mnt/views", "spark", 256).buckets
     (0, 256)
     """
 
@@ -31,20 +33,51 @@ class StatePlace:
         """Whether the state is Delta tables, kept by Spark."""
         return self.buckets > 0
 
+    @property
+    def engine(self) -> str:
+        """The engine's name in the settings."""
+        return _ENGINES[self.on_executors]
 
-def state_place(view: str, state: str) -> StatePlace:
-    """The place that ``[views.NAME] state`` names. ConfigError for a place of Spark's that is none."""
-    if not state.startswith(SPARK):
+    @property
+    def ending(self) -> str:
+        """The end of a state's name there."""
+        return ("sqlite", "buckets")[self.on_executors]
+
+    @property
+    def other(self) -> StatePlace:
+        """The same folder, as the other engine would use it."""
+        return StatePlace(self.folder, 0 if self.on_executors else BUCKETS)
+
+
+def state_place(view: str, state: str, engine: str = "embedded", buckets: int = BUCKETS) -> StatePlace:
+    """The place that ``[views.NAME] state``, ``engine`` and ``buckets`` name. ConfigError for a place of Spark's that
+    is none."""
+    if engine == "embedded" and not state.startswith(SPARK):
         return StatePlace(Path(state), 0)
-    found = _PLACE.fullmatch(state)
-    buckets = int(found["buckets"] or BUCKETS) if found is not None else 0
-    if found is None or not 1 <= buckets <= _MOST_BUCKETS or "://" in found["folder"]:
+    folder = state
+    if state.startswith(SPARK):
+        found = _PLACE.fullmatch(state)
+        folder = found["folder"] if found is not None else ""
+        buckets = int(found["buckets"] or BUCKETS) if found is not None else 0
+    if not folder or not 1 <= buckets <= _MOST_BUCKETS or "://" in folder:
         raise ConfigError(
             f"the view {view} has no place for a state of Spark's: {state}",
-            hint=f"write spark:/FOLDER?buckets={BUCKETS}, a folder that this machine and all executors share, and 1 to "
-            f"{_MOST_BUCKETS} buckets",
+            hint="name a folder that this machine and all executors share, and with buckets 1 to "
+            f"{_MOST_BUCKETS} of them",
         )
-    return StatePlace(Path(found["folder"]), buckets)
+    return StatePlace(Path(folder), buckets)
+
+
+def require_its_engine(view: str, place: StatePlace, own: Path, other: Path) -> None:
+    """ConfigError where a folder has a state of the view that the other engine has made, and none of this one: it
+    would be built anew without a word, and the other one stay there. ``own``, ``other``: where the two would be."""
+    if other.exists() and not own.exists():
+        raise ConfigError(
+            f"the state of the view {view} in {place.folder} was made by the engine {place.other.engine}, and "
+            f"[views.{view}] names {place.engine}",
+            hint=f'put engine = "{place.other.engine}" back. Or cdc view rebuild {view}, and the next cdc view run '
+            "builds the view anew from the topics",
+        )
 
 
 def require_kept_on_executors(view: str, plan: ViewPlan, *, post: bool, close: bool, eager: bool) -> None:
@@ -59,5 +92,5 @@ def require_kept_on_executors(view: str, plan: ViewPlan, *, post: bool, close: b
         if refused:
             raise ConfigError(
                 f"the view {view} {why}",
-                hint=f"leave {SPARK} out of [views.{view}] state: the engine on one machine keeps it",
+                hint=f'set [views.{view}] engine = "embedded": the engine on one machine keeps it',
             )

@@ -59,7 +59,14 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
         "log": {"bootstrap_servers": kafka, "partitions": 2},
         "capture": {"http_address": ""},
         "spark": {"http_address": "", "master": "local[2]", "checkpoint": str(tmp_path / "checkpoints")},
-        "views": {"search": {"sql": str(tmp_path / "search.sql"), "state": f"spark:{tmp_path}/state?buckets=8"}},
+        "views": {
+            "search": {
+                "sql": str(tmp_path / "search.sql"),
+                "state": str(tmp_path / "state"),
+                "engine": "spark",
+                "buckets": 8,
+            }
+        },
     }
     made = Pipeline(tmp_path, run_cdc, document)
     made.sql(*SHOP)
@@ -149,6 +156,16 @@ def test_v3_v9_executors_say_what_postgres_says(pipeline: Pipeline, spawn: Spawn
     key, row = min(expected(pipeline.dsn).items())
     assert orjson.loads(pipeline.good("view", "show", "search", key.decode())) == row
     assert runner.terminate(START_S) == Exit.OK, runner.stderr[-3000:]
+    kept_by_another_engine(pipeline)
+
+
+def kept_by_another_engine(pipeline: Pipeline) -> None:
+    """H381: a changed engine is refused, until the state that the other one made is thrown away."""
+    pipeline.document["views"]["search"]["engine"] = "embedded"
+    assert_refused(pipeline.cdc("view", "run", "--until-caught-up"), Exit.CONFIG, "was made by the engine spark")
+    assert "its state is thrown away" in pipeline.good("view", "rebuild", "search")
+    pipeline.good("view", "run", "--until-caught-up")
+    assert shown(pipeline) == expected(pipeline.dsn)
 
 
 POINTS = (
@@ -223,11 +240,9 @@ def test_what_executors_do_not_keep_is_refused_at_check(pipeline: Pipeline) -> N
     assert "kept by executors" in checked
     section["state"] = "spark:s3://bucket/state"
     assert_refused(pipeline.cdc("view", "check"), Exit.CONFIG, "no place for a state of Spark's", "a folder that")
-    section["state"] = "spark:state"
+    section["state"] = "state"
     section["post"] = "tests.view_posts:refuse_one"
-    assert_refused(pipeline.cdc("view", "check"), Exit.CONFIG, "search has a function on its documents", "leave spark:")
+    assert_refused(pipeline.cdc("view", "check"), Exit.CONFIG, "search has a function on its documents", "embedded")
     del section["post"]
     Path(section["sql"]).write_text("select o.status, count(*) as n from orders o group by 1", encoding="utf-8")
-    assert_refused(
-        pipeline.cdc("view", "check"), Exit.CONFIG, "search has groups", "leave spark: out of [views.search]"
-    )
+    assert_refused(pipeline.cdc("view", "check"), Exit.CONFIG, "search has groups", "set [views.search] engine")

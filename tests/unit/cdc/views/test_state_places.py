@@ -1,4 +1,4 @@
-"""Where a view's state is says its engine, and an engine refuses what it cannot keep."""
+"""A view's section says where its state is and which engine keeps it. An engine refuses what it cannot keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import ConfigError, Exit
-from cdc.views.state_places import BUCKETS, StatePlace, require_kept_on_executors, state_place
+from cdc.views.state_places import (
+    BUCKETS,
+    StatePlace,
+    require_its_engine,
+    require_kept_on_executors,
+    state_place,
+)
 from cdc.views.view_plan import planned
 from tests.unit.cdc.views.view_histories import SHAPES
 
@@ -20,6 +26,21 @@ def test_a_folder_is_on_one_machine_unless_it_says_spark() -> None:
     assert state_place("v", "spark:/mnt/views") == StatePlace(Path("/mnt/views"), BUCKETS)
     assert state_place("v", "spark:views?buckets=7") == StatePlace(Path("views"), 7)
     assert not state_place("v", "view-state").on_executors
+    assert state_place("v", "/mnt/views", "spark", 7) == StatePlace(Path("/mnt/views"), 7)
+    assert state_place("v", "spark:views?buckets=7", "spark", 9) == StatePlace(Path("views"), 7), "the older form wins"
+
+
+def test_h381_another_engine_is_not_begun_in_silence(tmp_path: Path) -> None:
+    place = state_place("v", str(tmp_path), "spark")
+    own, other = tmp_path / f"v.{place.ending}", tmp_path / f"v.{place.other.ending}"
+    require_its_engine("v", place, own, other)
+    other.write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"was made by the engine embedded, and .* names spark") as refused:
+        require_its_engine("v", place, own, other)
+    assert 'engine = "embedded"' in refused.value.hint
+    assert "cdc view rebuild v" in refused.value.hint
+    own.mkdir()
+    require_its_engine("v", place, own, other)
 
 
 @pytest.mark.parametrize(
