@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
 from cdc import logs
 from cdc.cli import completion
+from cdc.errors import UsageError
 from cdc.wiring.sinks import run_sinks
+from connectors.view_beside import views_beside
 
 
 def sink(
@@ -22,6 +25,9 @@ def sink(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when each store shows what the topics hold now.")
     ] = False,
+    views: Annotated[
+        bool, typer.Option("--views", help="Keep the views of the settings, too, as cdc view run does.")
+    ] = False,
 ) -> None:
     """Feed the stores from the topics, each by its own query, until SIGTERM or Ctrl-C.
 
@@ -29,4 +35,11 @@ def sink(
     file spark.stop appears in the checkpoint folder.
     """
     logs.configure(context.obj.verbosity)
-    run_sinks(context.obj.settings(), names or [], until_caught_up=until_caught_up)
+    settings = context.obj.settings()
+    if views and until_caught_up:
+        raise UsageError(
+            "--until-caught-up ends before views have published",
+            hint="cdc view run --until-caught-up first, then cdc sink --until-caught-up",
+        )
+    with views_beside(settings) if views else nullcontext():
+        run_sinks(settings, names or [], until_caught_up=until_caught_up)

@@ -1,0 +1,83 @@
+"""The runner of views in a thread beside the stores of ``cdc sink``: one process fewer to look after."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cdc.errors import CdcError, ConfigError, Retry
+from cdc.settings import Settings
+from connectors.view_looks import place_of
+from connectors.view_running import keep_views
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0
+"""Between two tries where a broker is away."""
+_END_S = 60.0
+"""So long a turn may take to end."""
+
+
+class ViewsBeside:
+    """Views kept by a thread. ``keep`` keeps them until the event, and raises what stops all.
+
+    An error that a later try can help is tried again for ever, as a supervisor would. Any other ends the thread alone.
+    """
+
+    def __init__(self, keep: Callable[[threading.Event], None], again_s: float = AGAIN_S) -> None:
+        self.fault: CdcError | None = None
+        """Why no view is kept any more. None while they are, and where they were asked to end."""
+        self._keep = keep
+        self._again_s = again_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="views", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> bool:
+        """Ask for an end and wait for it. Returns whether it came in time. The next start does the rest."""
+        self._stopping.set()
+        self._thread.join(_END_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._keep(self._stopping)
+                return
+            except CdcError as failure:
+                if failure.retry is Retry.NEVER:
+                    log.error("views_ended", extra={"reason": failure.message, "hint": failure.hint})
+                    self.fault = failure
+                    return
+                log.warning("views_again", extra={"reason": failure.message})
+                self._stopping.wait(self._again_s)
+
+
+@contextmanager
+def views_beside(settings: Settings) -> Iterator[ViewsBeside]:
+    """All views of the settings, kept while the block runs. Behind it what had ended them is raised.
+
+    ConfigError where the settings have none, or Spark's executors keep one.
+    """
+    if not settings.views:
+        raise ConfigError("the settings name no view", hint="leave --views out, or add a [views.NAME] section")
+    others = [name for name in settings.views if place_of(settings, name).on_executors]
+    if others:
+        raise ConfigError(
+            f"the view {others[0]} is kept by Spark's executors, in an application of its own",
+            hint="leave --views out, and start cdc view run",
+        )
+    beside = ViewsBeside(lambda stopping: keep_views(settings, (), stopping))
+    beside.start()
+    try:
+        yield beside
+    finally:
+        if not beside.end():
+            log.warning("views_left_behind")
+    if beside.fault is not None:
+        raise beside.fault

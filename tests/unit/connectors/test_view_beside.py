@@ -1,0 +1,77 @@
+"""Views in a thread beside the stores: an end, errors that pass, and one that does not."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cdc.errors import ConfigError, LogError
+from cdc.settings import Settings
+from connectors.view_beside import ViewsBeside, views_beside
+
+
+def test_it_keeps_views_until_it_is_asked_to_end() -> None:
+    begun = threading.Event()
+
+    def keep(stopping: threading.Event) -> None:
+        begun.set()
+        stopping.wait(30)
+
+    beside = ViewsBeside(keep)
+    beside.start()
+    assert begun.wait(30)
+    assert beside.end()
+    assert beside.fault is None
+
+
+def test_a_broker_that_is_away_is_tried_again() -> None:
+    tries: list[int] = []
+    third = threading.Event()
+
+    def keep(stopping: threading.Event) -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise LogError("no broker answers", hint="start one")
+        third.set()
+        stopping.wait(30)
+
+    beside = ViewsBeside(keep, again_s=0.01)
+    beside.start()
+    assert third.wait(30)
+    assert beside.end()
+    assert (beside.fault, len(tries)) == (None, 3)
+
+
+def test_an_error_that_no_try_can_help_ends_the_views_alone() -> None:
+    ended = threading.Event()
+
+    def keep(_stopping: threading.Event) -> None:
+        ended.set()
+        raise ConfigError("the text of the view is none", hint="write one")
+
+    beside = ViewsBeside(keep)
+    beside.start()
+    assert ended.wait(30)
+    assert beside.end()
+    assert isinstance(beside.fault, ConfigError)
+
+
+def _settings(views: dict[str, dict[str, object]]) -> Settings:
+    return Settings.model_validate(
+        {
+            "name": "shop",
+            "source": {"dsn": "postgresql://u@h/d", "tables": ["public.*"]},
+            "log": {"bootstrap_servers": "b:9092"},
+            "views": views,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("views", "why"),
+    [({}, "name no view"), ({"v": {"sql": "v.sql", "engine": "spark", "state": "/s"}}, "kept by Spark's executors")],
+)
+def test_it_refuses_views_that_it_cannot_keep(views: dict[str, dict[str, object]], why: str) -> None:
+    with pytest.raises(ConfigError, match=why), views_beside(_settings(views)):
+        raise AssertionError("nothing is begun")
