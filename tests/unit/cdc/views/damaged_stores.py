@@ -35,13 +35,13 @@ class DamagedStore:
         """Its rows."""
         return {key: row for key, (pos, row) in self.rows.items() if row is not None and pos >= self.floor}
 
-    def damage(self, chance: random.Random, strange: bytes) -> list[bytes]:
-        """Change a row, lose one, or add one of a key that is not the view's, each at a position that was. The keys."""
+    def damage(self, chance: random.Random, strange: bytes = b"") -> list[bytes]:
+        """Change rows or lose some, each at its position, and add one of a ``strange`` key. Returns the keys."""
         keys = chance.sample(sorted(self.rows), min(len(self.rows), chance.randint(0, 2)))
         for key in keys:
             pos, _ = self.rows[key]
             self.rows[key] = pos, chance.choice([None, {"wrong": chance.random()}])
-        if self.rows:
+        if self.rows and strange:
             newest = max(pos for pos, _ in self.rows.values())
             self.rows[strange] = newest, {"stranger": 1}
             keys.append(strange)
