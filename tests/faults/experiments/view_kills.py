@@ -135,7 +135,7 @@ class _Shop:
         """The state of a runner that is gone: kept, copied, put back or deleted."""
         copy = self._rig.folder / "copy"
         what = self._pick.choices(("kept", "copied", "put back", "deleted"), (6, 2, 2, 1))[0]
-        if what == "copied":
+        if what == "copied" and self._state.is_dir():
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self._state, copy)
         elif what == "put back" and copy.is_dir():
