@@ -22,6 +22,8 @@ Job = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A task: Spark's rows of some whole partitions, to rows of a report."""
 _UNKNOWN_BYTES = 10_000
 """A record is taken to be so large while none has come."""
+_MOST_PARTITIONS = 4
+"""Of a task. Spark closes what it reads them with when the task ends: of each a client and the last 500 records."""
 
 
 class CarriedRows(Protocol):
@@ -31,7 +33,7 @@ class CarriedRows(Protocol):
         """All of them here (:data:`spark.source.RECORD_SCHEMA`), each partition in its order."""
         ...
 
-    def run(self, job: Job, slots: int) -> pa.Table:
+    def run(self, job: Job, tasks: int) -> pa.Table:
         """Run a job on the executors, in at most so many tasks, and bring their reports. No partition is split."""
         ...
 
@@ -42,6 +44,15 @@ class CarriedRows(Protocol):
     def note(self, records: int, size_bytes: int) -> None:
         """Remember how large records were that came by a job."""
         ...
+
+
+def task_count(partitions: int, slots: int) -> int:
+    """How many tasks a batch of so many partitions is run in (hazard H391).
+
+    >>> task_count(3, 2), task_count(800, 2)
+    (2, 200)
+    """
+    return max(slots, -(-partitions // _MOST_PARTITIONS))
 
 
 @dataclass

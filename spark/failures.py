@@ -52,7 +52,7 @@ def unexpected(query: str, failure: BaseException) -> QueryFailed:
 def read_failure(query: str, text: str, log: str) -> CdcError:
     """The error for a query's exception text. TopicError where records are gone, LogError where Kafka is away,
     ConfigError where Spark or its executors lack a part."""
-    said = _cause(text)
+    said = cause(text)
     if lacking := _lacking(text):
         return lacking
     if any(word in text for word in _LOST):
@@ -88,8 +88,8 @@ def _lacking(text: str) -> CdcError | None:
     return None
 
 
-def _cause(text: str) -> str:
-    """The innermost exception's message, on one line."""
+def cause(text: str) -> str:
+    """The innermost exception's message, on one line. ``text``: of an exception of the JVM's."""
     found = _NAMED.findall(text)
     said = f"{found[-1][0]}: {found[-1][1]}" if found else text.strip().split("\n", 1)[0]
     return hide(said.strip())[:_LONGEST] or "without a word"

@@ -25,10 +25,10 @@ class FrameRows:
         self.note(records.num_rows, records.nbytes)
         return records
 
-    def run(self, job: Job, slots: int) -> pa.Table:
+    def run(self, job: Job, tasks: int) -> pa.Table:
         schema: Any = from_arrow_schema(REPORT_SCHEMA)
         # A narrow dependency: a task takes some partitions one after the other, and nothing is shuffled.
-        return self.frame.coalesce(slots).mapInArrow(job, schema).toArrow()
+        return self.frame.coalesce(tasks).mapInArrow(job, schema).toArrow()
 
     def weigh(self, records: int) -> int:
         return round(records * self.sizes.each_bytes)

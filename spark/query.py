@@ -20,6 +20,7 @@ from sinks.port import CannotCarry
 from sinks.registry import SinkSpec
 from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules
+from spark.carried_rows import task_count
 from spark.failures import QueryFailed, SparkLost, read_failure, unexpected
 from spark.micro_batch import MicroBatch, shares
 from spark.outage import Halted, mendable
@@ -239,7 +240,8 @@ def collect(
     floors_set = False
     # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone. Of several
     # stores each has some of them waiting.
-    most_bytes = engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
+    tasks = task_count(len(batch.spans), engine.slots) if batch.rows is not None else engine.slots
+    most_bytes = engine.slice_bytes if mode == "apply" else max(1, engine.slice_bytes // tasks)
     piece, narrow_bytes, whole = batch, most_bytes * (NARROW if len(stores) == 1 else 1), False
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None

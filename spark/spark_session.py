@@ -24,7 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc.errors import ConfigError
-from spark.failures import SparkLost
+from spark.failures import SparkLost, cause
 
 LOG_FILE = "spark.log"
 ERR_FILE = "spark.err"
@@ -86,6 +86,9 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         "spark.driver.maxResultSize": "0",
         # And what Spark hands to a task at once (hazard H102).
         "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024**2),
+        # PySpark writes a task that is larger to a file, with the secrets in it, for as long as the application runs
+        # (hazard H393).
+        "spark.broadcast.UDFCompressionThreshold": "1g",
     }
     if spec.local:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -120,6 +123,10 @@ _LASTING = {
     "spark.sql.streaming.ui.retainedQueries": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.minBatchesToRetain": "10",
+    # Of each partition that Spark's source has read it keeps the last records that came at once, 500, for five minutes:
+    # of many partitions more than the heap holds (hazard H391).
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     # A batch that waits for a store that says nothing is given up.
     "spark.sql.streaming.stopTimeout": "15s",
     # Where a user switches the UI on, it must not show what the Kafka options hold.
@@ -226,9 +233,11 @@ def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
             popen = {"stdout": talk, "stderr": talk, "start_new_session": True}
             gateway = launch_gateway(loaded, popen)  # type: ignore[no-untyped-call]
         context = SparkContext(conf=loaded, gateway=gateway)
-    except PySparkException:
+    except (PySparkException, Py4JError) as failure:
+        # The JVM may have refused a setting of the user's, as a heap that is too small (hazard H392).
         raise ConfigError(
-            "Spark did not start", hint=f"its own words are in {err} and {spec.log_folder / LOG_FILE}"
+            f"Spark did not start: {cause(str(failure))}",
+            hint=f"correct [spark]; its own words are in {err} and {spec.log_folder / LOG_FILE}",
         ) from None
     return SparkSession(context)
 

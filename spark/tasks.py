@@ -41,7 +41,7 @@ from spark.apply import (
     sort_out,
     with_keys,
 )
-from spark.carried_rows import CarriedRows, cut, last_place, places_behind, read_whole, records_of_rows
+from spark.carried_rows import CarriedRows, cut, last_place, places_behind, read_whole, records_of_rows, task_count
 from spark.foreign_records import told_apart
 from spark.micro_batch import noting
 from spark.read_sample import read_sample
@@ -115,7 +115,7 @@ def run_on_executors(
 def run_on_rows(rows: CarriedRows, reading: ReaderOpener, spans: Sequence[Span], task: Task, slots: int) -> TaskReport:
     """Run a task on the records of a batch that Spark carries. ``spans``: those of the batch. Raises as
     :func:`run_on_executors`."""
-    return read_report(rows.run(partial(run_carried, task, reading, tuple(spans)), slots))
+    return read_report(rows.run(partial(run_carried, task, reading, tuple(spans)), task_count(len(spans), slots)))
 
 
 def warm_up(session: SparkSession, reading: ReaderOpener, spec: SinkSpec | None, slots: int) -> None:

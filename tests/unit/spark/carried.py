@@ -58,12 +58,12 @@ class MemoryRows:
         self.note(found.num_rows, found.nbytes)
         return found
 
-    def run(self, job: Job, slots: int) -> pa.Table:
+    def run(self, job: Job, tasks: int) -> pa.Table:
         self.asked += 1
         places = sorted({(one.topic, one.partition) for one in self.records})
         reports: list[pa.RecordBatch] = []
-        for number in range(slots):
-            own = places[number::slots]
+        for number in range(tasks):
+            own = places[number::tasks]
             rows = rows_of(*(one for place in own for one in self.records if (one.topic, one.partition) == place))
             reports += job(rows.to_batches(max_chunksize=self.at_once))
         return pa.Table.from_batches(reports, schema=REPORT_SCHEMA)
