@@ -20,8 +20,8 @@ from spark.source import RECORD_SCHEMA
 
 Job = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A task: Spark's rows of some whole partitions, to rows of a report."""
-_UNKNOWN_BYTES = 10_000
-"""A record is taken to be so large while none has come."""
+_UNKNOWN_BYTES = 1024**2
+"""A record is taken to be so large while none has come: the most that a broker takes unless told otherwise."""
 _MOST_PARTITIONS = 4
 """Of a task. Spark closes what it reads them with when the task ends: of each a client and the last 500 records."""
 
@@ -61,11 +61,13 @@ class RowSizes:
     large ones must not come to the driver whole (hazard H102)."""
 
     each_bytes: float = _UNKNOWN_BYTES
+    known: bool = False
 
     def note(self, records: int, size_bytes: int) -> None:
-        """Remember the newest batch."""
+        """Remember the newest batch. Of large ones before it a half: a few small ones say little of the next."""
         if records:
-            self.each_bytes = size_bytes / records
+            before = self.each_bytes if self.known else 0.0
+            self.each_bytes, self.known = max(size_bytes / records, before / 2), True
 
 
 def records_of_rows(rows: pa.Table) -> pa.Table:

@@ -209,16 +209,20 @@ def test_the_partition_in_which_a_task_stops_is_not_whole(last: tuple[str, int] 
     assert [span.partition for span in read_whole(spans, [(TOPIC, 0), (TOPIC, 1)], last)] == whole
 
 
-@pytest.mark.parametrize(("each", "fits"), [(100, True), (100_000, False)])
-def test_h102_a_batch_of_large_records_stays_off_the_driver(tmp_path: Path, each: int, fits: bool) -> None:
+def engine_in(folder: Path) -> Engine:
     nothing: Any = None
-    engine = Engine(
+    return Engine(
         session=nothing,
         kafka=KafkaInput({}, 200_000, nothing, carried=True),
-        folder=LocalFolder(tmp_path),
+        folder=LocalFolder(folder),
         metrics=Metrics(),
         driver_rows=20_000,
     )
+
+
+@pytest.mark.parametrize(("each", "fits"), [(100, True), (100_000, False)])
+def test_h102_a_batch_of_large_records_stays_off_the_driver(tmp_path: Path, each: int, fits: bool) -> None:
+    engine = engine_in(tmp_path)
     batch = batch_of(end=5_000)
     assert batch.rows is not None
     batch.rows.note(1, each)
@@ -233,3 +237,17 @@ def test_h102_records_weigh_what_the_last_ones_did() -> None:
     assert sizes.each_bytes == before
     sizes.note(4, 400)
     assert sizes.each_bytes == 100
+
+
+def test_h394_records_of_which_nothing_is_known_are_large(tmp_path: Path) -> None:
+    """A batch that came to the driver in one piece ended its JVM, and again at each start."""
+    assert not engine_in(tmp_path).fits_driver(batch_of(end=5_000))
+
+
+def test_h394_a_few_small_records_say_little_of_the_next() -> None:
+    sizes = RowSizes()
+    sizes.note(10, 1_000_000)
+    sizes.note(10, 1_000)
+    assert sizes.each_bytes == 50_000
+    sizes.note(10, 1_000)
+    assert sizes.each_bytes == 25_000
