@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.progress import Offsets
 from cdc.testing import MemoryReading
 from cdc.wire.records import Span
 from sinks.kinds import spec_for
@@ -19,6 +20,7 @@ from sinks.registry import open_sink
 from spark.carried_rows import RowSizes, cut, last_place, places_behind, read_whole, records_of_rows
 from spark.checkpoint import LocalFolder
 from spark.micro_batch import MicroBatch
+from spark.query import read_part
 from spark.query_run import Engine
 from spark.report import TaskReport
 from spark.sink_metrics import Metrics
@@ -251,3 +253,12 @@ def test_h394_a_few_small_records_say_little_of_the_next() -> None:
     assert sizes.each_bytes == 50_000
     sizes.note(10, 1_000)
     assert sizes.each_bytes == 25_000
+
+
+@pytest.mark.parametrize(("left", "ends"), [(False, {TOPIC: {0: 50}}), (True, {TOPIC: {0: 7}})])
+def test_a_batch_that_was_read_whole_ends_where_it_was_planned(left: bool, ends: Offsets) -> None:
+    """No task says a word of a partition that has gaps alone, and behind its last record there may be some."""
+    batch = batch_of(row(1, 6), end=50)
+    report = replace(report_of(TASK, row(1, 6)), reached={(TOPIC, 0): 7}, left=left)
+    piece = read_part(batch, report)
+    assert (piece.ends, piece.rows) == (ends, None)
