@@ -50,7 +50,8 @@ class Query:
         self._engine = engine
         most = engine.kafka.for_writers(engine.slots if spec.parallel else 1).max_offsets
         self._most_records = most if spec.parallel else min(most, _MOST_MERGED)
-        self._carried = engine.kafka.carried
+        self.carried = engine.kafka.carried
+        """Whether its next run leaves the reading to Spark."""
         self._warm = False
         self._run: Run | None = None
         self._beginning: Future[Offsets] | None = None
@@ -115,7 +116,7 @@ class Query:
         if not beginning.done():
             return
         self._beginning = None
-        kafka = self._engine.kafka._replace(max_offsets=self._most_records, carried=self._carried)
+        kafka = self._engine.kafka._replace(max_offsets=self._most_records, carried=self.carried)
         engine = replace(self._engine, kafka=kafka)
         if not self._warm and self.store.backlog > engine.driver_rows:
             self._warm = True
@@ -171,7 +172,7 @@ class Query:
             self._engine.metrics.sink(self.store.name).failing = failure
         self._most_records = batch_after(failure, self._most_records)
         # A record that Spark's source cannot take, by its time or its size, comes again at each start (hazard H390).
-        self._carried = self._carried and not isinstance(failure, QueryFailed | SparkLost)
+        self.carried = self.carried and not isinstance(failure, QueryFailed | SparkLost)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)
         log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})

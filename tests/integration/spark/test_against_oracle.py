@@ -212,6 +212,7 @@ def three(kafka: str, topic_prefix: str) -> Iterator[HandMadeLog]:
     yield log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_ways_in_turn_show_the_newest_of_each_key(
     three: HandMadeLog, sinks: Sinks, all_stores: dict[str, Any], tmp_path: Path, opened: Opened, seed: int

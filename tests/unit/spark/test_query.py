@@ -35,12 +35,12 @@ def bench() -> Iterator[Bench]:
         store.end()
 
 
-def cared_for(bench: Bench, folder: Path, clock: ManualClock | None = None) -> Query:
+def cared_for(bench: Bench, folder: Path, clock: ManualClock | None = None, *, carried: bool = False) -> Query:
     """A query of which nothing is started: no session and no reader are asked."""
     nothing: Any = None
     engine = Engine(
         session=nothing,
-        kafka=KafkaInput({}, 500_000, nothing),
+        kafka=KafkaInput({}, 500_000, nothing, carried),
         folder=LocalFolder(folder),
         metrics=Metrics(),
         driver_rows=20_000,
@@ -107,3 +107,22 @@ def test_an_end_has_no_failure_where_a_start_can_cure_it(
     query.store.fault = met_again
     query.conclude()
     assert query.failure is None
+
+
+@pytest.mark.parametrize(
+    ("met", "carried"),
+    [
+        (QueryFailed("overflow"), False),
+        (SparkLost("ended"), False),
+        (StoreAway("away"), True),
+        (LogError("away"), True),
+    ],
+)
+def test_h390_our_reader_reads_after_a_failure_of_sparks(
+    bench: Bench, tmp_path: Path, met: CdcError, carried: bool
+) -> None:
+    query = cared_for(bench, tmp_path, carried=True)
+    assert query.carried
+    query.again(met)
+    query.again(StoreAway("away"))
+    assert query.carried is carried
