@@ -153,7 +153,8 @@ def newest(log: HandMadeLog, table: str) -> dict[str, str]:
     consumer.assign([TopicPartition(log.topic(table), number, 0) for number in range(PARTITIONS)])
     left, best, floor = PARTITIONS, dict[bytes, tuple[str, int, str, bytes | None]](), ""
     while left:
-        message = consumer.poll(30)
+        # The client's stubs say None for what a record always has.
+        message: Any = consumer.poll(30)
         assert message is not None
         if message.error() is not None:
             left -= 1
