@@ -51,6 +51,22 @@ class Rebuilds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkParts:
+    """What Spark has to be started with, so that it can write a store itself.
+
+    ``product``: for messages. ``jars``: the name of their set in ``cdc/jvm/jars.lock``. ``coordinate``: the one that
+    brings the others with it, for who submits. ``extension``: the class of Spark's SQL extensions. ``conf``: more
+    settings of the session.
+    """
+
+    product: str
+    jars: str
+    coordinate: str
+    extension: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkKind:
     """A kind of store.
 
@@ -63,8 +79,9 @@ class SinkKind:
     one the rows alone are looked at, and the report says so. ``manual``: where the kind is described. A file or an
     address. ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
     products that mean this kind. ``fills_lost_tables``: whether ``cdc verify --repair`` may fill a table of which the
-    store holds nothing. ``example``: the section that ``cdc config example`` shows, its name and its settings.
-    ``shown``: not as a comment.
+    store holds nothing.
+    ``spark``: by a sink's options, the parts of a store that Spark writes. ``example``: the section that ``cdc config
+    example`` shows, its name and its settings. ``shown``: not as a comment.
     """
 
     name: str
@@ -79,6 +96,7 @@ class SinkKind:
     oldest: Mapping[str, int] = field(default_factory=dict)
     meant_by: tuple[str, ...] = ()
     fills_lost_tables: bool = True
+    spark: Callable[[Mapping[str, Option]], SparkParts | None] = lambda _options: None
     example: tuple[str, Mapping[str, Any]] | None = None
     shown: bool = True
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.batch import conform
-from sinks.batch_plan import TableBatch, floor_marks, plan
+from sinks.batch_plan import Readable, TableBatch, floor_marks, plan
 from sinks.fill import Filler
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
+from sinks.side_by_side import SideBySide, by_table
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
 
@@ -51,7 +52,8 @@ class StoreSession(Protocol):
 
 class StoreSink:
     """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too. ``moved``:
-    asked before each batch whether the tables have another place now."""
+    asked before each batch whether the tables have another place now. ``side_by_side``: so many tables are written at
+    once, by a thread each. Their places are made ready one after the other."""
 
     def __init__(
         self,
@@ -61,8 +63,10 @@ class StoreSink:
         *,
         shared: bool,
         moved: Callable[[], bool] = lambda: False,
+        side_by_side: int = 1,
     ) -> None:
         self._moved = moved
+        self._side_by_side = SideBySide(side_by_side)
         self._store = store
         self._watermarks = NotedWatermarks(notes)
         self._floors = Floors(notes, shared=shared)
@@ -111,7 +115,15 @@ class StoreSink:
         done = self._enforce(batch, schemas)
         todo = plan(batch, schemas, self._floors.of)
         done += Applied(stale=todo.stale, refused=todo.refused)
-        for readable in todo.batches:
+        of_tables = by_table(todo.batches)
+        if len(of_tables) > 1 and self._side_by_side.most > 1:
+            for readable in todo.batches:
+                self._prepare_for(readable.batch.schema, schemas)
+        return sum(self._side_by_side.each(partial(self._apply_table, schemas), of_tables), done)
+
+    def _apply_table(self, schemas: Schemas, versions: Sequence[Readable]) -> Applied:
+        done = Applied()
+        for readable in versions:
             for portion in Filler(partial(self._stored, schemas), self._row_bytes).portions(readable):
                 done += Applied(stale=portion.stale, refused=portion.refused) + self._write(portion.batch, schemas)
         return done
@@ -129,6 +141,7 @@ class StoreSink:
         crash_point("writes_shown")
 
     def close(self) -> None:
+        self._side_by_side.close()
         self._session.close()
 
     def _enforce(self, events: pa.Table, schemas: Schemas) -> Applied:

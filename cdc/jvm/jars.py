@@ -1,8 +1,9 @@
 """Jars by name of their set, fetched once into the cache folder and checked against ``jars.lock``.
 
 The lock names every jar of a set with its size and SHA-256. Nothing else gets onto a class path. The sets:
-``spark-kafka`` (Spark's Kafka source), ``kafka`` (broker, tools and Connect), ``opensearch``, ``debezium`` and
-``debezium-mariadb`` (connectors, asked for only where Kafka Connect runs).
+``spark-kafka`` (Spark's Kafka source), ``delta-spark`` and ``iceberg`` (asked for only where a sink of Spark's own
+writes such tables), ``kafka`` (broker, tools and Connect), ``opensearch``, ``debezium`` and ``debezium-mariadb``
+(connectors, asked for only where Kafka Connect runs).
 """
 
 from __future__ import annotations
@@ -116,9 +117,9 @@ def class_path(name: str, *, cache: Path | None = None) -> Path:
     return resolve([locked()[name]], cache=cache)[name]
 
 
-def spark_jars() -> tuple[Path, ...]:
-    """Spark's Kafka source and what it needs. See :func:`class_path`."""
-    return tuple(sorted(class_path("spark-kafka").glob("*.jar")))
+def spark_jars(*more: str) -> tuple[Path, ...]:
+    """Spark's Kafka source and what it needs, then ``more`` sets. See :func:`class_path`."""
+    return tuple(jar for name in ("spark-kafka", *more) for jar in sorted(class_path(name).glob("*.jar")))
 
 
 def _silent(_name: str, _done_bytes: int, _total_bytes: int) -> None:

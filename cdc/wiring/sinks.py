@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +12,17 @@ from cdc.javaclient import java_options
 from cdc.topic import dead_topic, progress_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
+from sinks.kinds import SparkParts, kind_named
 from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
     from connectors.sink_log import SinkLog
+    from sinks.registry import SinkSpec
     from spark.application import SinkApplication
     from spark.spark_session import SessionSpec
+
+_EXTENSIONS = "spark.sql.extensions"
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
@@ -61,7 +65,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
-    spark, session = settings.spark, session_of(settings)
+    spark, session = settings.spark, session_of(settings, specs)
     client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
     application = SinkApplication(
         session=session,
@@ -99,23 +103,41 @@ def open_sink_log(settings: Settings) -> SinkLog:
     return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 
 
-def session_of(settings: Settings) -> SessionSpec:
-    """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others."""
+def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None) -> SessionSpec:
+    """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others. ``stores``: those
+    that the session may have to write itself."""
     from cdc.jvm.jars import spark_jars
     from spark.spark_session import SessionSpec, submitted
 
     spark = settings.spark
     own = not submitted()
+    parts = list(dict.fromkeys(parts_of((stores or {}).values())))
     return SessionSpec(
         name=settings.name,
         master=spark.master,
         driver_memory=spark.driver_memory,
         log_folder=_log_folder(spark.checkpoint),
-        jars=spark_jars() if own else (),
+        jars=spark_jars(*(part.jars for part in parts)) if own else (),
         java_home=_java_home() if own else None,
-        conf=spark.conf,
+        conf=with_parts(parts, spark.conf),
         ui=spark.ui,
     )
+
+
+def parts_of(specs: Iterable[SinkSpec]) -> Iterator[SparkParts]:
+    """The parts that Spark needs for these stores."""
+    for spec in specs:
+        parts = kind_named(spec.kind).spark(spec.options)
+        if parts is not None:
+            yield parts
+
+
+def with_parts(parts: Sequence[SparkParts], conf: Mapping[str, str]) -> dict[str, str]:
+    """The user's settings over those of the parts, beside whose extensions the user may have others."""
+    wanted = [part.extension for part in parts]
+    given = [name for name in conf.get(_EXTENSIONS, "").split(",") if name and name not in wanted]
+    extensions = {_EXTENSIONS: ",".join([*wanted, *given])} if wanted else {}
+    return {**{name: value for part in parts for name, value in part.conf.items()}, **conf, **extensions}
 
 
 def _log_folder(checkpoint: str) -> Path:

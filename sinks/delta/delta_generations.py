@@ -10,10 +10,12 @@ import deltalake
 
 from cdc.clock import Clock
 from cdc.errors import SinkError
+from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from sinks.delta.delta_kind import generation_folder
-from sinks.delta.delta_store import VERSIONS, DeltaNotes, table_path
+from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
+from sinks.delta.delta_notes import VERSIONS, DeltaNotes
+from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta, Storage
 from sinks.generations import GENERATION, Generations, lower, number_in_use
 from sinks.notes import WATERMARK, NotedWatermarks
@@ -50,6 +52,8 @@ class _DeltaGenerations:
         notes = {name: text for name, text in DeltaNotes(place, self._clock).read().items() if name not in _OF_A_PLACE}
         if WATERMARK not in notes:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
+        if ENGINE in self._notes.read():
+            notes = {ENGINE: dumped(EMBEDDED), **notes}
         goal = Watermark.from_json(notes[WATERMARK])
         # While the tables change one by one no more is claimed than is true of the old and of the new ones. The sink
         # that runs sees the generation change, twice, and goes on from what stands here then.
@@ -82,4 +86,7 @@ class _DeltaGenerations:
             if earlier.exists():
                 if target.local:
                     Path(target.root, path).mkdir(parents=True, exist_ok=True)
-                Delta(target, path, self._clock).take(earlier)
+                taken = Delta(target, path, self._clock)
+                taken.take(earlier)
+                # Another engine may have written the table before.
+                taken.set_vectors(wanted=earlier.writes_vectors)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -13,18 +13,26 @@ from cdc.checks.facts import StoreFacts
 from cdc.checks.finding import Finding, warn
 from cdc.setting_types import Secret, SecretRef
 from cdc.sink_settings import SinkSettings
-from sinks.kinds import Rebuilds, SinkKind
-from sinks.registry import SinkSpec
+from sinks.kinds import Rebuilds, SinkKind, SparkParts
+from sinks.registry import Option, SinkSpec
 
+EMBEDDED: Final = "embedded"
+SPARK: Final = "spark"
+ENGINE = "engine"
+"""The note of a warehouse that says who writes it. One without it is the embedded engine's."""
 RELATIVE = "relative"
 """The note of a store whose path counts from the folder of the process: the path as it was written."""
 
 
 class DeltaSinkSettings(SinkSettings):
-    """A warehouse of Delta tables, written without a JVM."""
+    """A warehouse of Delta tables, written without a JVM or by Spark."""
 
     kind: Literal["delta"] = Field("delta", description="Delta tables")
     path: Annotated[str, PATH] = Field(description="folder or object store URL")
+    engine: Literal["embedded", "spark"] = Field(
+        EMBEDDED,
+        description="embedded: rewrites files, without a JVM. spark: merges on executors, with deletion vectors",
+    )
     storage_options: dict[str, str] = Field(default_factory=dict, description="passed to the object store")
     storage_secrets: dict[str, SecretRef] = Field(
         default_factory=dict, description="the same for values that are secret"
@@ -35,7 +43,8 @@ class DeltaSinkSettings(SinkSettings):
         return self.path.rstrip("/")
 
     def options(self) -> dict[str, Any]:
-        return {"path": self.path, **{f"storage.{name}": value for name, value in self.storage_options.items()}}
+        storage = {f"storage.{name}": value for name, value in self.storage_options.items()}
+        return {"path": self.path, **({} if self.engine == EMBEDDED else {"engine": self.engine}), **storage}
 
     def secrets(self) -> dict[str, Secret]:
         return {f"storage.{name}": secret for name, secret in self.storage_secrets.items()}
@@ -54,6 +63,20 @@ def check_path(name: str, facts: StoreFacts) -> Iterator[Finding]:
         yield warn(name, "path", message, 'write it from the root, as path = "/srv/warehouse"')
 
 
+SPARK_PARTS = SparkParts(
+    product="Delta Lake",
+    jars="delta-spark",
+    coordinate="io.delta:delta-spark_4.1_2.13:4.3.1",
+    extension="io.delta.sql.DeltaSparkSessionExtension",
+    conf={"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+)
+
+
+def spark_parts(options: Mapping[str, Option]) -> SparkParts | None:
+    """Of a warehouse that Spark merges. None for one of the embedded engine."""
+    return SPARK_PARTS if options.get("engine") == SPARK else None
+
+
 KIND = SinkKind(
     name="delta",
     settings=DeltaSinkSettings,
@@ -66,5 +89,6 @@ KIND = SinkKind(
     traces="sinks.delta.delta_traces:open_traces",
     manual="sinks/README.md",
     fills_lost_tables=False,
+    spark=spark_parts,
     example=("warehouse", {"path": "warehouse"}),
 )

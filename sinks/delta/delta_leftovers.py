@@ -57,8 +57,10 @@ class DeltaLeftovers:
         return int(found[1]) * _UNITS_MS.get(found[2], _UNITS_MS["week"]) if found else _UNITS_MS["week"]
 
     def clean(self, now_ms: int) -> None:
-        """Remove what the table's own settings let go by now: replaced files, and the log below a checkpoint."""
-        if self._table.vacuum(dry_run=True, full=True):
+        """Remove what the table's own settings let go by now: replaced files, and the log below a checkpoint.
+
+        With deletion vectors no files: they would go with those that are in use (hazard H310). Spark removes them."""
+        if not self._vectored and self._table.vacuum(dry_run=True, full=True):
             self._table.vacuum(dry_run=False, full=True)
             self._table.update_incremental()
         old = [one for one in self.log_files() if one.time_ms < now_ms - self.log_retention_ms]
@@ -75,6 +77,20 @@ class DeltaLeftovers:
         paths = self._table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=True)
         found = [self._files.get_file_info(path) for path in paths if path.endswith(".parquet")]
         return [Leftover(one.path, _ms(one)) for one in found if one.type == pafs.FileType.File]
+
+    @property
+    def _vectored(self) -> bool:
+        return "deletionVectors" in (self._table.protocol().reader_features or ())
+
+    def hidden(self) -> Iterator[pa.Table]:
+        """Of each file with a deletion vector, the rows that stand in it and count no more. As :meth:`rows_of`."""
+        if not self._vectored:
+            return
+        for found in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
+            for row in found.to_pylist():
+                rows = self.rows_of(Leftover(row["filepath"].rsplit("/", 1)[-1], 0))
+                kept = (row["selection_vector"] + [True] * rows.num_rows)[: rows.num_rows]
+                yield rows.filter(pa.array([not one for one in kept], pa.bool_()))
 
     def rows_of(self, leftover: Leftover) -> pa.Table:
         """Key, position and whether it is deleted, of each row of a data file."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
@@ -17,11 +16,13 @@ from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
-from cdc.stored import reading
 from cdc.wire import format as wire
 from sinks.arrow import pc
 from sinks.batch_plan import TableBatch
-from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
+from sinks.delta.delta_engine import DeltaEngine
+from sinks.delta.delta_faults import Removed, Unfit
+from sinks.delta.delta_notes import VERSIONS, DeltaNotes, noted_versions, versions_in
+from sinks.delta.delta_table import Delta, Storage
 from sinks.generations import OpenGeneration
 from sinks.names import folder
 from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
@@ -38,7 +39,6 @@ from sinks.port import (
 )
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
-from sinks.tries import unrepeated
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -53,7 +53,8 @@ from sinks.warehouse.warehouse_columns import (
 )
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
 
-VERSIONS = "versions"
+SIDE_BY_SIDE = 8
+"""So many tables are written at once."""
 _MERGE_ROWS = 250_000
 _SCAN_ROWS = 16_384
 _READ_ROWS = 2_000
@@ -74,7 +75,7 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     storage = Storage.of(spec)
     notes = DeltaNotes(storage, clock)
     tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
-    sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel)
+    sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
     place = OpenGeneration(notes, None, shared=False)
     reader = _DeltaReader(storage, clock)
     return OpenSink(
@@ -100,6 +101,7 @@ class _DeltaTables:
         self._clock = clock
         self._remember_us = int(replay_window_s * 1e6)
         self._tables: dict[str, Delta] = {}
+        self._engine = DeltaEngine(storage, notes, clock)
         self._purged: dict[str, float] = {}
         self._every_s = min(3600.0, replay_window_s)
 
@@ -113,9 +115,12 @@ class _DeltaTables:
     def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
         table = self._table(schema)
         wanted = warehouse_columns(schema)
+        self._engine.require()
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *_OWN_FIELDS]))
+            self._engine.make_ready(table, schema)
             return True
+        self._engine.make_ready(table, schema)
         lost_rows = self._is_older_copy(schema)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
@@ -213,7 +218,7 @@ class _DeltaTables:
     def _table(self, schema: TableSchema) -> Delta:
         path = table_path(schema)
         if path not in self._tables:
-            self._tables[path] = Delta(self._storage, path, self._clock)
+            self._tables[path] = self._engine.table(path)
         return self._tables[path]
 
 
@@ -235,46 +240,6 @@ class _DeltaSession:
         """Nothing is open between commits."""
 
 
-class DeltaNotes:
-    """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements :class:`sinks.notes.Notes`."""
-
-    def __init__(self, storage: Storage, clock: Clock) -> None:
-        self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
-        self._known: Mapping[str, bytes] | None = None
-
-    def read(self) -> Mapping[str, bytes]:
-        self._known = self._read()
-        return self._known
-
-    def _read(self) -> Mapping[str, bytes]:
-        if not self._table.refresh():
-            return {}
-        # The file itself, also at a version that was read before: a folder that was put back has such versions, too.
-        rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
-        return {row["name"]: row["text"].encode() for row in rows}
-
-    def known(self) -> Mapping[str, bytes]:
-        """As they were last read."""
-        return self._known if self._known is not None else self.read()
-
-    def write(self, name: str, text: bytes) -> None:
-        self.write_all({name: text})
-
-    def write_all(self, some: Mapping[str, bytes]) -> None:
-        """:meth:`write` for several, in one commit, beside what others have written by then."""
-        self._write(lambda: {**self._read(), **some})
-
-    def write_upon(self, some: Mapping[str, bytes]) -> None:
-        """:meth:`write_all`, unless somebody has written since the notes were last read: StoreAway then."""
-        with unrepeated():
-            self._write(lambda: {**self.known(), **some})
-
-    def _write(self, notes: Callable[[], Mapping[str, bytes]]) -> None:
-        self._table.replace(lambda: _noted(notes()))
-        self._known = None
-        self._table.tidy()
-
-
 class _DeltaWatermarks(PlacedWatermarks):
     """The watermark with the version of each table that it speaks of, in one commit (hazard H100)."""
 
@@ -284,24 +249,9 @@ class _DeltaWatermarks(PlacedWatermarks):
         self._tables = tables
 
     def write(self, watermark: Watermark) -> None:
-        versions = {**_versions_in(self._own.known()), **self._tables.versions()}
+        versions = {**versions_in(self._own.known()), **self._tables.versions()}
         # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
         self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: dumped(versions)})
-
-
-def noted_versions(notes: DeltaNotes) -> dict[str, int]:
-    """Path -> version of each table, as noted with the watermark."""
-    return _versions_in(notes.read())
-
-
-def _noted(notes: Mapping[str, bytes]) -> pa.Table:
-    return pa.table({"name": list(notes), "text": [note.decode() for note in notes.values()]})
-
-
-def _versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
-    text = notes.get(VERSIONS, b"{}")
-    with reading("what the warehouse has noted of its tables' versions"):
-        return {str(path): int(version) for path, version in orjson.loads(text).items()}
 
 
 @contextmanager
@@ -330,7 +280,7 @@ class _DeltaReader:
         rows = WarehouseRows(schema, warehouse_columns(schema))
         with _faults(schema):
             most = rows_at_once(_UNPACKED * table.row_bytes(), _READ_ROWS)
-            for batch in table.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1):
+            for batch in table.batches(most):
                 if batch.num_rows:
                     yield _stored(rows, batch, schema)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import Exit, Retry, SinkError
+from cdc.errors import SinkError
 from cdc.sql import quote_literal
-from sinks.port import PlaceMissing, StoreAway
+from sinks.delta.delta_faults import UNFIT, Removed, Unfit
+from sinks.delta.delta_kind import EMBEDDED
+from sinks.port import StoreAway
 from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry, brief
 from sinks.warehouse.warehouse_rows import recast
@@ -29,12 +31,12 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.checkpointInterval": "20",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
+VECTORS = "delta.enableDeletionVectors"
 _RESTORE = "RESTORE"
 """The operation of a commit that restores an older version. The table's own version goes up by it."""
-_TIDY_EVERY_S = 60.0
-_SMALL_FILES = 16
+SMALL_FILES = 16
 """With so many more files than needed, they are joined."""
-_SMALL_BYTES, _FILE_BYTES = 1024**2, 64 * 1024**2
+_SMALL_BYTES, FILE_BYTES = 1024**2, 64 * 1024**2
 """To what size: at once, because a merge opens every file (20 ms of CPU for one, 90 for 75), and by the clock."""
 _LARGE_ROW_BYTES = 4096
 """From this size on rows are appended where the table holds none of their keys."""
@@ -43,17 +45,19 @@ _ONE_TRY = deltalake.CommitProperties(max_commit_retries=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Where the warehouse is. ``options`` may hold secrets."""
+    """Where the warehouse is, and the engine that writes it. ``options`` may hold secrets."""
 
     root: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    engine: str = EMBEDDED
 
     @classmethod
     def of(cls, spec: SinkSpec) -> Storage:
         """From a spec's ``path`` and everything that begins with ``storage.``."""
         given = {**spec.options, **spec.secrets}
         options = {n.removeprefix("storage."): str(v) for n, v in given.items() if n.startswith("storage.")}
-        return cls(root=spec.text("path").rstrip("/"), options=options)
+        engine = spec.optional("engine") or EMBEDDED
+        return cls(root=spec.text("path").rstrip("/"), options=options, engine=engine)
 
     @property
     def local(self) -> bool:
@@ -61,38 +65,11 @@ class Storage:
         return "://" not in self.root
 
 
-class Removed(PlaceMissing):
-    """A table that is not there any more, or of which an older state was put in its place."""
-
-
-class Unfit(SinkError):
-    """A table that takes no rows of ours, however often. ``why``: a clause without values."""
-
-    exit = Exit.CONFIG
-    retry = Retry.NEVER
-
-    def __init__(self, message: str, *, hint: str = "", why: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.why = why
-
-
-_UNFIT = (
-    ("failed validation", "a constraint of the table refuses its rows"),
-    ("Schema error", "a column was removed from the table, or has another type"),
-    ("SchemaMismatch", "its columns are others than they were"),
-    ("Failed to fetch metadata for file", "a file of the table is missing"),
-    ("Kernel error: Json error", "the table's log cannot be read"),
-    ("Expected contiguous commit files", "files of the table's log are missing"),
-    ("Invalid Checkpoint", "files of the table's log are missing"),
-    ("No table metadata or protocol found", "files of the table's log are missing"),
-    ("DeltaProtocolError", "the table's protocol is none that is known here"),
-)
-"""Words of delta-rs about a table that will not recover by itself. It has one class of errors for nearly all."""
-
-
 class Delta:
     """A table below the warehouse's root. One writer at a time. ``versions_kept``: how long one can be gone back to,
     for a table that is made."""
+
+    tidy_every_s = 60.0
 
     def __init__(self, storage: Storage, path: str, clock: Clock, versions_kept: str = "10 minutes") -> None:
         self._configuration = {**_CONFIGURATION, "delta.logRetentionDuration": f"interval {versions_kept}"}
@@ -143,10 +120,7 @@ class Delta:
 
     def empty(self) -> None:
         """Delete all rows."""
-        self._retry.call(self._delete_all, again=self._reopen)
-
-    def _delete_all(self) -> None:
-        self._table.delete()
+        self._retry.call(lambda: self._deleted(None), again=self._reopen)
 
     def refresh(self) -> bool:
         """See what others wrote. False when there is no such table."""
@@ -188,8 +162,7 @@ class Delta:
         schema = pa.schema([(name, types.get(name, kind)) for name, kind in existing.items()])
 
         def rewrite() -> None:
-            old = self.dataset()
-            batches = (_cast(batch, schema) for batch in old.to_batches(batch_size=16_384))
+            batches = (_cast(batch, schema) for batch in self.batches(16_384))
             reader = pa.RecordBatchReader.from_batches(schema, batches)
             deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
 
@@ -208,21 +181,24 @@ class Delta:
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
                 deltalake.write_deltalake(table, whole, mode="append", commit_properties=_ONE_TRY)
                 return whole.num_rows
-            merge = table.merge(whole, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
-            done: dict[str, Any] = (
-                merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
-                .when_not_matched_insert_all()
-                .execute()
-            )
-            return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
+            return self._merged(whole, key, order)
 
         written = self._retry.call(put, again=self._reopen)
         crash_point("delta_merged")
         self._unjoined += 1
-        if self._unjoined > _SMALL_FILES:
+        if self._unjoined > SMALL_FILES:
             self._unjoined = 0
             self._retry.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
         return written
+
+    def _merged(self, rows: pa.Table, key: str, order: str) -> int:
+        merge = self._table.merge(rows, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
+        done: dict[str, Any] = (
+            merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
+            .when_not_matched_insert_all()
+            .execute()
+        )
+        return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
 
     def _are_new(self, rows: pa.Table, key: str) -> bool:
         """Whether rows are large, and the table holds none of their keys. Small ones are merged without asking.
@@ -253,10 +229,10 @@ class Delta:
         """Put the rows and columns of another table in the place of all there are, in one commit."""
 
         def write() -> None:
-            existing = other.dataset()
+            schema = pa.schema(list(other.types().items()))
             if not self.exists():
-                self.create(existing.schema)
-            reader = pa.RecordBatchReader.from_batches(existing.schema, existing.to_batches(batch_size=16_384))
+                self.create(schema)
+            reader = pa.RecordBatchReader.from_batches(schema, other.batches(16_384))
             deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
 
         self._retry.call(write, again=self._reopen)
@@ -264,11 +240,47 @@ class Delta:
 
     def delete(self, predicate: str) -> None:
         """Delete the rows that meet an SQL predicate."""
-        self._retry.call(lambda: self._table.delete(predicate), again=self._reopen)
+        self._retry.call(lambda: self._deleted(predicate), again=self._reopen)
+
+    def _deleted(self, predicate: str | None) -> None:
+        self._table.delete(predicate)
 
     def dataset(self) -> ds.Dataset:
         """The table as it is, for reading."""
         return self._retry.call(self._dataset, again=self._reopen)
+
+    def batches(self, most: int) -> Iterator[pa.RecordBatch]:
+        """All rows, so many at once. What is read later is not tried again."""
+        if not self.vectored:
+            yield from self.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1)
+            return
+        schema = pa.schema(list(self.types().items()))
+        for batch in self._retry.call(lambda: pa.RecordBatchReader.from_stream(self._table.scan()), again=self._reopen):
+            whole = pa.Table.from_batches([batch]).cast(schema)
+            yield from whole.to_batches(max_chunksize=most)
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        if not self.vectored:
+            return self.dataset().to_table(list(names))
+        return self._retry.call(lambda: pa.table(self._table.scan(columns=list(names))), again=self._reopen)
+
+    @property
+    def vectored(self) -> bool:
+        """Whether the table may have deletion vectors: rows of its files that count no more."""
+        return "deletionVectors" in (self._table.protocol().reader_features or ())
+
+    @property
+    def writes_vectors(self) -> bool:
+        """Whether those who write to it are asked to make some."""
+        return self._table.metadata().configuration.get(VECTORS) == "true"
+
+    def set_vectors(self, wanted: bool) -> None:
+        """Ask those who write to the table to make deletion vectors, or none."""
+        if self.writes_vectors != wanted:
+            said = {VECTORS: str(wanted).lower()}
+            self._retry.call(lambda: self._table.alter.set_table_properties(said), again=self._reopen)
+            self._reopen()
 
     def row_bytes(self) -> float:
         """About how many bytes a row has on the disk. 0 where that is not known."""
@@ -293,7 +305,7 @@ class Delta:
     def tidy(self) -> None:
         """Now and then: join small files, drop files that no reader needs any more."""
         now = self._clock.monotonic()
-        if now - self._tidied < _TIDY_EVERY_S:
+        if now - self._tidied < self.tidy_every_s:
             return
         self._tidied = now
         self._retry.call(self._tidy, again=self._reopen)
@@ -307,12 +319,12 @@ class Delta:
     def _where(self, predicate: str) -> pa.Table:
         query = deltalake.QueryBuilder().register("t", self._table)
         found: pa.Table = pa.table(query.execute(f"select * from t where {predicate}"))
-        return found.cast(self._dataset().schema)
+        return found.cast(pa.schema(list(self.types().items())) if self.vectored else self._dataset().schema)
 
     def _tidy(self) -> None:
         table = self._table
-        if len(table.file_uris()) > _SMALL_FILES:
-            self._join(_FILE_BYTES)
+        if len(table.file_uris()) > SMALL_FILES:
+            self._join(FILE_BYTES)
         # By the table's own delta.deletedFileRetentionDuration. Full: a checkpoint forgets files that are due, and what
         # a killed writer left was never in the log.
         table.vacuum(dry_run=False, full=True)
@@ -353,7 +365,7 @@ class Delta:
 
     def _explained(self, error: Exception) -> SinkError:
         text = f"{type(error).__name__}: {error}"
-        why = next((why for words, why in _UNFIT if words in text), None)
+        why = next((why for words, why in UNFIT if words in text), None)
         if why is not None:
             return Unfit(f"the Delta table {self.path} cannot be used: {why}", why=why)
         return StoreAway(

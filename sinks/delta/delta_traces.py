@@ -64,6 +64,7 @@ class DeltaTraces:
         wanted = set(keys)
         old = [one for one in left.replaced() if wanted & set(live_keys(left.rows_of(one))[KEY].to_pylist())]
         yield from _files(old, left, Kept.ROW, f"the row, in {len(old)} replaced files of {path}")
+        yield from _hidden(sum(bool(wanted & set(live_keys(rows)[KEY].to_pylist())) for rows in left.hidden()), path)
         deleted_ms = max((_ms(row[DELETED_AT]) for row in found), default=self._now_ms() - self._remember_ms)
         named = self._log(left, deleted_ms, lambda stats: spans(stats, wanted))
         yield from _bounds(named, left, path)
@@ -76,11 +77,12 @@ class DeltaTraces:
         table = self._table(schema)
         if not table.exists():
             return
-        now = table.dataset().to_table([KEY, POS])
+        now = table.columns([KEY, POS])
         current = set(zip(now[KEY].to_pylist(), now[POS].to_pylist(), strict=True))
         left, path = DeltaLeftovers(self._storage, table_path(schema)), table.path
         old = [one for one in left.replaced() if superseded(live_keys(left.rows_of(one)), current, position)]
         yield from _files(old, left, Kept.MAYBE, f"older documents, in {len(old)} replaced files of {path}")
+        yield from _hidden(sum(superseded(live_keys(rows), current, position) for rows in left.hidden()), path)
         named = self._log(left, self._now_ms(), lambda stats: begins_below(stats, position))
         yield from _bounds(named, left, path)
 
@@ -119,6 +121,13 @@ def _files(old: Sequence[Leftover], left: DeltaLeftovers, kept: Kept, what: str)
         until = f"a vacuum, from {moment(until_ms)} on (delta.deletedFileRetentionDuration)"
         cure = "cdc forget and cdc sink vacuum what is due"
         yield Trace(what=what, kept=kept, until=until, until_ms=until_ms, passing=True, cure=cure)
+
+
+def _hidden(count: int, path: str) -> Iterator[Trace]:
+    """Rows that a deletion vector hides stand in a file of the newest version, perhaps for ever."""
+    if count:
+        until = f"REORG TABLE delta.`{path}` APPLY (PURGE) has written these files anew, and a vacuum an hour later"
+        yield Trace(what=f"the row, behind deletion vectors in {count} files of {path}", kept=Kept.ROW, until=until)
 
 
 def _bounds(named: Sequence[Leftover], left: DeltaLeftovers, path: str) -> Iterator[Trace]:

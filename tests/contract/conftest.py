@@ -9,20 +9,34 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyspark.sql import SparkSession
 
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
 from tests.fresh import drop_database, fresh_name
+from tests.lake_sessions import lake_spark
 from tests.redis_rights import least_user
 
-KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
+BY_SPARK = ("delta-spark",)
+"""Warehouses that Spark writes. Each merge is some jobs: the suite takes minutes with one of them."""
+KINDS = (
+    *("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder"),
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in BY_SPARK),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves the sockets of its results to the collector."""
+    for item in items:
+        if any(kind in item.name for kind in BY_SPARK):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty corner of each store in turn."""
-    with closing(Store(request.param, _spec(request))) as made:
+    with closing(Store(request.param.removesuffix("-spark"), _spec(request))) as made:
         yield made
 
 
@@ -34,9 +48,8 @@ def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
         case "opensearch":
             url, prefix = request.getfixturevalue("opensearch"), request.getfixturevalue("index_prefix")
             return spec_for("opensearch", prefix=prefix, options={"url": url})
-        case "delta":
-            folder: Path = request.getfixturevalue("warehouse")
-            return spec_for("delta", prefix="shop", options={"path": str(folder)})
+        case "delta" | "delta-spark" as kind:
+            return _delta_spec(request, kind)
         case "sqlite" | "sqlite-generic" as kind:
             folder = request.getfixturevalue("tmp_path")
             return sql_spec(f"sqlite:///{folder}/shop.db", kind)
@@ -46,10 +59,26 @@ def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
     return _folder_spec(request) if request.param == "folder" else None
 
 
+def _delta_spec(request: pytest.FixtureRequest, kind: str) -> SinkSpec:
+    folder: Path = request.getfixturevalue("warehouse")
+    options: dict[str, Option] = {"path": str(folder)}
+    if kind in BY_SPARK:
+        request.getfixturevalue("lake_session")
+        options["engine"] = "spark"
+    return spec_for("delta", prefix="shop", options=options)
+
+
 def _folder_spec(request: pytest.FixtureRequest) -> SinkSpec:
     request.getfixturevalue("other_store")
     folder: Path = request.getfixturevalue("tmp_path")
     return spec_for("folder", prefix="shop", options={"path": str(folder / "store")})
+
+
+@pytest.fixture(scope="session")
+def lake_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark with what its own warehouses need, once for all tests."""
+    with lake_spark(tmp_path_factory.mktemp("lake_spark")) as session:
+        yield session
 
 
 @pytest.fixture

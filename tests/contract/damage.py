@@ -192,7 +192,9 @@ def redis_of(store: Store) -> Any:
 
 def copy_in_delta(store: Store, key: str, *, deleted: bool = False) -> None:
     """A second row under a key of ``public.orders``, appended by another writer."""
-    rows = deltalake.DeltaTable(delta_folder(store)).to_pyarrow_table(filters=[("_key", "=", key)])
+    table = deltalake.DeltaTable(delta_folder(store))
+    schema: Any = pa.schema
+    rows = pa.table(table.scan(predicate=f"_key = '{key}'")).cast(schema(table.schema().to_arrow()))
     place = rows.schema.get_field_index("_deleted")
     rows = rows.set_column(place, rows.schema.field(place), pa.array([deleted] * rows.num_rows))
     deltalake.write_deltalake(delta_folder(store), rows, mode="append")
@@ -201,7 +203,9 @@ def copy_in_delta(store: Store, key: str, *, deleted: bool = False) -> None:
 def remove_exact(store: Store) -> None:
     """The column ``_exact`` of ``public.orders`` goes."""
     if store.kind == "delta":
-        rows = deltalake.DeltaTable(delta_folder(store)).to_pyarrow_table().drop_columns(["_exact"])
+        table = deltalake.DeltaTable(delta_folder(store))
+        schema: Any = pa.schema
+        rows = pa.table(table.scan()).cast(schema(table.schema().to_arrow())).drop_columns(["_exact"])
         deltalake.write_deltalake(delta_folder(store), rows, mode="overwrite", schema_mode="overwrite")
         return
     execute(store, f"alter table {sql_table(store)} drop column _exact")

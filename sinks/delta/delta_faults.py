@@ -1,0 +1,38 @@
+"""The faults of a Delta table that its captured table has to hear of."""
+
+from __future__ import annotations
+
+from cdc.errors import Exit, Retry, SinkError
+from sinks.port import PlaceMissing
+
+
+class Removed(PlaceMissing):
+    """A table that is not there any more, or of which an older state was put in its place."""
+
+
+class Unfit(SinkError):
+    """A table that takes no rows of ours, however often. ``why``: a clause without values."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", why: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.why = why
+
+
+UNFIT = (
+    ("failed validation", "a constraint of the table refuses its rows"),
+    ("Schema error", "a column was removed from the table, or has another type"),
+    ("SchemaMismatch", "its columns are others than they were"),
+    ("Failed to fetch metadata for file", "a file of the table is missing"),
+    ("Kernel error: Json error", "the table's log cannot be read"),
+    ("Expected contiguous commit files", "files of the table's log are missing"),
+    ("Invalid Checkpoint", "files of the table's log are missing"),
+    ("No table metadata or protocol found", "files of the table's log are missing"),
+    ("DELTA_VIOLATE_CONSTRAINT", "a constraint of the table refuses its rows"),
+    ("DELTA_MERGE_UNRESOLVED_EXPRESSION", "a column was removed from the table, or has another type"),
+    ("UNRESOLVED_COLUMN", "a column was removed from the table, or has another type"),
+    ("DeltaProtocolError", "the table's protocol is none that is known here"),
+)
+"""Words of delta-rs and of Spark about a table that will not recover by itself. Each has one class for nearly all."""

@@ -1,0 +1,111 @@
+"""One Delta table that Spark merges: on executors, and by deletion vectors, so that what is written is what changed.
+
+The log is read, and what needs no join is written, without a JVM as by the embedded engine. Where no Spark runs, as in
+``cdc verify --repair``, that engine's way serves for the merge, too: both keep the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from cdc.clock import Clock
+from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.delta.delta_table import FILE_BYTES, SMALL_FILES, Delta, Storage
+from sinks.warehouse.warehouse_spark import SparkFailed, WarehouseSpark, quoted_name, running_session
+
+T = TypeVar("T")
+
+_SETTINGS = {
+    # By default 50 tasks read the log of a table.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A shuffle of its own, for the sake of partitions that a small batch does not fill.
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+    # The retention is a property of each table, and shorter than the week that is checked.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
+_FILE_SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
+_CONFLICTS = ("DELTA_CONCURRENT", "Concurrent", "DELTA_FILE_NOT_FOUND", "FileNotFoundException", "FAILED_READ_FILE")
+"""Words of Spark about what somebody else did to the table meanwhile: it is tried again."""
+
+
+def delta_spark() -> WarehouseSpark:
+    """Spark for one warehouse of Delta tables."""
+    return WarehouseSpark(SPARK_PARTS, _SETTINGS)
+
+
+class SparkDelta(Delta):
+    """As :class:`Delta`. ``spark``: shared by the tables of a warehouse."""
+
+    tidy_every_s = 600.0
+    """A VACUUM is three jobs."""
+
+    def __init__(self, storage: Storage, path: str, clock: Clock, spark: WarehouseSpark) -> None:
+        super().__init__(storage, path, clock)
+        self._spark = spark
+        self._name = f"delta.{quoted_name(spark_path(self.path))}"
+
+    def _merged(self, rows: pa.Table, key: str, order: str) -> int:
+        if running_session() is None:
+            return super()._merged(rows, key, order)
+        [done] = self._carried_out(
+            lambda: self._spark.with_rows(
+                rows,
+                lambda view: (
+                    f"merge into {self._name} t using {view} s on t.{key} = s.{key} "
+                    f"when matched and (t.{order} is null or s.{order} >= t.{order}) then update set * "
+                    "when not matched then insert *"
+                ),
+            )
+        )
+        return int(done["num_inserted_rows"]) + int(done["num_updated_rows"])
+
+    def _deleted(self, predicate: str | None) -> None:
+        if running_session() is None:
+            super()._deleted(predicate)
+            return
+        where = f" where {predicate}" if predicate is not None else ""
+        self._carried_out(lambda: self._spark.sql(f"delete from {self._name}{where}"))
+
+    def _tidy(self) -> None:
+        """Without Spark nothing is removed: to delta-rs a vector's file is one that the log does not know, and it would
+        take away those that are in use (hazard H310)."""
+        if running_session() is None:
+            return
+        if len(self._table.file_uris()) > SMALL_FILES:
+            self._join(FILE_BYTES)
+        self._carried_out(lambda: self._spark.sql(f"vacuum {self._name}"))
+        # Spark keeps the log of a whole day at least, and each commit lists it.
+        self._table.cleanup_metadata()
+
+    def _join(self, file_bytes: int) -> None:
+        if running_session() is None:
+            super()._join(file_bytes)
+            return
+        sizes = {name: str(file_bytes) for name in _FILE_SIZES}
+        self._carried_out(lambda: self._spark.sql(f"optimize {self._name}", sizes))
+
+    def _carried_out(self, act: Callable[[], T]) -> T:
+        try:
+            done = act()
+        except SparkFailed as failed:
+            text = str(failed)
+            raise (CommitFailedError if any(words in text for words in _CONFLICTS) else DeltaError)(text) from None
+        self._updated()
+        return done
+
+
+def spark_path(path: str) -> str:
+    """A table's place as Hadoop names it: whole, because Spark may count from another folder.
+
+    >>> spark_path("s3://lake/orders")
+    's3a://lake/orders'
+    """
+    if "://" not in path:
+        return str(Path(path).absolute())
+    scheme, _, rest = path.partition("://")
+    return f"{'s3a' if scheme == 's3' else scheme}://{rest}"

@@ -1,0 +1,234 @@
+"""The Delta warehouse that Spark merges: what a batch writes, who may write, others' hands, traces of a row."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc.clock import SYSTEM_CLOCK, ManualClock
+from cdc.errors import ConfigError
+from cdc.forget.holding import Kept
+from cdc.jvm.jars import locked
+from cdc.progress import Watermark
+from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.kinds import SparkParts, beside, open_generations, spec_for
+from sinks.port import CannotCarry, OpenSink
+from sinks.registry import SinkSpec, open_sink
+from sinks.row_traces import open_traces
+from sinks.warehouse.warehouse_spark import WarehouseSpark
+from tests.contract.orders import SHAPES, order, statuses
+from tests.contract.stores import live
+from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
+from tests.lake_sessions import lake_spark
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+MARK = Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 4}})
+MANY = 20_000
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with lake_spark(tmp_path_factory.mktemp("lake_spark")) as session:
+        yield session
+
+
+def spec(folder: Path, engine: str = "spark") -> SinkSpec:
+    return spec_for("delta", prefix="shop", options={"path": str(folder), "engine": engine})
+
+
+def opened(folder: Path, engine: str = "spark", clock: ManualClock | None = None) -> OpenSink:
+    return open_sink(spec(folder, engine), clock or SYSTEM_CLOCK)
+
+
+def put(store: OpenSink, topic: Topic, lsn: int, *rows: dict[str, Any]) -> None:
+    store.sink.apply(batch(*(topic.upsert(row, at(lsn)) for row in rows)), SHAPES)
+
+
+def table(folder: Path) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(str(folder / "public" / "orders"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def written(folder: Path) -> int:
+    return sum(len(content) for content in files(folder / "public" / "orders").values())
+
+
+def test_h310_a_batch_writes_what_changed(lake: SparkSession, warehouse: Path) -> None:
+    topic, clock = Topic(), ManualClock()
+    with closing(opened(warehouse, clock=clock)) as store:
+        put(store, topic, 1, *(order(number, "x" * 40) for number in range(MANY)))
+        put(store, topic, 2, order(7, "warm"))
+        whole = written(warehouse)
+        put(store, topic, 3, *(order(number, "new") for number in range(0, MANY, 1000)))
+        assert written(warehouse) - whole < whole / 4
+        assert pa.table(table(warehouse).deletion_vectors()).num_rows > 0
+        wanted = {**{str(n): "x" * 40 for n in range(MANY)}, "7": "warm"} | {
+            str(n): "new" for n in range(0, MANY, 1000)
+        }
+        assert statuses(store) == wanted
+        # Files are joined and removed by Spark: delta-rs takes the files of vectors for nobody's.
+        clock.advance(700)
+        put(store, topic, 4, order(9, "last"))
+        assert {file.name for file in (warehouse / "public/orders").glob("deletion_vector_*")}
+        assert statuses(store) == {**wanted, "9": "last"}
+    path = str(warehouse / "public" / "orders")
+    by_spark = lake.sql(f"select count(*) as n from delta.`{path}` where status = 'new'").collect()[0]["n"]
+    by_polars = pl.scan_delta(path).filter(pl.col("status") == "new").collect().height
+    reader = table(warehouse).scan(columns=["status"])
+    by_duckdb = duckdb.from_arrow(pa.RecordBatchReader.from_stream(reader)).filter("status = 'new'").shape[0]
+    assert [by_spark, by_polars, by_duckdb] == [MANY // 1000] * 3
+
+
+def test_h311_an_engine_is_changed_by_a_rebuild_alone(lake: SparkSession, warehouse: Path) -> None:
+    topic = Topic()
+    for engine, other in (("embedded", "spark"), ("spark", "embedded")):
+        folder = warehouse / engine
+        with closing(opened(folder, engine)) as store:
+            put(store, topic, 1, order(1, "a"), order(2, "b"))
+            put(store, topic, 2, order(1, "c"))
+            store.commit(MARK)
+        before = files(folder)
+        with closing(opened(folder, other)) as store:
+            with pytest.raises(
+                ConfigError, match=f'is written by engine = "{engine}", and the settings name "{other}"'
+            ):
+                put(store, topic, 3, order(1, "d"))
+            assert store.watermarks.read() == MARK
+        assert files(folder) == before
+        with closing(open_sink(beside(spec(folder, other), 2))) as store:
+            put(store, topic, 3, order(1, "d"), order(3, "e"))
+            put(store, topic, 4, order(3, "f"))
+            store.commit(MARK)
+        with closing(open_generations(spec(folder, other))) as generations:
+            generations.keep(1, [ORDERS])
+            generations.switch(2, [ORDERS])
+        with closing(opened(folder, other)) as store:
+            put(store, topic, 5, order(1, "g"))
+            assert statuses(store) == {"1": "g", "3": "f"}
+        with closing(opened(folder, engine)) as store, pytest.raises(ConfigError):
+            put(store, topic, 6, order(1, "h"))
+
+
+def test_h311_the_embedded_engine_refuses_vectors(lake: SparkSession, warehouse: Path) -> None:
+    topic = Topic()
+    with closing(opened(warehouse, "embedded")) as store:
+        put(store, topic, 1, order(1), order(2))
+    path = warehouse / "public" / "orders"
+    lake.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
+    before = files(warehouse)
+    with closing(opened(warehouse, "embedded")) as store, pytest.raises(CannotCarry, match="has deletion vectors"):
+        put(store, topic, 2, order(1, "new"))
+    assert files(warehouse) == before
+
+
+def test_h312_others_join_vacuum_and_write_meanwhile(lake: SparkSession, warehouse: Path) -> None:
+    topic, path = Topic(), warehouse / "public" / "orders"
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, *(order(number, "a") for number in range(50)))
+        for lsn in range(2, 5):
+            put(store, topic, lsn, order(lsn, "b"))
+            lake.sql(f"optimize delta.`{path}`").collect()
+        lake.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        lake.sql(f"vacuum delta.`{path}` retain 0 hours").collect()
+        put(store, topic, 6, order(6, "b"))
+        lake.sql(f"update delta.`{path}` set status = 'mine' where id = 9").collect()
+        put(store, topic, 7, order(7, "b"))
+        found = statuses(store)
+        assert {key for key, status in found.items() if status == "b"} == {"2", "3", "4", "6", "7"}
+        assert (found["9"], len(found)) == ("mine", 50)
+
+
+def test_h312_a_constraint_of_somebody_holds_the_table(lake: SparkSession, warehouse: Path) -> None:
+    topic, path = Topic(), warehouse / "public" / "orders"
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, order(1))
+        lake.sql(f"alter table delta.`{path}` add constraint mine check (id < 2)")
+        with pytest.raises(CannotCarry, match="a constraint of the table refuses its rows"):
+            put(store, topic, 2, order(1), order(2))
+
+
+def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
+    shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
+    topics = [Topic(one) for one in shapes]
+    schemas = type(SHAPES)(*shapes)
+    with closing(opened(warehouse)) as store:
+        for lsn, status in enumerate("abc", 1):
+            done = store.sink.apply(batch(*(t.upsert({"id": 1, "status": status}, at(lsn)) for t in topics)), schemas)
+            assert done.applied == len(shapes)
+        assert {b'"c"' in row for one in shapes for row in live(store, one).values()} == {True}
+
+
+def test_a_jar_that_is_missing_is_one_sentence(lake: SparkSession) -> None:
+    absent = SparkParts(product="Delta Lake", jars="delta-spark", coordinate="a:b:1", extension="no.such.Extension")
+    with pytest.raises(ConfigError, match="this Spark has no Delta Lake: the jar a:b:1 is missing"):
+        WarehouseSpark(absent, {}).sql("select 1")
+
+
+def test_the_coordinate_is_the_one_that_is_locked() -> None:
+    assert SPARK_PARTS.coordinate in {str(jar.coordinate) for jar in locked()[SPARK_PARTS.jars].jars}
+
+
+WITHOUT_SPARK = """
+import sys
+from contextlib import closing
+from pathlib import Path
+from cdc.clock import ManualClock
+from tests.contract.stores import live
+from tests.contract.orders import order, statuses
+from tests.contract.topics import Topic
+from tests.integration.sinks.test_spark_delta import opened, put
+
+clock = ManualClock()
+with closing(opened(Path(sys.argv[1]), clock=clock)) as store:
+    put(store, Topic(), 5, order(1, "repaired"))
+    clock.advance(5000)
+    put(store, Topic(), 6, order(4, "repaired"))
+    print(statuses(store))
+"""
+
+
+def test_h310_without_spark_a_repair_leaves_vectors_alone(lake: SparkSession, warehouse: Path) -> None:
+    """``cdc verify --repair`` has no JVM."""
+    topic = Topic()
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, *(order(number, "a") for number in range(4000)))
+        put(store, topic, 2, *(order(number, "b") for number in range(0, 4000, 100)))
+    vectors = set((warehouse / "public" / "orders").glob("deletion_vector_*"))
+    assert vectors
+    command = [sys.executable, "-c", WITHOUT_SPARK, str(warehouse)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 0, found.stderr
+    assert set((warehouse / "public" / "orders").glob("deletion_vector_*")) == vectors
+    with closing(opened(warehouse)) as store:
+        shown = statuses(store)
+        assert (shown["0"], shown["1"], shown["4"], len(shown)) == ("b", "repaired", "repaired", 4000)
+        assert found.stdout.strip() == str(shown)
+
+
+def test_h310_forgetting_names_rows_behind_vectors(lake: SparkSession, warehouse: Path) -> None:
+    topic = Topic()
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, *(order(number, "a") for number in range(4000)))
+        store.sink.apply(batch(*topic.delete(order(7), at(2))), SHAPES)
+    with closing(open_traces(spec(warehouse))) as traces:
+        found = list(traces.of_keys(ORDERS, ["7"]))
+        assert any(one.kept is Kept.ROW and "behind deletion vectors" in one.what for one in found)
+        assert not any("behind" in one.what for one in traces.of_keys(ORDERS, ["8"]))
+        before = files(warehouse)
+        traces.clean(ORDERS)
+        assert set(before) <= set(files(warehouse))

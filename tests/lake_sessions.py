@@ -1,0 +1,41 @@
+"""A Spark session as ``cdc sink`` starts it where Spark itself writes a warehouse."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cdc.jvm.jars import spark_jars
+from cdc.jvm.java import java_home
+from cdc.wiring.sinks import with_parts
+from sinks.delta.delta_kind import SPARK_PARTS
+from spark.spark_session import SessionSpec, end_session, start_session
+
+PARTS = (SPARK_PARTS,)
+
+
+@contextmanager
+def lake_spark(folder: Path, conf: Mapping[str, str] = {}) -> Iterator[SparkSession]:
+    """Started and ended."""
+    spec = SessionSpec(
+        name="tests",
+        master="local[2]",
+        driver_memory="1g",
+        log_folder=folder,
+        jars=spark_jars(*(part.jars for part in PARTS)),
+        java_home=java_home(),
+        conf=with_parts(PARTS, conf),
+    )
+    session = start_session(spec)
+    try:
+        yield session
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            end_session(session)
+            gc.collect()
