@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -30,6 +30,9 @@ from tests.order import folders, in_turn
 from tests.processes import ProcessStack
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import TIME_SCALE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
@@ -237,7 +240,15 @@ def spawn(tmp_path: Path, fork_server: ForkServer | None) -> Iterator[Spawn]:
             program.kill()
 
 
-# The session-scoped Spark session of tests/integration/spark stands in that folder's own conftest.py.
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as ``cdc sink`` starts it, once for all tests: a process has one."""
+    from tests.lake_sessions import lake_spark  # noqa: PLC0415 - Spark's client, of use to some tests alone
+
+    with lake_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
 @pytest.fixture
 def run_cdc(tmp_path: Path, fork_server: ForkServer | None) -> RunCdc:
     """Run one ``cdc`` command to its end: ``run_cdc("check", "--json", cwd=folder)``; checks nothing."""

@@ -1,4 +1,4 @@
-"""A Spark session as ``cdc sink`` starts it where Spark itself writes a warehouse."""
+"""A Spark session as ``cdc sink`` starts it where Spark itself writes a warehouse: one process has one."""
 
 from __future__ import annotations
 

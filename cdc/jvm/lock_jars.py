@@ -17,8 +17,6 @@ SPARK = "4.1.1"
 KAFKA = "4.3.1"
 OPENSEARCH = "3.8.0.0"
 DELTA = "4.3.1"  # the newest that is built for this Spark
-ICEBERG = "1.11.0"
-POSTGRES_DRIVER = "42.7.13"
 DEBEZIUM = "3.7.0.Final"
 DEBEZIUM_MARIADB = "3.5.0.Final"  # the newest that is published
 LOG4J = "2.25.4"
@@ -32,7 +30,7 @@ _SPARK_HAS = (
 )
 _SPARK_LINE = SPARK.rpartition(".")[0]
 # Spark has its own of each. Two versions on a class path are worse than one that is older.
-_LAKE_LEAVES = "".join(
+_DELTA_LEAVES = "".join(
     f'<exclude org="{organisation}"/>'
     for organisation in (
         *("com.fasterxml.jackson.core", "com.fasterxml.jackson.datatype", "com.github.luben", "commons-pool"),
@@ -45,14 +43,7 @@ _CONNECT_HAS = '<exclude org="org.apache.kafka"/><exclude org="org.slf4j"/>'
 
 ROOTS: dict[str, tuple[list[Coordinate], str]] = {
     "spark-kafka": ([Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK)], _SPARK_HAS),
-    "delta-spark": ([Coordinate("io.delta", f"delta-spark_{_SPARK_LINE}_2.13", DELTA)], _LAKE_LEAVES + _SPARK_HAS),
-    "iceberg": (
-        [
-            Coordinate("org.apache.iceberg", f"iceberg-spark-runtime-{_SPARK_LINE}_2.13", ICEBERG),
-            Coordinate("org.postgresql", "postgresql", POSTGRES_DRIVER),
-        ],
-        _LAKE_LEAVES + _SPARK_HAS,
-    ),
+    "delta-spark": ([Coordinate("io.delta", f"delta-spark_{_SPARK_LINE}_2.13", DELTA)], _DELTA_LEAVES + _SPARK_HAS),
     "kafka": (
         [
             Coordinate("org.apache.kafka", "kafka_2.13", KAFKA),

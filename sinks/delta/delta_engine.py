@@ -49,7 +49,9 @@ class DeltaEngine:
         if self._agreed:
             return
         notes = self._notes.read()
-        began = engine_in(notes[ENGINE]) if ENGINE in notes else EMBEDDED if notes else self._storage.engine
+        # A floor is noted before its table has a place.
+        used = any(not name.startswith("floor:") for name in notes)
+        began = engine_in(notes[ENGINE]) if ENGINE in notes else EMBEDDED if used else self._storage.engine
         if began != self._storage.engine:
             raise ConfigError(
                 f'the warehouse {self._storage.root} is written by engine = "{began}", and the settings name '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,14 +251,12 @@ class Delta:
         return self._retry.call(self._dataset, again=self._reopen)
 
     def batches(self, most: int) -> Iterator[pa.RecordBatch]:
-        """All rows, so many at once. What is read later is not tried again."""
+        """All rows, so many at once. The table is opened at once. What is read later is not tried again."""
         if not self.vectored:
-            yield from self.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1)
-            return
+            return self.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1)
         schema = pa.schema(list(self.types().items()))
-        for batch in self._retry.call(lambda: pa.RecordBatchReader.from_stream(self._table.scan()), again=self._reopen):
-            whole = pa.Table.from_batches([batch]).cast(schema)
-            yield from whole.to_batches(max_chunksize=most)
+        found = self._retry.call(lambda: pa.RecordBatchReader.from_stream(self._table.scan()), again=self._reopen)
+        return _recut(found, schema, most)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
@@ -372,6 +371,13 @@ class Delta:
             f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
             hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
         )
+
+
+def _recut(found: pa.RecordBatchReader, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+    # A writer that asks for the next batch is inside delta-rs, which does not begin to read there.
+    with ThreadPoolExecutor(1) as thread:
+        while (batch := thread.submit(next, found, None).result()) is not None:
+            yield from pa.Table.from_batches([batch]).cast(schema).to_batches(max_chunksize=most)
 
 
 def _restored_since(table: deltalake.DeltaTable, version: int) -> bool:

@@ -9,13 +9,11 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pyspark.sql import SparkSession
 
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
 from tests.fresh import drop_database, fresh_name
-from tests.lake_sessions import lake_spark
 from tests.redis_rights import least_user
 
 BY_SPARK = ("delta-spark",)
@@ -63,7 +61,7 @@ def _delta_spec(request: pytest.FixtureRequest, kind: str) -> SinkSpec:
     folder: Path = request.getfixturevalue("warehouse")
     options: dict[str, Option] = {"path": str(folder)}
     if kind in BY_SPARK:
-        request.getfixturevalue("lake_session")
+        request.getfixturevalue("spark_session")
         options["engine"] = "spark"
     return spec_for("delta", prefix="shop", options=options)
 
@@ -72,13 +70,6 @@ def _folder_spec(request: pytest.FixtureRequest) -> SinkSpec:
     request.getfixturevalue("other_store")
     folder: Path = request.getfixturevalue("tmp_path")
     return spec_for("folder", prefix="shop", options={"path": str(folder / "store")})
-
-
-@pytest.fixture(scope="session")
-def lake_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark with what its own warehouses need, once for all tests."""
-    with lake_spark(tmp_path_factory.mktemp("lake_spark")) as session:
-        yield session
 
 
 @pytest.fixture

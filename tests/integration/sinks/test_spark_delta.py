@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
-from tests.lake_sessions import lake_spark
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -38,10 +36,10 @@ MARK = Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 4}})
 MANY = 20_000
 
 
-@pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with lake_spark(tmp_path_factory.mktemp("lake_spark")) as session:
-        yield session
+@pytest.fixture
+def lake(spark_session: SparkSession) -> SparkSession:
+    """A session beside that of the stores: somebody else's."""
+    return spark_session.newSession()
 
 
 def spec(folder: Path, engine: str = "spark") -> SinkSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,14 +13,11 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.jvm.jars import class_path
-from cdc.jvm.java import java_home
 from cdc.settings import Settings
 from cdc.wiring.sinks import build_sinks
 from sinks.port import OpenSink
 from sinks.stores import open_store
 from spark.application import SinkApplication, run
-from spark.spark_session import SessionSpec, end_session, start_session
 from spark.stop import SinkStop
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
@@ -35,25 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-
-
-@pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as ``cdc sink`` starts it, once for all tests."""
-    spec = SessionSpec(
-        name="tests",
-        master="local[2]",
-        driver_memory="1g",
-        log_folder=tmp_path_factory.mktemp("spark"),
-        jars=tuple(sorted(class_path("spark-kafka").glob("*.jar"))),
-        java_home=java_home(),
-    )
-    session = start_session(spec)
-    yield session
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        end_session(session)
-        gc.collect()
 
 
 @pytest.fixture
