@@ -111,7 +111,7 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
 
     spark = settings.spark
     own = not submitted()
-    parts = list(dict.fromkeys(parts_of((stores or {}).values())))
+    parts = list({one.product: one for one in parts_of((stores or {}).values())}.values())
     return SessionSpec(
         name=settings.name,
         master=spark.master,
@@ -119,9 +119,14 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
         log_folder=_log_folder(spark.checkpoint),
         jars=spark_jars(*(part.jars for part in parts)) if own else (),
         java_home=_java_home() if own else None,
-        conf=with_parts(parts, spark.conf),
+        conf=with_parts(parts, {**_beside(parts, _log_folder(spark.checkpoint)), **spark.conf}),
         ui=spark.ui,
     )
+
+
+def _beside(parts: Sequence[SparkParts], folder: Path) -> dict[str, str]:
+    """Spark's own catalog makes a folder where the process was started, unless it is told another place."""
+    return {"spark.sql.warehouse.dir": str(folder / "spark-warehouse")} if parts else {}
 
 
 def parts_of(specs: Iterable[SinkSpec]) -> Iterator[SparkParts]:
