@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,19 @@ class DeltaEngine:
 
     def require(self) -> None:
         """ConfigError where another engine began the warehouse. An empty one is this engine's from here on."""
-        if self._agreed:
-            return
-        notes = self._notes.read()
+        if not self._agreed:
+            unnoted = self.unnoted(self._notes.read())
+            if unnoted:
+                self._notes.write_all(unnoted)
+            self._agreed = True
+
+    def unnoted(self, notes: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """What is to be noted of the engine beside these notes: nothing where they name it. ConfigError as
+        :meth:`require`.
+
+        A watermark may be committed before a table has a row. Without the engine beside it the warehouse would be the
+        embedded engine's (hazard H372).
+        """
         # A floor is noted before its table has a place.
         used = any(not name.startswith("floor:") for name in notes)
         began = engine_in(notes[ENGINE]) if ENGINE in notes else EMBEDDED if used else self._storage.engine
@@ -58,9 +69,7 @@ class DeltaEngine:
                 f'"{self._storage.engine}"',
                 hint=f'cdc rebuild makes it anew by the other engine; or set engine = "{began}" again',
             )
-        if ENGINE not in notes and began == SPARK:
-            self._notes.write(ENGINE, dumped(began))
-        self._agreed = True
+        return {ENGINE: dumped(began)} if ENGINE not in notes and began == SPARK else {}
 
     def make_ready(self, table: Delta, schema: TableSchema) -> None:
         """Let Spark make deletion vectors in a table of its own. CannotCarry for another one that asks for them."""

@@ -101,7 +101,7 @@ class _DeltaTables:
         self._clock = clock
         self._remember_us = int(replay_window_s * 1e6)
         self._tables: dict[str, Delta] = {}
-        self._engine = DeltaEngine(storage, notes, clock)
+        self.engine = DeltaEngine(storage, notes, clock)
         self._purged: dict[str, float] = {}
         self._every_s = min(3600.0, replay_window_s)
 
@@ -115,12 +115,12 @@ class _DeltaTables:
     def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
         table = self._table(schema)
         wanted = warehouse_columns(schema)
-        self._engine.require()
+        self.engine.require()
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *_OWN_FIELDS]))
-            self._engine.make_ready(table, schema)
+            self.engine.make_ready(table, schema)
             return True
-        self._engine.make_ready(table, schema)
+        self.engine.make_ready(table, schema)
         lost_rows = self._is_older_copy(schema)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
@@ -218,7 +218,7 @@ class _DeltaTables:
     def _table(self, schema: TableSchema) -> Delta:
         path = table_path(schema)
         if path not in self._tables:
-            self._tables[path] = self._engine.table(path)
+            self._tables[path] = self.engine.table(path)
         return self._tables[path]
 
 
@@ -249,9 +249,12 @@ class _DeltaWatermarks(PlacedWatermarks):
         self._tables = tables
 
     def write(self, watermark: Watermark) -> None:
-        versions = {**versions_in(self._own.known()), **self._tables.versions()}
+        known = self._own.known()
+        versions = {**versions_in(known), **self._tables.versions()}
         # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
-        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: dumped(versions)})
+        self._own.write_upon(
+            {**self._tables.engine.unnoted(known), WATERMARK: watermark.to_json(), VERSIONS: dumped(versions)}
+        )
 
 
 @contextmanager

@@ -160,6 +160,17 @@ def test_h312_a_constraint_of_somebody_holds_the_table(lake: SparkSession, wareh
             put(store, topic, 2, order(1), order(2))
 
 
+def test_h372_a_watermark_before_any_row_names_the_engine(lake: SparkSession, warehouse: Path) -> None:
+    before = Watermark(epoch=1, lsn=8)
+    with closing(opened(warehouse)) as store:
+        store.commit(before)
+    with closing(opened(warehouse, "embedded")) as store, pytest.raises(ConfigError, match='by engine = "spark"'):
+        store.commit(before)
+    with closing(opened(warehouse)) as store:
+        put(store, Topic(), 1, order(1, "a"))
+        assert (statuses(store), store.watermarks.read()) == ({"1": "a"}, before)
+
+
 def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
     shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
     topics = [Topic(one) for one in shapes]
