@@ -20,10 +20,16 @@ class Unfit(SinkError):
         super().__init__(message, hint=hint)
         self.why = why
 
+    @classmethod
+    def table(cls, path: str, why: str) -> Unfit:
+        """Of the table at a path."""
+        return cls(f"the Delta table {path} cannot be used: {why}", why=why)
 
+
+COLUMNS = "a column was removed from the table, or has another type"
 UNFIT = (
     ("failed validation", "a constraint of the table refuses its rows"),
-    ("Schema error", "a column was removed from the table, or has another type"),
+    ("Schema error", COLUMNS),
     ("SchemaMismatch", "its columns are others than they were"),
     ("Failed to fetch metadata for file", "a file of the table is missing"),
     ("Kernel error: Json error", "the table's log cannot be read"),
@@ -31,8 +37,8 @@ UNFIT = (
     ("Invalid Checkpoint", "files of the table's log are missing"),
     ("No table metadata or protocol found", "files of the table's log are missing"),
     ("DELTA_VIOLATE_CONSTRAINT", "a constraint of the table refuses its rows"),
-    ("DELTA_MERGE_UNRESOLVED_EXPRESSION", "a column was removed from the table, or has another type"),
-    ("UNRESOLVED_COLUMN", "a column was removed from the table, or has another type"),
+    ("DELTA_MERGE_UNRESOLVED_EXPRESSION", COLUMNS),
+    ("UNRESOLVED_COLUMN", COLUMNS),
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
 """Words of delta-rs and of Spark about a table that will not recover by itself. Each has one class for nearly all."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.sql import quote_literal
-from sinks.delta.delta_faults import UNFIT, Removed, Unfit
+from sinks.delta.delta_batches import filled_up, ordered, recut, widened
+from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit
 from sinks.delta.delta_kind import EMBEDDED
 from sinks.port import StoreAway
 from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry, brief
-from sinks.warehouse.warehouse_rows import recast
 
 declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
 
@@ -163,7 +162,7 @@ class Delta:
         schema = pa.schema([(name, types.get(name, kind)) for name, kind in existing.items()])
 
         def rewrite() -> None:
-            batches = (_cast(batch, schema) for batch in self.batches(16_384))
+            batches = (widened(batch, schema) for batch in self.batches(16_384))
             reader = pa.RecordBatchReader.from_batches(schema, batches)
             deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
 
@@ -172,12 +171,11 @@ class Delta:
 
     def put(self, rows: pa.Table, key: str, order: str) -> int:
         """Insert rows, replace those with the same key that are not newer. Returns how many were written."""
-        whole = self._whole(rows)
 
         def put() -> int:
-            table = self._table
             # A handle of a table that was removed would write a log with a hole.
             self.check()
+            table, whole = self._table, self._whole(rows)
             if not table.file_uris() or self._are_new(whole, key):
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
                 deltalake.write_deltalake(table, whole, mode="append", commit_properties=_ONE_TRY)
@@ -256,7 +254,7 @@ class Delta:
             return self.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1)
         schema = pa.schema(list(self.types().items()))
         found = self._retry.call(lambda: pa.RecordBatchReader.from_stream(self._table.scan()), again=self._reopen)
-        return _recut(found, schema, most)
+        return recut(found, schema, most)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
@@ -318,7 +316,7 @@ class Delta:
     def _where(self, predicate: str) -> pa.Table:
         query = deltalake.QueryBuilder().register("t", self._table)
         found: pa.Table = pa.table(query.execute(f"select * from t where {predicate}"))
-        return found.cast(pa.schema(list(self.types().items())) if self.vectored else self._dataset().schema)
+        return ordered(found, pa.schema(list(self.types().items())) if self.vectored else self._dataset().schema)
 
     def _tidy(self) -> None:
         table = self._table
@@ -356,35 +354,24 @@ class Delta:
         self._opened = None
 
     def _whole(self, rows: pa.Table) -> pa.Table:
-        """All columns of the table in its order, null where the rows' shape lacks one."""
-        types = self.types()
-        present = set(rows.schema.names)
-        arrays = [rows[n] if n in present else pa.nulls(rows.num_rows, kind) for n, kind in types.items()]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(list(types.items())))
+        """All columns of the table in its order. Unfit where it lacks one of the rows, or has it in another type: Spark
+        would leave its values out in silence (hazard H314)."""
+        found = filled_up(rows, pa.schema(list(self.types().items())))
+        if found is None:
+            raise Unfit.table(self.path, COLUMNS)
+        return found
 
     def _explained(self, error: Exception) -> SinkError:
         text = f"{type(error).__name__}: {error}"
         why = next((why for words, why in UNFIT if words in text), None)
         if why is not None:
-            return Unfit(f"the Delta table {self.path} cannot be used: {why}", why=why)
+            return Unfit.table(self.path, why)
         return StoreAway(
             f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
             hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
         )
 
 
-def _recut(found: pa.RecordBatchReader, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
-    # A writer that asks for the next batch is inside delta-rs, which does not begin to read there.
-    with ThreadPoolExecutor(1) as thread:
-        while (batch := thread.submit(next, found, None).result()) is not None:
-            yield from pa.Table.from_batches([batch]).cast(schema).to_batches(max_chunksize=most)
-
-
 def _restored_since(table: deltalake.DeltaTable, version: int) -> bool:
     newer = table.version() - version
     return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays: list[Any] = [recast(batch.column(field.name), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,57 @@ def test_h312_a_constraint_of_somebody_holds_the_table(lake: SparkSession, wareh
         lake.sql(f"alter table delta.`{path}` add constraint mine check (id < 2)")
         with pytest.raises(CannotCarry, match="a constraint of the table refuses its rows"):
             put(store, topic, 2, order(1), order(2))
+
+
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_h314_a_column_of_somebody_does_not_stop_merges(lake: SparkSession, warehouse: Path, engine: str) -> None:
+    topic, path = Topic(), warehouse / "public" / "orders"
+    with closing(opened(warehouse, engine)) as store:
+        put(store, topic, 1, order(1), order(2))
+        put(store, topic, 2, order(1, "a"))
+        lake.sql(f"alter table delta.`{path}` add columns (mine string)")
+        put(store, topic, 3, order(1, "b"), order(3, "b"))
+        lake.sql(f"update delta.`{path}` set mine = 'theirs' where _key = '2'").collect()
+        put(store, topic, 4, order(3, "c"))
+        assert statuses(store) == {"1": "b", "2": "open", "3": "c"}
+    found = pa.table(table(warehouse).scan(columns=["_key", "mine"])).to_pylist()
+    assert {row["_key"]: row["mine"] for row in found} == {"1": None, "2": "theirs", "3": None}
+
+
+def test_h314_a_column_that_somebody_removed_holds_the_table(warehouse: Path, engine: str) -> None:
+    topic = Topic()
+    with closing(opened(warehouse, engine)) as store:
+        put(store, topic, 1, order(1), order(2))
+        rewritten(warehouse, lambda rows: rows.drop_columns(["status"]))
+        for lsn in (2, 3):
+            with pytest.raises(CannotCarry, match="column"):
+                put(store, topic, lsn, order(1, "a"))
+        assert pa.table(table(warehouse).scan(columns=["_pos"])).to_pylist() == [{"_pos": at(1).text()}] * 2
+
+
+def test_h314_a_column_of_another_type_holds_the_table(warehouse: Path, engine: str) -> None:
+    topic = Topic()
+    with closing(opened(warehouse, engine)) as store:
+        put(store, topic, 1, order(1), order(2))
+        rewritten(warehouse, lambda rows: rows.set_column(1, "status", pa.array([1, 2])))
+        with pytest.raises(CannotCarry, match="column"):
+            put(store, topic, 2, order(1, "a"))
+
+
+def rewritten(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """The table with other columns, by somebody's hand."""
+    rows = change(pa.table(table(folder).scan()))
+    deltalake.write_deltalake(str(folder / "public" / "orders"), rows, mode="overwrite", schema_mode="overwrite")
+
+
+def test_h314_a_column_that_spark_dropped_holds_the_table(lake: SparkSession, warehouse: Path) -> None:
+    topic, path = Topic(), warehouse / "public" / "orders"
+    with closing(opened(warehouse)) as store:
+        put(store, topic, 1, order(1), order(2))
+        lake.sql(f"alter table delta.`{path}` set tblproperties ('delta.columnMapping.mode' = 'name')")
+        lake.sql(f"alter table delta.`{path}` drop column status")
+        with pytest.raises(CannotCarry, match=r"column|protocol"):
+            put(store, topic, 2, order(1, "a"))
 
 
 def test_h372_a_watermark_before_any_row_names_the_engine(lake: SparkSession, warehouse: Path) -> None:
