@@ -120,7 +120,7 @@ def test_h313_killed_in_mid_merge_a_warehouse_ends_as_the_source(pipeline: Pipel
     points: list[Callable[[], int]] = [lake.data_files, lake.commits, lake.data_files]
     for number, point in enumerate(points, 1):
         sink = spawn("cdc", "--config", pipeline.config, "sink")
-        wait_until(lambda sink=sink: "sink_started" in sink.stderr, START_S, lambda sink=sink: sink.stderr[-2000:])
+        started(sink)
         before = point()
         pipeline.sql(
             f"update orders set status = 'life {number}' where id % 4 = {number}",
@@ -128,13 +128,23 @@ def test_h313_killed_in_mid_merge_a_warehouse_ends_as_the_source(pipeline: Pipel
         )
         wanted |= {key: f"life {number}" for key in wanted if int(key) % 4 == number}
         wanted.pop(str(number * 4))
-        wait_until(lambda point=point, before=before: point() > before, START_S, lambda sink=sink: sink.stderr[-2000:])
-        killed_whole(sink)
+        killed_past(sink, point, before)
     catch_up(pipeline)
     assert lake.live() == wanted
     assert {key for key, status in lake.rows().items() if status is None} == {"4", "8", "12"}
+    spawn("cdc", "--config", pipeline.config, "sink")
     verified = pipeline.cdc("verify", "lake", timeout_s=START_S)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def started(sink: Spawned) -> None:
+    wait_until(lambda: "sink_started" in sink.stderr, START_S, lambda: sink.stderr[-2000:])
+
+
+def killed_past(sink: Spawned, point: Callable[[], int], before: int) -> None:
+    """At once where a count has grown."""
+    wait_until(lambda: point() > before, START_S, lambda: sink.stderr[-2000:])
+    killed_whole(sink)
 
 
 def killed_whole(program: Spawned) -> None:
