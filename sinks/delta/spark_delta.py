@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from sinks.delta.delta_kind import SPARK_PARTS
-from sinks.delta.delta_table import FILE_BYTES, SMALL_FILES, Delta, Storage
+from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_tiers import TIERS, Tier, due_tier
 from sinks.warehouse.warehouse_spark import SparkFailed, WarehouseSpark, quoted_name, running_session
 
 T = TypeVar("T")
@@ -23,19 +24,24 @@ T = TypeVar("T")
 _SETTINGS = {
     # By default 50 tasks read the log of a table.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A shuffle of its own, for the sake of partitions that a small batch does not fill.
-    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
     # The retention is a property of each table, and shorter than the week that is checked.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
-_FILE_SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
+# Rows that the driver has are the same each time they are read, and need not be kept for it.
+_OF_SMALL = {"spark.databricks.delta.merge.materializeSource": "none"}
+_OPTIMIZE = "spark.databricks.delta.optimize."
+_PURGED_FROM = "0.3"
+"""A file of which more rows than this share are hidden is written anew without them: 2.3 rows at most for each one that
+changed. From a twentieth on, Delta Lake's default, that is 19, and the whole table at once where changes are spread."""
+_SMALL_TABLE_BYTES = 32 * 1024**2
+"""Up to this size of its files a table is joined with a small batch by what costs least to begin."""
 _CONFLICTS = ("DELTA_CONCURRENT", "Concurrent", "DELTA_FILE_NOT_FOUND", "FileNotFoundException", "FAILED_READ_FILE")
 """Words of Spark about what somebody else did to the table meanwhile: it is tried again."""
 
 
 def delta_spark() -> WarehouseSpark:
     """Spark for one warehouse of Delta tables."""
-    return WarehouseSpark(SPARK_PARTS, _SETTINGS)
+    return WarehouseSpark(SPARK_PARTS, _SETTINGS, _OF_SMALL)
 
 
 class SparkDelta(Delta):
@@ -52,16 +58,16 @@ class SparkDelta(Delta):
     def _merged(self, rows: pa.Table, key: str, order: str) -> int:
         if running_session() is None:
             return super()._merged(rows, key, order)
-        [done] = self._carried_out(
-            lambda: self._spark.with_rows(
-                rows,
-                lambda view: (
-                    f"merge into {self._name} t using {view} s on t.{key} = s.{key} "
-                    f"when matched and (t.{order} is null or s.{order} >= t.{order}) then update set * "
-                    "when not matched then insert *"
-                ),
+
+        def merge(relation: str) -> str:
+            return (
+                f"merge into {self._name} t using {relation} s on t.{key} = s.{key} "
+                f"when matched and (t.{order} is null or s.{order} >= t.{order}) then update set * "
+                "when not matched then insert *"
             )
-        )
+
+        small = sum(size for _, size in self._files()) <= _SMALL_TABLE_BYTES
+        [done] = self._carried_out(lambda: self._spark.with_rows(rows, merge, beside_few=small))
         return int(done["num_inserted_rows"]) + int(done["num_updated_rows"])
 
     def _deleted(self, predicate: str | None) -> None:
@@ -76,18 +82,28 @@ class SparkDelta(Delta):
         take away those that are in use (hazard H310)."""
         if running_session() is None:
             return
-        if len(self._table.file_uris()) > SMALL_FILES:
-            self._join(FILE_BYTES)
+        self._optimize(due_tier(self._files()))
         self._carried_out(lambda: self._spark.sql(f"vacuum {self._name}"))
         # Spark keeps the log of a whole day at least, and each commit lists it.
         self._table.cleanup_metadata()
 
     def _join(self, file_bytes: int) -> None:
-        if running_session() is None:
-            super()._join(file_bytes)
-            return
-        sizes = {name: str(file_bytes) for name in _FILE_SIZES}
-        self._carried_out(lambda: self._spark.sql(f"optimize {self._name}", sizes))
+        """By tiers, whatever ``file_bytes`` says. Not at all without Spark, which does it later."""
+        tier = due_tier(self._files())
+        if tier is not None and running_session() is not None:
+            self._optimize(tier)
+
+    def _optimize(self, tier: Tier | None) -> None:
+        """Join the small files of a tier, and write files anew without the many rows that are hidden in them."""
+        below, made = (tier.below, 2 * tier.below) if tier is not None else (1, 2 * TIERS[-1])
+        sizes = {"minFileSize": below, "maxFileSize": made, "maxDeletedRowsRatio": _PURGED_FROM}
+        settings = {f"{_OPTIMIZE}{name}": str(value) for name, value in sizes.items()}
+        self._carried_out(lambda: self._spark.sql(f"optimize {self._name}", settings))
+
+    def _files(self) -> list[tuple[Any, int]]:
+        """Partition and size of each file."""
+        files: Any = pa.table(self._table.get_add_actions(flatten=True))
+        return [(None, size) for size in files["size_bytes"].to_pylist()]
 
     def _carried_out(self, act: Callable[[], T]) -> T:
         try:

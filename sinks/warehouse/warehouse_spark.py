@@ -24,12 +24,19 @@ from sinks.store_retry import brief
 
 _numbers = itertools.count()
 
-_FEW_TASKS = {
-    # A batch is small. 200 tasks of a shuffle, Spark's default, take 45 s for it on two cores.
+FEW_BYTES = 8 * 1024**2
+"""Up to this size the rows of a batch go whole to each task that joins them."""
+_SETTINGS = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+}
+_OF_SMALL = {
+    # Each stage would be a job of its own: 15 for a merge, and 9 without.
+    "spark.sql.adaptive.enabled": "false",
+    # To compile the code for a few rows takes more than they do: a quarter of a merge's CPU.
+    "spark.sql.codegen.wholeStage": "false",
 }
 
 
@@ -49,55 +56,57 @@ class WarehouseSpark:
     """Spark for one store. Opened at the first statement.
 
     ``parts``: without which Spark does not know the tables' format. ``settings``: of the session, beside those that
-    every warehouse has.
+    every warehouse has. ``of_small``: more of them for statements on small batches.
     """
 
-    def __init__(self, parts: SparkParts, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, parts: SparkParts, settings: Mapping[str, str], of_small: Mapping[str, str] | None = None
+    ) -> None:
         self._parts = parts
         self._settings = settings
-        self._session: SparkSession | None = None
+        self._of_small = {**_OF_SMALL, **(of_small or {})}
+        self._sessions: dict[tuple[tuple[str, str], ...], SparkSession] = {}
 
     def sql(self, statement: str, settings: Mapping[str, str] | None = None) -> list[Row]:
         """What a statement answers. SparkFailed when it fails, StoreAway when Spark itself is gone. ``settings``: for
         this statement alone."""
 
-        def carry_out() -> list[Row]:
-            session = self._opened()
-            if settings:
-                session = session.newSession()
-                for name, value in {**self._all(session), **settings}.items():
-                    session.conf.set(name, value)
-            return session.sql(statement).collect()
+        return _asked(lambda: self._opened(settings or {}).sql(statement).collect())
 
-        return _asked(carry_out)
-
-    def with_rows(self, rows: pa.Table, statement: Callable[[str], str]) -> list[Row]:
-        """The same with some rows as a view. ``statement``: the text, by the view's name."""
+    def with_rows(self, rows: pa.Table, statement: Callable[[str], str], *, beside_few: bool) -> list[Row]:
+        """The same with some rows as a relation. ``statement``: the text, by that of the relation. ``beside_few``:
+        whether what they are joined with is small, too."""
         view = f"cdc_rows_{next(_numbers)}"
+        few = rows.nbytes <= FEW_BYTES
+        # Spark does not know how many rows come from the driver, and would send the table through a shuffle for them.
+        relation = f"(select /*+ broadcast({view}) */ * from {view})" if few else view
 
         def carry_out() -> list[Row]:
-            session = self._opened()
+            session = self._opened(self._of_small if few and beside_few else {})
             kinds = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
             session.createDataFrame(rows, kinds).createTempView(view)
             try:
-                return session.sql(statement(view)).collect()
+                return session.sql(statement(relation)).collect()
             finally:
                 session.catalog.dropTempView(view)
 
         return _asked(carry_out)
 
-    def _opened(self) -> SparkSession:
+    def _opened(self, settings: Mapping[str, str]) -> SparkSession:
+        """A session of these settings beside the store's own. It is kept: a new one takes a tenth of a second."""
         running = running_session()
         if running is None:
             raise ConfigError(
                 f"a {self._parts.product} warehouse that Spark writes needs a Spark application, and none runs here",
                 hint="cdc sink is one",
             )
-        if self._session is None or self._session.sparkContext is not running.sparkContext:
-            self._session = self._begun(running)
-        return self._session
+        name = tuple(sorted(settings.items()))
+        session = self._sessions.get(name)
+        if session is None or session.sparkContext is not running.sparkContext:
+            session = self._sessions[name] = self._begun(running, settings)
+        return session
 
-    def _begun(self, running: SparkSession) -> SparkSession:
+    def _begun(self, running: SparkSession, settings: Mapping[str, str]) -> SparkSession:
         parts = self._parts
         if not _has_class(running, parts.extension):
             raise ConfigError(
@@ -111,13 +120,11 @@ class WarehouseSpark:
                 hint=f"--conf spark.sql.extensions={','.join(filter(None, (known, parts.extension)))}",
             )
         made = running.newSession()
-        for name, value in self._all(running).items():
+        # 200 tasks of a shuffle, Spark's default, take 45 s for a small batch on two cores.
+        shuffles = {"spark.sql.shuffle.partitions": str(max(2, running.sparkContext.defaultParallelism))}
+        for name, value in {**_SETTINGS, **shuffles, **self._settings, **settings}.items():
             made.conf.set(name, value)
         return made
-
-    def _all(self, session: SparkSession) -> dict[str, str]:
-        shuffles = max(2, session.sparkContext.defaultParallelism)
-        return {**_FEW_TASKS, "spark.sql.shuffle.partitions": str(shuffles), **self._settings}
 
 
 def _has_class(session: SparkSession, name: str) -> bool:

@@ -223,6 +223,23 @@ def test_h372_a_watermark_before_any_row_names_the_engine(lake: SparkSession, wa
         assert (statuses(store), store.watermarks.read()) == ({"1": "a"}, before)
 
 
+def test_h373_optimize_writes_no_file_anew_for_a_few_rows(lake: SparkSession, warehouse: Path) -> None:
+    topic, clock = Topic(), ManualClock()
+    with closing(opened(warehouse, clock=clock)) as store:
+        put(store, topic, 1, *(order(number) for number in range(4000)))
+        [whole] = table(warehouse).file_uris()
+        put(store, topic, 2, *(order(number, "a") for number in range(0, 4000, 10)))
+        clock.advance(700)
+        put(store, topic, 3, order(1, "b"))
+        assert whole in table(warehouse).file_uris(), "a tenth of its rows is hidden"
+        put(store, topic, 4, *(order(number, "c") for number in range(0, 4000, 3)))
+        clock.advance(700)
+        put(store, topic, 5, order(1, "d"))
+        assert whole not in table(warehouse).file_uris(), "more than a third of its rows is hidden"
+        found = statuses(store)
+        assert (found["0"], found["1"], found["10"], found["2"], len(found)) == ("c", "d", "a", "open", 4000)
+
+
 def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
     shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
     topics = [Topic(one) for one in shapes]
