@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+import orjson
+from pydantic import Field, model_validator
 
 from cdc.anchored_paths import PATH
 from cdc.checks.facts import StoreFacts
@@ -38,13 +39,26 @@ class DeltaSinkSettings(SinkSettings):
         default_factory=dict, description="the same for values that are secret"
     )
 
+    partition_by: dict[str, str | Annotated[int, Field(ge=2, le=4096)]] = Field(
+        {}, description="by table, a column whose values its files lie apart by, or a number of parts by the key's hash"
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        for table in self.partition_by:
+            if "." not in table:
+                raise ValueError(f'partition_by: {table} is no table: write "schema.table"')
+        return self
+
     @property
     def place(self) -> str:
         return self.path.rstrip("/")
 
     def options(self) -> dict[str, Any]:
         storage = {f"storage.{name}": value for name, value in self.storage_options.items()}
-        return {"path": self.path, **({} if self.engine == EMBEDDED else {"engine": self.engine}), **storage}
+        engine = {} if self.engine == EMBEDDED else {"engine": self.engine}
+        by = {"partition_by": orjson.dumps(self.partition_by).decode()} if self.partition_by else {}
+        return {"path": self.path, **engine, **by, **storage}
 
     def secrets(self) -> dict[str, Secret]:
         return {f"storage.{name}": secret for name, secret in self.storage_secrets.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import deltalake
 import orjson
@@ -86,9 +87,12 @@ class DeltaLeftovers:
         """Of each file with a deletion vector, the rows that stand in it and count no more. As :meth:`rows_of`."""
         if not self._vectored:
             return
+        added: Any = pa.table(self._table.get_add_actions())
+        # Below the folders of partitions, too.
+        paths = {path.rsplit("/", 1)[-1]: unquote(path) for path in added["path"].to_pylist()}
         for found in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
             for row in found.to_pylist():
-                rows = self.rows_of(Leftover(row["filepath"].rsplit("/", 1)[-1], 0))
+                rows = self.rows_of(Leftover(paths[row["filepath"].rsplit("/", 1)[-1]], 0))
                 kept = (row["selection_vector"] + [True] * rows.num_rows)[: rows.num_rows]
                 yield rows.filter(pa.array([not one for one in kept], pa.bool_()))
 

@@ -22,6 +22,7 @@ from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
 from sinks.delta.delta_notes import VERSIONS, DeltaNotes, noted_versions, versions_in
+from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_table import Delta, Storage
 from sinks.generations import OpenGeneration
 from sinks.names import folder
@@ -116,11 +117,14 @@ class _DeltaTables:
         table = self._table(schema)
         wanted = warehouse_columns(schema)
         self.engine.require()
+        by = partition_of(self._storage.partition_by, schema, wanted)
         if not table.exists():
-            table.create(pa.schema([*((c.name, c.type) for c in wanted), *_OWN_FIELDS]))
+            fields = [*((c.name, c.type) for c in wanted), *_OWN_FIELDS, *([by] if by else [])]
+            table.create(pa.schema(fields), [by.column] if by else ())
             self.engine.make_ready(table, schema)
             return True
         self.engine.make_ready(table, schema)
+        require_same(schema, by, table.partitions)
         lost_rows = self._is_older_copy(schema)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.

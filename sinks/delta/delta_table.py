@@ -19,6 +19,7 @@ from cdc.sql import quote_literal
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
 from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit
 from sinks.delta.delta_kind import EMBEDDED
+from sinks.delta.delta_partitions import buckets_in, partitioned
 from sinks.port import StoreAway
 from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry, brief
@@ -45,11 +46,13 @@ _ONE_TRY = deltalake.CommitProperties(max_commit_retries=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Where the warehouse is, and the engine that writes it. ``options`` may hold secrets."""
+    """Where the warehouse is, and the engine that writes it. ``options`` may hold secrets. ``partition_by``: see
+    :func:`sinks.delta.delta_partitions.partition_of`."""
 
     root: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     engine: str = EMBEDDED
+    partition_by: str = ""
 
     @classmethod
     def of(cls, spec: SinkSpec) -> Storage:
@@ -57,7 +60,8 @@ class Storage:
         given = {**spec.options, **spec.secrets}
         options = {n.removeprefix("storage."): str(v) for n, v in given.items() if n.startswith("storage.")}
         engine = spec.optional("engine") or EMBEDDED
-        return cls(root=spec.text("path").rstrip("/"), options=options, engine=engine)
+        by = spec.optional("partition_by") or ""
+        return cls(root=spec.text("path").rstrip("/"), options=options, engine=engine, partition_by=by)
 
     @property
     def local(self) -> bool:
@@ -129,14 +133,19 @@ class Delta:
         self._retry.call(self._updated)
         return True
 
-    def create(self, schema: pa.Schema) -> None:
+    def create(self, schema: pa.Schema, partitions: Sequence[str] = ()) -> None:
         """Make the table, unless somebody else has made it. SinkError when the storage refuses."""
 
         def make() -> deltalake.DeltaTable:
             if self._storage.local:
                 Path(self.path).mkdir(parents=True, exist_ok=True)
             return deltalake.DeltaTable.create(
-                self.path, schema, mode="ignore", configuration=self._configuration, storage_options=self._options
+                self.path,
+                schema,
+                mode="ignore",
+                partition_by=list(partitions),
+                configuration=self._configuration,
+                storage_options=self._options,
             )
 
         self._opened = self._retry.call(make)
@@ -191,13 +200,23 @@ class Delta:
         return written
 
     def _merged(self, rows: pa.Table, key: str, order: str) -> int:
-        merge = self._table.merge(rows, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
+        same = self._same(key)
+        merge = self._table.merge(rows, same, source_alias="s", target_alias="t", streamed_exec=False)
         done: dict[str, Any] = (
             merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
             .when_not_matched_insert_all()
             .execute()
         )
         return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
+
+    def _same(self, key: str) -> str:
+        """When a row of the table and one of a batch are of one key. Its bucket goes with it, and leaves files out."""
+        return " and ".join(f"t.{name} = s.{name}" for name in [key, *filter(buckets_in, self.partitions)])
+
+    @property
+    def partitions(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return list(self._table.metadata().partition_columns)
 
     def _are_new(self, rows: pa.Table, key: str) -> bool:
         """Whether rows are large, and the table holds none of their keys. Small ones are merged without asking.
@@ -225,14 +244,15 @@ class Delta:
         crash_point("delta_note_written")
 
     def take(self, other: Delta) -> None:
-        """Put the rows and columns of another table in the place of all there are, in one commit."""
+        """Put rows, columns and partitions of another table in the place of all there are, in one commit."""
 
         def write() -> None:
-            schema = pa.schema(list(other.types().items()))
+            schema, by = pa.schema(list(other.types().items())), other.partitions
             if not self.exists():
-                self.create(schema)
-            reader = pa.RecordBatchReader.from_batches(schema, other.batches(16_384))
-            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+                self.create(schema, by)
+            batches = (widened(batch, schema) for batch in other.batches(16_384))
+            reader = pa.RecordBatchReader.from_batches(schema, batches)
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite", partition_by=by)
 
         self._retry.call(write, again=self._reopen)
         self._reopen()
@@ -356,7 +376,7 @@ class Delta:
     def _whole(self, rows: pa.Table) -> pa.Table:
         """All columns of the table in its order. Unfit where it lacks one of the rows, or has it in another type: Spark
         would leave its values out in silence (hazard H314)."""
-        found = filled_up(rows, pa.schema(list(self.types().items())))
+        found = filled_up(partitioned(rows, self.partitions), pa.schema(list(self.types().items())))
         if found is None:
             raise Unfit.table(self.path, COLUMNS)
         return found

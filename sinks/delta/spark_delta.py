@@ -6,7 +6,7 @@ The log is read, and what needs no join is written, without a JVM as by the embe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,9 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
+from sinks.arrow import pc
 from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.delta.delta_partitions import buckets_in
 from sinks.delta.delta_table import Delta, Storage
 from sinks.delta.delta_tiers import TIERS, Tier, due_tier
 from sinks.warehouse.warehouse_spark import SparkFailed, WarehouseSpark, quoted_name, running_session
@@ -58,10 +60,14 @@ class SparkDelta(Delta):
     def _merged(self, rows: pa.Table, key: str, order: str) -> int:
         if running_session() is None:
             return super()._merged(rows, key, order)
+        same = self._same(key)
+        for name in filter(buckets_in, self.partitions):
+            # Said in numbers: files of other buckets are left out before anything is read.
+            same += f" and t.{name} in ({', '.join(map(str, pc.unique(rows[name]).to_pylist()))})"
 
         def merge(relation: str) -> str:
             return (
-                f"merge into {self._name} t using {relation} s on t.{key} = s.{key} "
+                f"merge into {self._name} t using {relation} s on {same} "
                 f"when matched and (t.{order} is null or s.{order} >= t.{order}) then update set * "
                 "when not matched then insert *"
             )
@@ -98,12 +104,15 @@ class SparkDelta(Delta):
         below, made = (tier.below, 2 * tier.below) if tier is not None else (1, 2 * TIERS[-1])
         sizes = {"minFileSize": below, "maxFileSize": made, "maxDeletedRowsRatio": _PURGED_FROM}
         settings = {f"{_OPTIMIZE}{name}": str(value) for name, value in sizes.items()}
-        self._carried_out(lambda: self._spark.sql(f"optimize {self._name}", settings))
+        where = _in_partitions(self.partitions, tier.partitions) if tier is not None else ""
+        self._carried_out(lambda: self._spark.sql(f"optimize {self._name}{where}", settings))
 
     def _files(self) -> list[tuple[Any, int]]:
         """Partition and size of each file."""
         files: Any = pa.table(self._table.get_add_actions(flatten=True))
-        return [(None, size) for size in files["size_bytes"].to_pylist()]
+        sizes = files["size_bytes"].to_pylist()
+        by = self.partitions
+        return list(zip(files[f"partition.{by[0]}"].to_pylist() if by else [None] * len(sizes), sizes, strict=True))
 
     def _carried_out(self, act: Callable[[], T]) -> T:
         try:
@@ -113,6 +122,26 @@ class SparkDelta(Delta):
             raise (CommitFailedError if any(words in text for words in _CONFLICTS) else DeltaError)(text) from None
         self._updated()
         return done
+
+
+def _in_partitions(columns: Sequence[str], values: Sequence[Any]) -> str:
+    """The clause that keeps OPTIMIZE to some partitions. Empty for a table that has none."""
+    if not columns:
+        return ""
+    name = quoted_name(columns[0])
+    named = ", ".join(quote_spark(str(value)) for value in values if value is not None)
+    some = [f"cast({name} as string) in ({named})"] if named else []
+    return f" where {' or '.join([*some, *([f'{name} is null'] if None in values else [])])}"
+
+
+def quote_spark(text: str) -> str:
+    r"""A text in Spark's SQL, where a backslash escapes.
+
+    >>> print(quote_spark("it's"))
+    'it\'s'
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def spark_path(path: str) -> str:
