@@ -32,6 +32,13 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
 }
+_TASKS = (
+    # 200 by default, which take 45 s for a small batch on two cores.
+    "spark.sql.shuffle.partitions",
+    # 10,000 by default, to list the files of a table (hazard H375).
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+)
+"""Settings that are a number of tasks: as many as run at once."""
 _OF_SMALL = {
     # Each stage would be a job of its own: 15 for a merge, and 9 without.
     "spark.sql.adaptive.enabled": "false",
@@ -120,9 +127,8 @@ class WarehouseSpark:
                 hint=f"--conf spark.sql.extensions={','.join(filter(None, (known, parts.extension)))}",
             )
         made = running.newSession()
-        # 200 tasks of a shuffle, Spark's default, take 45 s for a small batch on two cores.
-        shuffles = {"spark.sql.shuffle.partitions": str(max(2, running.sparkContext.defaultParallelism))}
-        for name, value in {**_SETTINGS, **shuffles, **self._settings, **settings}.items():
+        tasks = str(max(2, running.sparkContext.defaultParallelism))
+        for name, value in {**_SETTINGS, **dict.fromkeys(_TASKS, tasks), **self._settings, **settings}.items():
             made.conf.set(name, value)
         return made
 

@@ -240,6 +240,19 @@ def test_h373_optimize_writes_no_file_anew_for_a_few_rows(lake: SparkSession, wa
         assert (found["0"], found["1"], found["10"], found["2"], len(found)) == ("c", "d", "a", "open", 4000)
 
 
+def test_h375_a_vacuum_takes_as_many_tasks_as_run_at_once(lake: SparkSession, warehouse: Path) -> None:
+    topic, clock, tracker = Topic(), ManualClock(), lake.sparkContext.statusTracker()
+    with closing(opened(warehouse, clock=clock)) as store:
+        put(store, topic, 1, order(1))
+        clock.advance(700)
+        earlier = set(tracker.getJobIdsForGroup())
+        put(store, topic, 2, order(1, "a"))
+    jobs = [tracker.getJobInfo(one) for one in set(tracker.getJobIdsForGroup()) - earlier]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert "VACUUM END" in {one["operation"] for one in table(warehouse).history()}
+    assert 0 < max(stage.numTasks for stage in stages if stage) <= 8
+
+
 def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
     shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
     topics = [Topic(one) for one in shapes]
