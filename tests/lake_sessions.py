@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from cdc.jvm.jars import spark_jars
 from cdc.jvm.java import java_home
-from cdc.wiring.sinks import with_parts
 from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.spark_parts import with_parts
 from spark.spark_session import SessionSpec, end_session, start_session
 
 PARTS = (SPARK_PARTS,)
@@ -29,7 +29,7 @@ def lake_spark(folder: Path, conf: Mapping[str, str] = {}) -> Iterator[SparkSess
         log_folder=folder,
         jars=spark_jars(*(part.jars for part in PARTS)),
         java_home=java_home(),
-        conf=with_parts(PARTS, conf),
+        conf=with_parts(PARTS, conf, folder),
     )
     session = start_session(spec)
     try:

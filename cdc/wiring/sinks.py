@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from cdc.javaclient import java_options
 from cdc.topic import dead_topic, progress_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
-from sinks.kinds import SparkParts, kind_named
+from sinks.spark_parts import parts_of, with_parts
 from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sinks.registry import SinkSpec
     from spark.application import SinkApplication
     from spark.spark_session import SessionSpec
-
-_EXTENSIONS = "spark.sql.extensions"
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
@@ -111,43 +109,19 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
 
     spark = settings.spark
     own = not submitted()
-    parts = list({one.product: one for one in parts_of((stores or {}).values())}.values())
+    parts = parts_of((stores or {}).values())
+    # Beside the checkpoints where those are on this machine.
+    folder = Path("checkpoints" if "://" in spark.checkpoint else spark.checkpoint).absolute()
     return SessionSpec(
         name=settings.name,
         master=spark.master,
         driver_memory=spark.driver_memory,
-        log_folder=_log_folder(spark.checkpoint),
+        log_folder=folder,
         jars=spark_jars(*(part.jars for part in parts)) if own else (),
         java_home=_java_home() if own else None,
-        conf=with_parts(parts, {**_beside(parts, _log_folder(spark.checkpoint)), **spark.conf}),
+        conf=with_parts(parts, spark.conf, folder),
         ui=spark.ui,
     )
-
-
-def _beside(parts: Sequence[SparkParts], folder: Path) -> dict[str, str]:
-    """Spark's own catalog makes a folder where the process was started, unless it is told another place."""
-    return {"spark.sql.warehouse.dir": str(folder / "spark-warehouse")} if parts else {}
-
-
-def parts_of(specs: Iterable[SinkSpec]) -> Iterator[SparkParts]:
-    """The parts that Spark needs for these stores."""
-    for spec in specs:
-        parts = kind_named(spec.kind).spark(spec.options)
-        if parts is not None:
-            yield parts
-
-
-def with_parts(parts: Sequence[SparkParts], conf: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings over those of the parts, beside whose extensions the user may have others."""
-    wanted = [part.extension for part in parts]
-    given = [name for name in conf.get(_EXTENSIONS, "").split(",") if name and name not in wanted]
-    extensions = {_EXTENSIONS: ",".join([*wanted, *given])} if wanted else {}
-    return {**{name: value for part in parts for name, value in part.conf.items()}, **conf, **extensions}
-
-
-def _log_folder(checkpoint: str) -> Path:
-    """Beside the checkpoints where those are on this machine."""
-    return Path("checkpoints").absolute() if "://" in checkpoint else Path(checkpoint).absolute()
 
 
 def _java_home() -> Path | None:
