@@ -164,6 +164,11 @@ class Watermark:
     epoch_id: str = ""
     lineage: SourceLineage | None = None
 
+    @property
+    def parts(self) -> tuple[Watermark, ...]:
+        """The watermarks of all applications that feed the store, each of its own tables: this one alone."""
+        return (self,)
+
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
         document: dict[str, Any] = {
@@ -200,3 +205,20 @@ class Watermark:
         if lowest < 0:
             raise DamagedError(f"{about} has a number below 0")
         return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedWatermark(Watermark):
+    """What several applications say together, each of its share of the tables: ``epoch`` and ``lsn`` are the least.
+
+    No store keeps it: it is put together when it is read (:func:`cdc.shares.together`).
+    """
+
+    shares: tuple[Watermark, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Watermark, ...]:
+        return self.shares
+
+    def to_json(self) -> bytes:
+        raise NotImplementedError("each share has a watermark of its own")
