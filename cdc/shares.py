@@ -1,7 +1,7 @@
-"""A sink in shares: which application feeds which tables, and the watermark of all of them together. Pure.
+"""A sink in shares: which application feeds which tables, and one watermark of all of them. Pure.
 
-A table belongs to the share that has the highest hash with its name (rendezvous): so a new table moves no other one, and
-another number of shares moves as few as can be.
+A table belongs to the share that has the highest hash with its name (rendezvous): so a new table moves no other one,
+and another number of shares moves as few as can be.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Share:
 
 def owner(topic: str, count: int) -> int:
     """The number of the share, of so many, that a topic belongs to. All generations of a view belong to one."""
-    name = _of_view(topic)
+    name = _table_of(topic)
 
     def weight(number: int) -> bytes:
         return blake2b(f"{number}/{name}".encode(), digest_size=8).digest()
@@ -59,19 +59,20 @@ def owner(topic: str, count: int) -> int:
     return max(range(1, count + 1), key=weight)
 
 
-def _of_view(topic: str) -> str:
+def _table_of(topic: str) -> str:
+    """The table's name, or the view's without its generation.
+
+    >>> _table_of("shop.view.order_search.2"), _table_of("shop.public.orders")
+    ('view.order_search', 'public.orders')
     """
-    >>> _of_view("shop.view.order_search.2"), _of_view("shop.public.orders")
-    ('shop.view.order_search', 'shop.public.orders')
-    """
-    _, _, within = topic.partition(".")
-    name, _, generation = topic.rpartition(".")
-    return name if within.startswith(f"{VIEW_SCHEMA}.") and generation.isdecimal() else topic
+    _, _, name = topic.partition(".")
+    shorter, _, generation = name.rpartition(".")
+    return shorter if name.startswith(f"{VIEW_SCHEMA}.") and generation.isdecimal() else name
 
 
 def together(shares: Sequence[Watermark | None]) -> SharedWatermark | None:
-    """The watermark of a store whose shares have these. A share that has none yet claims nothing, and so the whole shows
-    nothing. None where no share has one."""
+    """The watermark of a store whose shares have these. A share that has none yet claims nothing, and so the whole
+    shows nothing. None where no share has one."""
     known = [share for share in shares if share is not None]
     if not known:
         return None

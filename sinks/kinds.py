@@ -26,6 +26,7 @@ from sinks.registry import Option, SinkSpec, attribute
 
 if TYPE_CHECKING:
     from sinks.generations import Generations
+    from sinks.shared_notes import OpenNotes
 
 GROUP = "headrace.sinks"
 _OURS = ("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind")
@@ -60,10 +61,10 @@ class SinkKind:
     of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write to the
     store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``traces``:
     ``module:attribute`` of a callable of a SinkSpec and a Clock that returns KeptVersions, for ``cdc forget``. Without
-    one the rows alone are looked at, and the report says so. ``notes``: ``module:attribute`` of a callable of a SinkSpec
-    and a Clock that returns :class:`sinks.shared_notes.OpenNotes`: several applications may feed the store, each its
-    share of the tables. Empty: one alone. ``manual``: where the kind is described. A file or an
-    address. ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
+    one the rows alone are looked at, and the report says so. ``notes``: ``module:attribute`` of a callable of a
+    SinkSpec and a Clock that returns :class:`sinks.shared_notes.OpenNotes`: several applications may feed the store,
+    each its share of the tables. Empty: one alone. ``manual``: where the kind is described. A file or an address.
+    ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
     products that mean this kind. ``fills_lost_tables``: whether ``cdc verify --repair`` may fill a table of which the
     store holds nothing. ``example``: the section that ``cdc config example`` shows, its name and its settings.
     ``shown``: not as a comment.
@@ -199,6 +200,12 @@ def rebuilds_of(kind: str) -> Rebuilds:
 def beside(spec: SinkSpec, number: int) -> SinkSpec:
     """The place of a generation, for a sink that fills it while another one is in use."""
     return rebuilds_of(spec.kind).beside(spec, number)
+
+
+def open_store_notes(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> OpenNotes:
+    """Connect to the notes of a store that several applications may feed. SinkError when it cannot be reached."""
+    opened: OpenNotes = attribute(kind_named(spec.kind).notes, spec.kind)(spec, clock)
+    return opened
 
 
 def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations:

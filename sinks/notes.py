@@ -43,8 +43,8 @@ whole."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLayout:
-    """How a store is fed by ``shares`` applications. ``layout``: grows with each change of their number, so that one that
-    still runs writes nothing that counts."""
+    """How a store is fed by ``shares`` applications. ``layout``: grows with each change of their number, so that an
+    application of before writes nothing that counts."""
 
     layout: int
     shares: int

@@ -1,8 +1,8 @@
 """The notes of a store that several applications feed, each its share of the tables, and the change of their number.
 
-An application of a share finds its own watermark where it would find that of the whole, so nothing else of a sink knows
-of shares. The number of shares is changed by one write, behind those of all new watermarks: killed before it, nothing has
-changed, and behind it everything.
+An application of a share finds its own watermark where it would find that of the whole, so nothing else of a sink
+knows of shares. The number of shares is changed by one write, behind those of all new watermarks: killed before it,
+nothing has changed, and behind it everything.
 """
 
 from __future__ import annotations

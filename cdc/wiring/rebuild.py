@@ -12,6 +12,7 @@ from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring import open_state, require_broker
+from cdc.wiring.shares import require_whole_store
 from cdc.wiring.sinks import build_sinks, open_sink_log
 from sinks.stores import sink_settings, spec_of
 
@@ -36,6 +37,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
 
     sink_settings(sink, settings)
     require_broker(settings)
+    require_whole_store(settings, sink)
     spec = spec_of(sink, settings)
     with closing(open_generations(spec)) as generations:
         ports = RebuildPorts(

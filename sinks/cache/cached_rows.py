@@ -195,7 +195,8 @@ class Cache:
     def _notes(self) -> list[_Call]:
         layout = self._layout
         shares = [layout.note(one) for one in range(1, layout.shares + 1)] if layout is not None else []
-        return [("hmget", f"{generation_prefix(self._name, self._generation)}:_watermark", WATERMARK, *shares)]
+        place = f"{generation_prefix(self._name, self._generation)}:_watermark"
+        return [("hmget", *(place, WATERMARK, *shares))]
 
     def _ask(self, notes: list[_Call], rows: Sequence[_Call] = ()) -> _Look:
         """The watermark comes before the rows, which are at least as new. The generation comes last: it was in use all
@@ -207,7 +208,7 @@ class Cache:
             *found, number = [answer for calls in lots if calls for answer in self._answers(calls)]
         except redis.RedisError as error:
             raise self._away(error) from None
-        named = [name for _, _, *names in notes for name in names]
+        named = [name for call in notes for name in list(call)[2:]]
         texts = dict(zip(named, self._own(found[0]), strict=True)) if notes else {}
         return _Look(_number(self._own(number)), texts, found[len(notes) :])
 
