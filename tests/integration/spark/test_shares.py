@@ -70,7 +70,7 @@ def assert_all_shown(pipeline: HandMadeLog, store: OpenSink) -> None:
         pipeline.assert_shown(store, table)
 
 
-def test_another_number_of_shares_reads_on_h371(
+def test_h371_another_number_of_shares_reads_on(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
 ) -> None:
     put(pipeline, 0, 20)
@@ -118,7 +118,7 @@ def open_mark(settings: Settings) -> SharedWatermark:
     return mark
 
 
-def test_shares_that_do_not_fit_are_refused_h370(
+def test_h370_shares_that_do_not_fit_are_refused(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, tmp_path: Path
 ) -> None:
     put(pipeline, 0, 5)
@@ -139,7 +139,7 @@ def test_shares_that_do_not_fit_are_refused_h370(
         change_shares(folder, "warehouse", 2)
 
 
-def test_processes_of_shares_fed_moved_and_killed_h371(
+def test_h371_processes_of_shares_fed_moved_and_killed(
     pipeline: HandMadeLog, redis_url: str, tmp_path: Path, opened: Opened, spawn: Spawn, run_cdc: RunCdc
 ) -> None:
     """Two shares as two processes, one killed, then three in their place."""

@@ -69,7 +69,7 @@ def test_a_reader_of_before_takes_no_share_for_all(tmp_path: Path) -> None:
     assert json.loads(text)["lsn"] == 0
 
 
-def test_other_numbers_of_shares_are_refused_h370(tmp_path: Path) -> None:
+def test_h370_other_numbers_of_shares_are_refused(tmp_path: Path) -> None:
     notes = FolderNotes(tmp_path)
     _fed(notes, 3)
     with pytest.raises(ActiveError, match=r"fed in 3 shares, and this application is share 2/4"):
@@ -83,7 +83,7 @@ def test_other_numbers_of_shares_are_refused_h370(tmp_path: Path) -> None:
         ShareNotes(notes, Share(1, 3)).read()
 
 
-def test_a_share_that_goes_on_after_a_move_counts_not_h370(tmp_path: Path) -> None:
+def test_h370_a_share_that_goes_on_after_a_move_counts_not(tmp_path: Path) -> None:
     """It has read the notes before the move, and writes behind it."""
     notes = FolderNotes(tmp_path)
     _fed(notes, 2)
@@ -155,7 +155,7 @@ POINTS = [
 
 @pytest.mark.parametrize("where", POINTS)
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 4), (4, 3), (3, 1)])
-def test_a_move_killed_at_each_step_goes_on_h371(tmp_path: Path, before: int, after: int, where: str) -> None:
+def test_h371_a_move_killed_at_each_step_goes_on(tmp_path: Path, before: int, after: int, where: str) -> None:
     notes = FolderNotes(tmp_path)
     if before == 1:
         NotedWatermarks(notes).write(_mark(TOPICS, 11))
