@@ -152,6 +152,7 @@ class Watermark:
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
     what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
+    ``versions``: topic -> the store's own version of the table, in a share of a store that numbers them.
     """
 
     epoch: int
@@ -163,6 +164,7 @@ class Watermark:
     aside: Mapping[str, str] = field(default_factory=dict)
     epoch_id: str = ""
     lineage: SourceLineage | None = None
+    versions: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def parts(self) -> tuple[Watermark, ...]:
@@ -191,6 +193,8 @@ class Watermark:
             document["epoch_id"] = self.epoch_id
         if self.lineage is not None:
             document["lineage"] = self.lineage.document()
+        if self.versions:
+            document["versions"] = dict(self.versions)
         return dumped(document)
 
     @classmethod

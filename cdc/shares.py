@@ -90,6 +90,7 @@ def together(shares: Sequence[Watermark | None]) -> SharedWatermark | None:
         aside={topic: why for share in known for topic, why in share.aside.items()},
         epoch_id=least.epoch_id,
         lineage=least.lineage,
+        versions={topic: one for share in known for topic, one in share.versions.items()},
         shares=every,
     )
 
@@ -124,7 +125,23 @@ def _share(old: Watermark, topics: Iterable[str], *, whole: bool) -> Watermark |
         aside={topic: why for topic, why in old.aside.items() if topic in mine},
         epoch_id=least.epoch_id,
         lineage=least.lineage,
+        versions={topic: one for topic, one in old.versions.items() if topic in mine},
     )
+
+
+def standing_of_shares(watermark: Watermark | None) -> str:
+    """What keeps a store that is fed in shares from showing more, for a sentence. Empty where one application feeds it.
+
+    >>> one = Watermark(epoch=1, lsn=8, offsets={"t": {0: 3}})
+    >>> standing_of_shares(together([one, None])), standing_of_shares(one)
+    (' (its share 2/2 has not begun)', '')
+    """
+    parts = watermark.parts if watermark is not None else ()
+    if len(parts) < 2:
+        return ""
+    number, last = min(enumerate(parts, 1), key=lambda one: _claimed(one[1]))
+    begun = last.topic_ids or last.offsets
+    return f" (its share {number}/{len(parts)} {'is the last' if begun else 'has not begun'})"
 
 
 def _claimed(watermark: Watermark) -> tuple[int, int]:
