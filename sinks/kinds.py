@@ -63,7 +63,8 @@ class SinkKind:
     ``module:attribute`` of a callable of a SinkSpec and a Clock that returns KeptVersions, for ``cdc forget``. Without
     one the rows alone are looked at, and the report says so. ``notes``: ``module:attribute`` of a callable of a
     SinkSpec and a Clock that returns :class:`sinks.shared_notes.OpenNotes`: several applications may feed the store,
-    each its share of the tables. Empty: one alone. ``manual``: where the kind is described. A file or an address.
+    each its share of the tables. Empty: one alone. ``one_alone``: why a store of the kind takes one application alone,
+    empty where it takes several. ``manual``: where the kind is described. A file or an address.
     ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
     products that mean this kind. ``fills_lost_tables``: whether ``cdc verify --repair`` may fill a table of which the
     store holds nothing. ``example``: the section that ``cdc config example`` shows, its name and its settings.
@@ -80,6 +81,7 @@ class SinkKind:
     generations: Rebuilds | None = None
     traces: str = ""
     notes: str = ""
+    one_alone: Callable[[SinkSpec], str] = lambda _spec: ""
     oldest: Mapping[str, int] = field(default_factory=dict)
     meant_by: tuple[str, ...] = ()
     fills_lost_tables: bool = True

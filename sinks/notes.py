@@ -251,5 +251,12 @@ class KeptColumns:
         return self._known
 
 
+def noted_tables(notes: Mapping[str, bytes]) -> list[TableName]:
+    """The tables whose place was ever made ready, by these notes."""
+    with reading("what the store has noted of its tables"):
+        names = [name.removeprefix("columns:") for name in notes if name.startswith("columns:")]
+        return [TableName(*orjson.loads(name)) for name in names]
+
+
 def _note(table: TableName, what: str = "floor") -> str:
     return f"{what}:" + orjson.dumps([table.schema, table.table]).decode()

@@ -20,6 +20,8 @@ from sinks.registry import SinkSpec
 
 log = logging.getLogger("headrace.sinks")
 
+_APART = b'"apart"'
+
 declare("share_after_note", "share_after_switch", "share_after_tidying")
 
 
@@ -36,6 +38,49 @@ def noted(notes: Notes, spec: SinkSpec) -> Notes:
     if spec.share is not None:
         return ShareNotes(notes, spec.share)
     return WholeNotes(notes) if spec.leads else notes
+
+
+class NotesApart:
+    """Notes of a store where applications that write to one place at once would be in each other's way: the watermark
+    of each share is in a place of its own. Implements :class:`sinks.notes.Notes`.
+
+    ``notes``: the others, among them a mark for each of these places. ``place`` opens the notes of one by its name.
+    ``share``: the only one whose watermark is read. None: all are.
+    """
+
+    def __init__(self, notes: Notes, place: Callable[[str], Notes], share: Share | None = None) -> None:
+        self._notes = notes
+        self._place = place
+        self._share = share
+        self._places: dict[str, Notes] = {}
+        self._marked: set[str] = set()
+
+    def read(self) -> Mapping[str, bytes]:
+        # The marks first. A place is never emptied, so it has what it had when the mark was read, or a later one.
+        found = dict(self._notes.read())
+        self._marked = {name for name, text in found.items() if name.startswith(SHARE) and text == _APART}
+        for name in self._marked:
+            if self._share is None or name.endswith(f":{self._share}"):
+                found[name] = self._of(name).read().get(WATERMARK, FORGOTTEN)
+        return found
+
+    def write(self, name: str, text: bytes) -> None:
+        if not name.startswith(SHARE):
+            self._notes.write(name, text)
+            return
+        if text == FORGOTTEN:
+            self._notes.write(name, FORGOTTEN)
+            self._marked.discard(name)
+            return
+        self._of(name).write(WATERMARK, text)
+        if name not in self._marked:
+            self._notes.write(name, _APART)
+            self._marked.add(name)
+
+    def _of(self, name: str) -> Notes:
+        if name not in self._places:
+            self._places[name] = self._place(name)
+        return self._places[name]
 
 
 class WholeNotes:
@@ -101,9 +146,10 @@ def change(notes: Notes, count: int) -> Watermark | None:
     """
     found = notes.read()
     layout, old = _layout(found), read_watermark(found)
-    if (layout.shares if layout is not None else 1) != count and old is not None:
+    same = layout.shares == count > 1 if layout is not None else count == 1
+    if not same and old is not None:
         _switch(notes, found, moved(old, count))
-    elif (layout.shares if layout is not None else 1) != count:
+    elif not same:
         notes.write(WATERMARK, _next(found, count).to_json() if count > 1 else FORGOTTEN)
     found = notes.read()
     layout = _layout(found)

@@ -40,6 +40,9 @@ def require_shares(settings: Settings, names: Iterable[str]) -> None:
                 f"the store of {name} is of kind {kind.name}, and takes one application alone",
                 hint="run it without --share",
             )
+        why = kind.one_alone(spec_of(name, settings))
+        if why:
+            raise ConfigError(f"the store of {name} takes one application alone: {why}", hint="run it without --share")
     if may_hold_debezium(settings):
         raise ConfigError(
             "topics that Debezium fills, or may have filled, are read by one application alone",
@@ -85,5 +88,6 @@ def require_whole_store(settings: Settings, sink: str) -> None:
     if mark is not None and len(mark.parts) > 1:
         raise ConfigError(
             f"the store of {sink} is fed in {len(mark.parts)} shares, and a rebuild needs one application",
-            hint=f"stop them, then cdc share {sink} 1 and cdc sink, and cdc rebuild {sink}",
+            hint=f"stop them, then cdc share {sink} 1, cdc rebuild {sink}, cdc share {sink} {len(mark.parts)}, and "
+            "start them again",
         )

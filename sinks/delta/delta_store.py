@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
-from cdc.json_bytes import dumped
-from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
-from cdc.stored import reading
 from cdc.wire import format as wire
 from sinks.arrow import pc
 from sinks.batch_plan import TableBatch
+from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, notes_of
 from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
+from sinks.notes import KeptColumns, Notes
 from sinks.port import (
     STRANGE_ROW,
     Applied,
@@ -37,8 +34,8 @@ from sinks.port import (
     rows_at_once,
 )
 from sinks.registry import SinkSpec
+from sinks.shared_notes import noted
 from sinks.store import StoreSink
-from sinks.tries import unrepeated
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -53,7 +50,6 @@ from sinks.warehouse.warehouse_columns import (
 )
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
 
-VERSIONS = "versions"
 _MERGE_ROWS = 250_000
 _SCAN_ROWS = 16_384
 _READ_ROWS = 2_000
@@ -72,14 +68,15 @@ _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
 def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Open a warehouse. The folder is made when the first table is."""
     storage = Storage.of(spec)
-    notes = DeltaNotes(storage, clock)
+    every = DeltaNotes(storage, clock)
+    notes = noted(notes_of(every, storage, clock, spec.share), spec)
     tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
     sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel)
     place = OpenGeneration(notes, None, shared=False)
     reader = _DeltaReader(storage, clock)
     return OpenSink(
         sink=sink,
-        watermarks=_DeltaWatermarks(notes, tables),
+        watermarks=DeltaWatermarks(notes, tables, every if spec.share is None else None),
         reader=reader,
         current=place.current,
         discards=tables,
@@ -92,14 +89,15 @@ def table_path(schema: TableSchema) -> str:
 
 
 class _DeltaTables:
-    def __init__(self, storage: Storage, notes: DeltaNotes, replay_window_s: float, clock: Clock) -> None:
+    def __init__(self, storage: Storage, notes: Notes, replay_window_s: float, clock: Clock) -> None:
         self._storage = storage
         self._notes = notes
         self._kept = KeptColumns(notes)
-        self._noted: dict[str, int] | None = None
+        self._noted: NotedVersions | None = None
         self._clock = clock
         self._remember_us = int(replay_window_s * 1e6)
         self._tables: dict[str, Delta] = {}
+        self._topics: dict[str, str] = {}
         self._purged: dict[str, float] = {}
         self._every_s = min(3600.0, replay_window_s)
 
@@ -133,14 +131,19 @@ class _DeltaTables:
         """Whether the table is older than the one that was noted with the last watermark: by its version, or because
         somebody restored an older one since (hazard H84)."""
         if self._noted is None:
-            self._noted = noted_versions(self._notes)
+            self._noted = NotedVersions(self._notes)
         # Once: what it is from here on is known by itself.
-        noted, table = self._noted.pop(table_path(schema), -1), self._table(schema)
+        noted, table = self._noted.take(schema.topic, table_path(schema)), self._table(schema)
         return table.version < noted or (noted >= 0 and table.restored_since(noted))
 
     def versions(self) -> dict[str, int]:
         """Path -> version of the tables that were used."""
         return {path: table.version for path, table in self._tables.items() if table.version >= 0}
+
+    def versions_by_topic(self) -> dict[str, int]:
+        """The same by topic."""
+        known = self.versions()
+        return {topic: known[path] for topic, path in self._topics.items() if path in known}
 
     def check(self) -> None:
         """PlaceMissing when a table that was used is gone, or an older copy of it is in its place."""
@@ -211,7 +214,7 @@ class _DeltaTables:
         table.tidy()
 
     def _table(self, schema: TableSchema) -> Delta:
-        path = table_path(schema)
+        path = self._topics[schema.topic] = table_path(schema)
         if path not in self._tables:
             self._tables[path] = Delta(self._storage, path, self._clock)
         return self._tables[path]
@@ -233,75 +236,6 @@ class _DeltaSession:
 
     def close(self) -> None:
         """Nothing is open between commits."""
-
-
-class DeltaNotes:
-    """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements :class:`sinks.notes.Notes`."""
-
-    def __init__(self, storage: Storage, clock: Clock) -> None:
-        self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
-        self._known: Mapping[str, bytes] | None = None
-
-    def read(self) -> Mapping[str, bytes]:
-        self._known = self._read()
-        return self._known
-
-    def _read(self) -> Mapping[str, bytes]:
-        if not self._table.refresh():
-            return {}
-        # The file itself, also at a version that was read before: a folder that was put back has such versions, too.
-        rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
-        return {row["name"]: row["text"].encode() for row in rows}
-
-    def known(self) -> Mapping[str, bytes]:
-        """As they were last read."""
-        return self._known if self._known is not None else self.read()
-
-    def write(self, name: str, text: bytes) -> None:
-        self.write_all({name: text})
-
-    def write_all(self, some: Mapping[str, bytes]) -> None:
-        """:meth:`write` for several, in one commit, beside what others have written by then."""
-        self._write(lambda: {**self._read(), **some})
-
-    def write_upon(self, some: Mapping[str, bytes]) -> None:
-        """:meth:`write_all`, unless somebody has written since the notes were last read: StoreAway then."""
-        with unrepeated():
-            self._write(lambda: {**self.known(), **some})
-
-    def _write(self, notes: Callable[[], Mapping[str, bytes]]) -> None:
-        self._table.replace(lambda: _noted(notes()))
-        self._known = None
-        self._table.tidy()
-
-
-class _DeltaWatermarks(PlacedWatermarks):
-    """The watermark with the version of each table that it speaks of, in one commit (hazard H100)."""
-
-    def __init__(self, notes: DeltaNotes, tables: _DeltaTables) -> None:
-        super().__init__(notes, tables.check)
-        self._own = notes
-        self._tables = tables
-
-    def write(self, watermark: Watermark) -> None:
-        versions = {**_versions_in(self._own.known()), **self._tables.versions()}
-        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
-        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: dumped(versions)})
-
-
-def noted_versions(notes: DeltaNotes) -> dict[str, int]:
-    """Path -> version of each table, as noted with the watermark."""
-    return _versions_in(notes.read())
-
-
-def _noted(notes: Mapping[str, bytes]) -> pa.Table:
-    return pa.table({"name": list(notes), "text": [note.decode() for note in notes.values()]})
-
-
-def _versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
-    text = notes.get(VERSIONS, b"{}")
-    with reading("what the warehouse has noted of its tables' versions"):
-        return {str(path): int(version) for path, version in orjson.loads(text).items()}
 
 
 @contextmanager

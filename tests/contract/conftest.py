@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cdc.shares import Share
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
@@ -18,16 +19,26 @@ from tests.redis_rights import least_user
 
 KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 
+SHARED = ("memory", "redis", "opensearch", "delta", "postgres")
+"""Those that several applications may feed: opened once more as an application of a share, the only one, does."""
 
-@pytest.fixture(params=KINDS)
+
+def _name(param: tuple[str, Share | None]) -> str:
+    kind, share = param
+    return kind if share is None else f"{kind}-shared"
+
+
+@pytest.fixture(params=[(kind, None) for kind in KINDS] + [(kind, Share(1, 1)) for kind in SHARED], ids=_name)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty corner of each store in turn."""
-    with closing(Store(request.param, _spec(request))) as made:
+    kind, share = request.param
+    with closing(Store(kind, spec_of_kind(request, kind), share)) as made:
         yield made
 
 
-def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
-    match request.param:
+def spec_of_kind(request: pytest.FixtureRequest, kind: str) -> SinkSpec | None:
+    """An empty corner of a kind's store. None for the one in memory."""
+    match kind:
         case "redis":
             url = request.getfixturevalue("least_redis_url")
             return spec_for("redis", prefix="shop", options={"url": url})
@@ -37,13 +48,13 @@ def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
         case "delta":
             folder: Path = request.getfixturevalue("warehouse")
             return spec_for("delta", prefix="shop", options={"path": str(folder)})
-        case "sqlite" | "sqlite-generic" as kind:
+        case "sqlite" | "sqlite-generic":
             folder = request.getfixturevalue("tmp_path")
             return sql_spec(f"sqlite:///{folder}/shop.db", kind)
-        case "postgres" | "postgres-generic" as kind:
+        case "postgres" | "postgres-generic":
             url = postgres_url(conninfo_to_dict(request.getfixturevalue("contract_database")))
             return sql_spec(url, kind, db_schema=fresh_name())
-    return _folder_spec(request) if request.param == "folder" else None
+    return _folder_spec(request) if kind == "folder" else None
 
 
 def _folder_spec(request: pytest.FixtureRequest) -> SinkSpec:

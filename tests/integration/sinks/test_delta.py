@@ -14,7 +14,7 @@ import pytest
 from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import DamagedError, SinkError
 from cdc.progress import Watermark
-from sinks.delta.delta_store import DeltaNotes
+from sinks.delta.delta_notes import DeltaNotes
 from sinks.delta.delta_table import Storage
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway

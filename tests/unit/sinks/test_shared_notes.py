@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from cdc.shares import Share, owner
 from cdc.stored import read_members
 from sinks.memory import MemoryStore
 from sinks.notes import FORGOTTEN, WATERMARK, NotedWatermarks, Notes, read_watermark
-from sinks.shared_notes import ShareNotes, WholeNotes, change
+from sinks.shared_notes import NotesApart, ShareNotes, WholeNotes, change
 from sinks.tries import looking
 
 TOPICS = [f"shop.public.t{number}" for number in range(12)]
@@ -29,7 +30,8 @@ class FolderNotes:
         self._folder = folder
 
     def read(self) -> Mapping[str, bytes]:
-        return {bytes.fromhex(path.name).decode(): path.read_bytes() for path in self._folder.iterdir()}
+        files = [path for path in self._folder.iterdir() if path.is_file()]
+        return {bytes.fromhex(path.name).decode(): path.read_bytes() for path in files}
 
     def write(self, name: str, text: bytes) -> None:
         (self._folder / name.encode().hex()).write_bytes(text)
@@ -137,11 +139,24 @@ def test_a_damaged_layout_is_said_to_readers_and_filled_anew(tmp_path: Path) -> 
     assert whole is not None and whole.lsn == 0
 
 
-def _killed(folder: Path, count: int, where: str) -> int:
+def apart(folder: Path, share: Share | None = None) -> NotesApart:
+    """Each share's watermark in a folder of its own."""
+
+    def place(name: str) -> FolderNotes:
+        (folder / f"_{name.encode().hex()}").mkdir(exist_ok=True)
+        return FolderNotes(folder / f"_{name.encode().hex()}")
+
+    return NotesApart(FolderNotes(folder), place, share)
+
+
+KINDS = pytest.mark.parametrize("opened", [FolderNotes, apart], ids=["together", "apart"])
+
+
+def _killed(notes: Notes, count: int, where: str) -> int:
     child = os.fork()
     if child == 0:
         crash.arm(where)
-        change(FolderNotes(folder), count)
+        change(notes, count)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -153,16 +168,19 @@ POINTS = [
 ]
 
 
+@KINDS
 @pytest.mark.parametrize("where", POINTS)
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 4), (4, 3), (3, 1)])
-def test_h371_a_move_killed_at_each_step_goes_on(tmp_path: Path, before: int, after: int, where: str) -> None:
-    notes = FolderNotes(tmp_path)
+def test_h371_a_move_killed_at_each_step_goes_on(
+    tmp_path: Path, before: int, after: int, where: str, opened: Callable[[Path], Notes]
+) -> None:
+    notes = opened(tmp_path)
     if before == 1:
         NotedWatermarks(notes).write(_mark(TOPICS, 11))
     else:
         _fed(notes, before)
     offsets = {topic: {0: 3} for topic in TOPICS}
-    assert _killed(tmp_path, after, where) in (0, crash.CRASH_EXIT)
+    assert _killed(opened(tmp_path), after, where) in (0, crash.CRASH_EXIT)
     # Whole at any moment, and claims what it did.
     between = read_watermark(notes.read())
     assert between is not None and between.offsets == offsets
@@ -175,8 +193,38 @@ def test_h371_a_move_killed_at_each_step_goes_on(tmp_path: Path, before: int, af
     assert change(notes, after) == done
 
 
-def test_every_step_of_a_move_is_died_at(tmp_path: Path) -> None:
-    _fed(FolderNotes(tmp_path), 3)
+@KINDS
+def test_every_step_of_a_move_is_died_at(tmp_path: Path, opened: Callable[[Path], Notes]) -> None:
+    _fed(opened(tmp_path), 3)
     died = {where for where in ("share_after_note:2", "share_after_switch", "share_after_tidying:2")}
     for number, where in enumerate(sorted(died)):
-        assert _killed(tmp_path, 4 + number, where) == crash.CRASH_EXIT
+        assert _killed(opened(tmp_path), 4 + number, where) == crash.CRASH_EXIT
+
+
+def test_an_application_reads_its_own_place_alone(tmp_path: Path) -> None:
+    _fed(apart(tmp_path), 3)
+    found = apart(tmp_path, Share(2, 3)).read()
+    [own] = [text for name, text in found.items() if name.endswith(":2/3")]
+    assert Watermark.from_json(own).lsn == 12
+    assert [text for name, text in found.items() if name.endswith((":1/3", ":3/3"))] == [b'"apart"'] * 2
+
+
+def test_a_share_of_one_is_ended_by_one_application(tmp_path: Path) -> None:
+    """Nobody is to begin one. One that has is no dead end."""
+    notes = FolderNotes(tmp_path)
+    _fed(notes, 1)
+    done = change(notes, 1)
+    assert done is not None and len(done.parts) == 1
+    assert WholeNotes(notes).read()[WATERMARK] == done.to_json()
+
+
+def test_the_versions_of_tables_move_with_them(tmp_path: Path) -> None:
+    notes = FolderNotes(tmp_path)
+    versions = {topic: number for number, topic in enumerate(TOPICS)}
+    NotedWatermarks(notes).write(replace(_mark(TOPICS), versions=versions))
+    for count in (3, 4, 1):
+        done = change(notes, count)
+        assert done is not None
+        for part in done.parts:
+            assert part.versions == {topic: versions[topic] for topic in part.topic_ids}
+    assert sorted(versions) == sorted(TOPICS)
