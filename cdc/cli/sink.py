@@ -44,7 +44,9 @@ def sink(
     # One of one has all tables: nobody shares with it.
     mine = mine if mine is not None and mine.count > 1 else None
     if views and mine is not None:
-        raise UsageError("--views keeps the views of all tables, and --share feeds some", hint="cdc view run keeps them")
+        raise UsageError(
+            "--views keeps the views of all tables, and --share feeds some", hint="cdc view run keeps them"
+        )
     if views and until_caught_up:
         raise UsageError(
             "--until-caught-up ends before views have published",
