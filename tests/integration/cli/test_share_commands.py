@@ -139,6 +139,8 @@ def one_ended(shop: Pipeline, applications: Sequence[Spawned]) -> bool:
 
 
 def test_one_of_two_applications_dies_and_commands_go_on(shop: Pipeline, spawn: Spawn) -> None:
+    both = shop.cdc("sink", "--views", "--share", "1/2")
+    assert_refused(both, Exit.USAGE, "--views keeps the views of all tables", "cdc view run keeps them")
     shop.document["limits"] = {"lag": "20s"}
     running = spawn("cdc", "--config", shop.config, "run")
     one, two = (application(spawn, shop, number, 2) for number in (1, 2))
