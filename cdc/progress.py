@@ -152,6 +152,7 @@ class Watermark:
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
     what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
+    ``versions``: topic -> the store's own version of the table, in a share of a store that numbers them.
     """
 
     epoch: int
@@ -163,6 +164,12 @@ class Watermark:
     aside: Mapping[str, str] = field(default_factory=dict)
     epoch_id: str = ""
     lineage: SourceLineage | None = None
+    versions: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def parts(self) -> tuple[Watermark, ...]:
+        """The watermarks of all applications that feed the store, each of its own tables: this one alone."""
+        return (self,)
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
@@ -186,6 +193,8 @@ class Watermark:
             document["epoch_id"] = self.epoch_id
         if self.lineage is not None:
             document["lineage"] = self.lineage.document()
+        if self.versions:
+            document["versions"] = dict(self.versions)
         return dumped(document)
 
     @classmethod
@@ -200,3 +209,20 @@ class Watermark:
         if lowest < 0:
             raise DamagedError(f"{about} has a number below 0")
         return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedWatermark(Watermark):
+    """What several applications say together, each of its share of the tables: ``epoch`` and ``lsn`` are the least.
+
+    No store keeps it: it is put together when it is read (:func:`cdc.shares.together`).
+    """
+
+    shares: tuple[Watermark, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Watermark, ...]:
+        return self.shares
+
+    def to_json(self) -> bytes:
+        raise NotImplementedError("each share has a watermark of its own")

@@ -26,6 +26,7 @@ from sinks.registry import Option, SinkSpec, attribute
 
 if TYPE_CHECKING:
     from sinks.generations import Generations
+    from sinks.shared_notes import OpenNotes
 
 GROUP = "headrace.sinks"
 _OURS = ("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind")
@@ -76,8 +77,11 @@ class SinkKind:
     of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write to the
     store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``traces``:
     ``module:attribute`` of a callable of a SinkSpec and a Clock that returns KeptVersions, for ``cdc forget``. Without
-    one the rows alone are looked at, and the report says so. ``manual``: where the kind is described. A file or an
-    address. ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
+    one the rows alone are looked at, and the report says so. ``notes``: ``module:attribute`` of a callable of a
+    SinkSpec and a Clock that returns :class:`sinks.shared_notes.OpenNotes`: several applications may feed the store,
+    each its share of the tables. Empty: one alone. ``one_alone``: why a store of the kind takes one application alone,
+    empty where it takes several. ``manual``: where the kind is described. A file or an address.
+    ``oldest``: by product in lower case, the major version that the sink needs. ``meant_by``: names of other
     products that mean this kind. ``fills_lost_tables``: whether ``cdc verify --repair`` may fill a table of which the
     store holds nothing.
     ``spark``: by a sink's options, the parts of a store that Spark writes. ``example``: the section that ``cdc config
@@ -93,6 +97,8 @@ class SinkKind:
     parallel: bool = False
     generations: Rebuilds | None = None
     traces: str = ""
+    notes: str = ""
+    one_alone: Callable[[SinkSpec], str] = lambda _spec: ""
     oldest: Mapping[str, int] = field(default_factory=dict)
     meant_by: tuple[str, ...] = ()
     fills_lost_tables: bool = True
@@ -214,6 +220,12 @@ def rebuilds_of(kind: str) -> Rebuilds:
 def beside(spec: SinkSpec, number: int) -> SinkSpec:
     """The place of a generation, for a sink that fills it while another one is in use."""
     return rebuilds_of(spec.kind).beside(spec, number)
+
+
+def open_store_notes(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> OpenNotes:
+    """Connect to the notes of a store that several applications may feed. SinkError when it cannot be reached."""
+    opened: OpenNotes = attribute(kind_named(spec.kind).notes, spec.kind)(spec, clock)
+    return opened
 
 
 def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations:

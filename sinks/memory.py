@@ -10,10 +10,12 @@ import pyarrow as pa
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
+from cdc.shares import Share
 from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
 from sinks.notes import PlacedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
+from sinks.shared_notes import OpenNotes, ShareNotes
 from sinks.store import StoreSink
 
 _SCAN_ROWS = 10_000
@@ -39,16 +41,21 @@ class MemoryStore:
     forget_ns: dict[tuple[TableName, str], int] = field(default_factory=dict)
     notes: dict[str, bytes] = field(default_factory=dict)
 
-    def open(self) -> OpenSink:
-        """The three ports over this store."""
-        tables = _MemoryTables(self)
-        sink = StoreSink(tables, _MemoryNotes(self), _NoSession(), shared=True)
+    def open(self, share: Share | None = None) -> OpenSink:
+        """The three ports over this store, for an application of a share of the tables, or of all."""
+        tables, notes = _MemoryTables(self), self.open_notes().notes
+        notes = ShareNotes(notes, share) if share is not None else notes
+        sink = StoreSink(tables, notes, _NoSession(), shared=True)
         return OpenSink(
             sink=sink,
-            watermarks=PlacedWatermarks(_MemoryNotes(self), tables.check),
+            watermarks=PlacedWatermarks(notes, tables.check),
             reader=_MemoryReader(self),
             discards=_MemoryDiscards(self),
         )
+
+    def open_notes(self) -> OpenNotes:
+        """The notes alone."""
+        return OpenNotes(_MemoryNotes(self), lambda: None)
 
     def table(self, table: TableName) -> dict[str, StoredRow]:
         """A table's rows by key, forgotten deletes gone."""

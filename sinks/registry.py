@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
 from cdc.foreign import remember
+from cdc.shares import Share
 
 if TYPE_CHECKING:
     from sinks.port import OpenSink
@@ -25,7 +26,8 @@ class SinkSpec:
     clock that returns an OpenSink. A task finds it by that name alone, for archives have no entry points.
     ``prefix``: before all the store's names. ``parallel``: several processes write at once, so that each reads anew
     before each batch what the one that ``leads`` may have changed: the floors, and which generation is in use.
-    ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere.
+    ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere. ``share``: the tables that the
+    application feeds which opens it. None for all, and for a reader.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class SinkSpec:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     parallel: bool = False
     leads: bool = False
+    share: Share | None = None
 
     @property
     def follows(self) -> bool:

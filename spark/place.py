@@ -124,7 +124,7 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
         raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
     raise ActiveError(
         f"another cdc sink is writing to the store of {sink}",
-        hint="let one application feed a store",
+        hint="let one application feed a store, or each share of it",
         retry=Retry.NEVER,
     )
 

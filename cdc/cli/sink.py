@@ -10,6 +10,7 @@ import typer
 from cdc import logs
 from cdc.cli import completion
 from cdc.errors import UsageError
+from cdc.shares import Share
 from cdc.wiring.sinks import run_sinks
 from connectors.view_beside import views_beside
 
@@ -28,6 +29,9 @@ def sink(
     views: Annotated[
         bool, typer.Option("--views", help="Keep the views of the settings, too, as cdc view run does.")
     ] = False,
+    share: Annotated[
+        str, typer.Option("--share", metavar="I/N", help="Feed a share of the tables alone: 1/3, 2/3 and 3/3 all.")
+    ] = "",
 ) -> None:
     """Feed the stores from the topics, each by its own query, until SIGTERM or Ctrl-C.
 
@@ -36,10 +40,17 @@ def sink(
     """
     logs.configure(context.obj.verbosity)
     settings = context.obj.settings()
+    mine = Share.parse(share) if share else None
+    # One of one has all tables: nobody shares with it.
+    mine = mine if mine is not None and mine.count > 1 else None
+    if views and mine is not None:
+        raise UsageError(
+            "--views keeps the views of all tables, and --share feeds some", hint="cdc view run keeps them"
+        )
     if views and until_caught_up:
         raise UsageError(
             "--until-caught-up ends before views have published",
             hint="cdc view run --until-caught-up first, then cdc sink --until-caught-up",
         )
     with views_beside(settings) if views else nullcontext():
-        run_sinks(settings, names or [], until_caught_up=until_caught_up)
+        run_sinks(settings, names or [], until_caught_up=until_caught_up, share=mine)

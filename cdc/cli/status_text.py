@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from rich.console import Console, Group
@@ -46,7 +47,7 @@ def view(shown: Status, look: LiveLook | None = None, room: PageRoom = _ALL) -> 
     because a terminal that is too low for the page cuts it off below."""
     passed = _few([Text(f"! {words}", style="yellow") for words in shown.passed], room.lines)
     views: list[Text | Table] = [Text(""), *_rows(view_table, shown.views, _is_good_view, room)] if shown.views else []
-    stores = _rows(sink_table, shown.sinks, _is_good_sink, room)
+    stores = _rows(sink_table if room.rows is None else _without_shares, shown.sinks, _is_good_sink, room)
     rest = (*stores, *views, *_fresh(shown, room))
     if look is None:
         return Group(*_head(shown, None, room), Text(""), *rest, *passed)
@@ -161,8 +162,12 @@ def _fresh(shown: Status, room: PageRoom) -> list[Text]:
     return [Text(""), title, *_few([Text(line) for line in lines], room.lines)]
 
 
+def _without_shares(sinks: Sequence[SinkStatus]) -> Table:
+    return sink_table([replace(sink, shares=()) for sink in sinks])
+
+
 def sink_table(sinks: Sequence[SinkStatus]) -> Table:
-    """One line per store."""
+    """One line per store, and one for each of its shares."""
     table = _table("store")
     for title in ("behind", "age"):
         table.add_column(title, no_wrap=True, justify="right")
@@ -170,6 +175,9 @@ def sink_table(sinks: Sequence[SinkStatus]) -> Table:
     table.add_column("parked", no_wrap=True, justify="right")
     for sink in sinks:
         table.add_row(*_cells(sink))
+        for share in sink.shares:
+            *cells, _ = _cells(replace(share, name=f"  {share.name}"))
+            table.add_row(*cells, "")
     return table
 
 

@@ -14,6 +14,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
+from cdc.shares import standing_of_shares
 from cdc.tokens import Standing, Token, sentence, standing
 
 FIRST_PAUSE_S = 0.01
@@ -60,6 +61,7 @@ def wait_until_shown(
 
     def late(watermark: Watermark | None) -> DifferenceFound:
         stands = f"stands at {Lsn(watermark.lsn)}" if watermark is not None else "has no watermark yet"
+        stands += standing_of_shares(watermark)
         return DifferenceFound(
             f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
             hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
@@ -100,7 +102,8 @@ def wait_until_token_shown(
 def not_shown(sink: str, token: Token, watermark: Watermark | None, waited_s: float) -> DifferenceFound:
     """The error for a store that does not show a token."""
     waited = f"; waited {waited_s:g} s" if waited_s else ""
-    return DifferenceFound(f"{sentence(sink, token, watermark)}{waited}", hint=_HINTS[standing(token, watermark)])
+    said = f"{sentence(sink, token, watermark)}{standing_of_shares(watermark)}"
+    return DifferenceFound(f"{said}{waited}", hint=_HINTS[standing(token, watermark)])
 
 
 _RUNNING = "cdc status shows where it is held up; cdc run and cdc sink have to be running"

@@ -273,23 +273,43 @@ def _log(found: _Pointed) -> Tile:
 
 def _stores(found: _Pointed) -> Grid:
     columns = ("store", "state", "shows", "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys")
-    return Grid("Stores", columns, [_store(found, name) for name in found.document["sinks"]])
+    rows = []
+    for name, sink in found.document["sinks"].items():
+        rows.append(_store(found, name))
+        rows += [_share(found, name, number) for number in range(len(sink["shares"]))]
+    return Grid("Stores", columns, rows)
 
 
-def _store(found: _Pointed, name: str) -> list[Shown]:
-    here, pace = f"/sinks/{step(name)}", f"/pace/stores/{step(name)}"
-    state, fill, shows = found.state(f"{here}/state"), found.at(f"{here}/fill/share"), found.figure(f"{here}/lsn")
+def _share(found: _Pointed, name: str, number: int) -> list[Shown]:
+    """One application of a store that several feed."""
+    here = f"/sinks/{step(name)}/shares/{number}"
+    first, behind, lag = _places(found, name, here)
+    share = found.figure(f"{here}/share", lambda text: f"{name} {text}")
+    return [share, found.state(f"{here}/state"), first, behind, lag, *[Shown("")] * 5]
+
+
+def _places(found: _Pointed, name: str, here: str) -> tuple[Shown, Shown, Shown]:
+    """Where a store, or a share of it, is: its LSN, how far behind, and how long."""
     if found.at(f"{here}/lag_records") is not None:
         behind = found.figure(f"{here}/lag_records", "{:,} records".format, name, "log")
     else:
         behind = found.figure(f"{here}/lag_bytes", size, name, "log", "source")
+    shows = found.figure(f"{here}/lsn")
+    # A store that is being filled is at no place in the WAL yet.
+    first = Shown("-") if shows.value == "0/0" else found.figure(f"{here}/lsn", str, name)
+    return first, behind, found.figure(f"{here}/lag_seconds", age, name, "log", "source")
+
+
+def _store(found: _Pointed, name: str) -> list[Shown]:
+    here, pace = f"/sinks/{step(name)}", f"/pace/stores/{step(name)}"
+    first, behind, lag = _places(found, name, here)
+    state, fill = found.state(f"{here}/state"), found.at(f"{here}/fill/share")
     return [
         Shown(name),
         state if fill is None else state._replace(share=fill, text=f"{state.text} {share_text(fill)}"),
-        # A store that is being filled is at no place in the WAL yet.
-        Shown("-") if shows.value == "0/0" else found.figure(f"{here}/lsn", str, name),
+        first,
         behind,
-        found.figure(f"{here}/lag_seconds", age, name, "log", "source"),
+        lag,
         found.figure(f"{pace}/bytes_s", _rate, name),
         _level(found, name, here, pace),
         found.fresh(here, "p50_seconds"),

@@ -19,7 +19,7 @@ from cdc.settings import LimitSettings
 from cdc.state import SlotState
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document
-from cdc.status.sink_lines import SinkStatus
+from cdc.status.sink_lines import SinkStatus, with_shares
 from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_status
 
 QUIET_BYTES = 64 * 1024
@@ -119,7 +119,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
     log_lsn = connector.lsn if connector is not None else _log_lsn(newest, slot)
     lag_bytes = _behind(wal_lsn, log_lsn)
     lag_s = _log_lag_s(facts, lag_bytes)
-    sinks = tuple(_with_fresh(_sink_status(sink, facts, wal_lsn, lag_s), facts) for sink in facts.sinks)
+    sinks = tuple(_with_fresh(_store_status(sink, facts, wal_lsn, lag_s), facts) for sink in facts.sinks)
     shown = Status(
         name=facts.name,
         epoch=slot.epoch if slot is not None else None,
@@ -256,6 +256,15 @@ def _log_lag_s(facts: StatusFacts, lag_bytes: int | None) -> float | None:
     return max(0.0, (facts.now_ms - facts.marks[-1].at_ms) / 1000) if facts.marks else None
 
 
+def _store_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
+    def judged(name: str, part: Watermark | None) -> SinkStatus:
+        ends = {topic: parts for topic, parts in facts.ends.items() if part is not None and topic in part.topic_ids}
+        own = replace(sink, name=name, watermark=part)
+        return _sink_status(own, replace(facts, ends=ends), wal_lsn, log_lag_s)
+
+    return with_shares(_sink_status(sink, facts, wal_lsn, log_lag_s), known(sink.watermark), judged)
+
+
 def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
     watermark = sink.watermark
     if isinstance(watermark, Unknown) or watermark is None:
@@ -349,7 +358,9 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
         if sink.state == "empty" and shown.snapshot == "complete":
             yield f"{sink.name} is empty, and the log is not: cdc sink {sink.name} fills it"
         elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
-            yield f"{sink.name} is {age(sink.lag_s)} behind; the limit is {age(limit_s)}"
+            yield f"{sink.name} is {age(sink.lag_s)} behind{sink.last}; the limit is {age(limit_s)}"
+        for share in (one.name for one in sink.shares if one.state == "empty"):
+            yield f"{sink.name}: the share {share} has not begun: cdc sink {sink.name} --share {share} feeds its tables"
         for table, reason in sorted(sink.held.items()):
             yield Hold(table=table, reason=reason).sentence(sink.name)
         if sink.parked:

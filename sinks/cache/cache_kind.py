@@ -47,6 +47,7 @@ KIND = SinkKind(
     parallel=True,
     generations=Rebuilds(opener="sinks.cache.cache_generations:open_generations"),
     traces="sinks.cache.cache_traces:open_traces",
+    notes="sinks.cache.cache_store:open_notes",
     manual="sinks/README.md",
     oldest={"redis": 5, "valkey": 7},
     meant_by=("valkey",),

@@ -18,6 +18,7 @@ from sinks.names import cache_table
 from sinks.notes import NotedWatermarks
 from sinks.port import Applied, OpenSink, Refused, StoredRow, rows_at_once, stored_batch
 from sinks.registry import SinkSpec
+from sinks.shared_notes import OpenNotes, noted
 from sinks.store import StoreSink
 
 _KEYS_PER_SCRIPT = 500
@@ -45,13 +46,19 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     )
 
 
+def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
+    """The notes alone, of the generation in use. SinkError as for :func:`open_cache`."""
+    client = CacheClient(spec.text("url"), spec.secrets.get("password"), clock)
+    return OpenNotes(CachePlace(client, spec).notes, client.close)
+
+
 class CachePlace(OpenGeneration):
     """Where the keys of a generation are: those of the first one below the prefix itself."""
 
     def __init__(self, client: CacheClient, spec: SinkSpec) -> None:
         super().__init__(CacheNotes(client, lambda: spec.prefix), spec.options.get("generation"), shared=spec.follows)
         self._base = spec.prefix
-        self.notes = CacheNotes(client, lambda: self.prefix)
+        self.notes = noted(CacheNotes(client, lambda: self.prefix), spec)
 
     @property
     def prefix(self) -> str:

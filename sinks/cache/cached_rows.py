@@ -13,11 +13,12 @@ import orjson
 import redis
 from redis.cluster import RedisCluster
 
-from cdc.errors import SinkError, UsageError
+from cdc.errors import DamagedError, NewerError, SinkError, UsageError
 from cdc.foreign import quoted
-from cdc.freshness.wanted import NotShown, Wanted
+from cdc.freshness.wanted import NotShown, Wanted, topics_of
 from cdc.position import Position
 from cdc.progress import Watermark
+from cdc.shares import those_with, together
 from cdc.stored import reading
 from cdc.tokens import Token
 from cdc.topic import TableName
@@ -28,7 +29,7 @@ from sinks.cache.cache_store import generation_prefix
 from sinks.cache.cached_fills import FIELDS, KEEP, Fill
 from sinks.generations import FIRST, GENERATION
 from sinks.names import cache_fill, cache_table
-from sinks.notes import WATERMARK, NotedWatermarks
+from sinks.notes import WATERMARK, NotedWatermarks, ShareLayout
 from sinks.store_facts import bad_url, place
 
 KeyPart = str | int | bool | Decimal | UUID | date | None
@@ -71,6 +72,7 @@ class Cache:
         self._where = place(url, URLS)
         self._name = name
         self._generation = FIRST
+        self._layout: ShareLayout | None = None
         self._cluster = cluster
         options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
         options |= {"password": password} if password is not None else {}
@@ -145,7 +147,7 @@ class Cache:
                 # The row may be evicted, and the fill is of before it.
                 self._quietly("unlink", place)
             return found.row
-        if fill is not None and fill.serves(look.watermark(), since):
+        if fill is not None and fill.serves(_feeding(table, look.watermark()), since):
             return fill.document()
         fill = Fill.of(read())
         self._quietly("eval", KEEP, 1, place, *fill.arguments(keep_s))
@@ -178,15 +180,23 @@ class Cache:
         return self._following(look)
 
     def _following(self, look: Callable[[], _Look]) -> _Look:
-        while (found := look()).generation != self._generation:
-            self._generation = found.generation
-        return found
+        # A watermark that is read behind the rows would speak of newer ones: all is read again where the place of one
+        # was not known.
+        while True:
+            found = look()
+            layout = found.layout() if found.noted else self._layout
+            if (found.generation, layout) == (self._generation, self._layout):
+                return found
+            self._generation, self._layout = found.generation, layout
 
     def _fill_place(self, generation: int, table: str, key: str) -> str:
         return cache_fill(self._name, generation, _named(table), key)
 
     def _notes(self) -> list[_Call]:
-        return [("hget", f"{generation_prefix(self._name, self._generation)}:_watermark", WATERMARK)]
+        layout = self._layout
+        shares = [layout.note(one) for one in range(1, layout.shares + 1)] if layout is not None else []
+        place = f"{generation_prefix(self._name, self._generation)}:_watermark"
+        return [("hmget", *(place, WATERMARK, *shares))]
 
     def _ask(self, notes: list[_Call], rows: Sequence[_Call] = ()) -> _Look:
         """The watermark comes before the rows, which are at least as new. The generation comes last: it was in use all
@@ -198,8 +208,9 @@ class Cache:
             *found, number = [answer for calls in lots if calls for answer in self._answers(calls)]
         except redis.RedisError as error:
             raise self._away(error) from None
-        text = self._own(found[0]) if notes else None
-        return _Look(_number(self._own(number)), text, found[len(notes) :])
+        named = [name for call in notes for name in list(call)[2:]]
+        texts = dict(zip(named, self._own(found[0]), strict=True)) if notes else {}
+        return _Look(_number(self._own(number)), texts, found[len(notes) :])
 
     def _answers(self, calls: Sequence[_Call]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
@@ -257,12 +268,34 @@ class _Look:
     """The findings of one trip: the generation in use, the watermark of the one that was asked, and its rows."""
 
     generation: int
-    text: bytes | None
+    texts: Mapping[str, bytes | None]
     rows: Sequence[Any]
+
+    @property
+    def noted(self) -> bool:
+        """Whether the watermark was asked for."""
+        return bool(self.texts)
+
+    def layout(self) -> ShareLayout | None:
+        """The shares in which the cache is fed. None where one application feeds it."""
+        try:
+            return ShareLayout.find(self._known())
+        except (DamagedError, NewerError):
+            return None  # who asks for the watermark hears why
 
     def watermark(self) -> Watermark | None:
         """None before any."""
-        return NotedWatermarks(_Fields({WATERMARK.encode(): self.text} if self.text is not None else {})).read()
+        return NotedWatermarks(_Fields({name.encode(): text for name, text in self._known().items()})).read()
+
+    def _known(self) -> dict[str, bytes]:
+        return {name: text for name, text in self.texts.items() if text is not None}
+
+
+def _feeding(table: str, watermark: Watermark | None) -> Watermark | None:
+    """The watermark of the applications that feed a table: another's may be behind it."""
+    if watermark is None:
+        return None
+    return together(those_with(watermark, lambda part: bool(topics_of(table, part.topic_ids))))
 
 
 def _within(table: str) -> str:

@@ -45,6 +45,14 @@ class DeltaEngine:
 
         return delta_spark()
 
+    def require_embedded(self) -> None:
+        """ConfigError where Spark writes the warehouse: one application feeds such a one."""
+        if self._storage.engine == SPARK:
+            raise ConfigError(
+                f'the warehouse {self._storage.root} of engine = "spark" is fed by one application',
+                hint='leave --share out: its executors write side by side; or set engine = "embedded"',
+            )
+
     def require(self) -> None:
         """ConfigError where another engine began the warehouse. An empty one is this engine's from here on."""
         if not self._agreed:

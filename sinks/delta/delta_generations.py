@@ -14,7 +14,7 @@ from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
-from sinks.delta.delta_notes import VERSIONS, DeltaNotes
+from sinks.delta.delta_notes import VERSIONS, DeltaNotes, without_places
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta, Storage
 from sinks.generations import GENERATION, Generations, lower, number_in_use
@@ -43,13 +43,13 @@ class _DeltaGenerations:
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
         # The notes first: what they claim must not be more than the tables hold.
-        kept = {name: text for name, text in self._notes.read().items() if name not in _OF_A_PLACE}
+        kept = without_places(self._notes.read(), _OF_A_PLACE)
         DeltaNotes(place, self._clock).write_all(kept)
         self._copy_tables(self._base, place, shapes)
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
-        notes = {name: text for name, text in DeltaNotes(place, self._clock).read().items() if name not in _OF_A_PLACE}
+        notes = without_places(DeltaNotes(place, self._clock).read(), _OF_A_PLACE)
         if WATERMARK not in notes:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
         if ENGINE in self._notes.read():

@@ -101,6 +101,7 @@ KIND = SinkKind(
         opener="sinks.delta.delta_generations:open_generations", beside=generation_folder, apart=False
     ),
     traces="sinks.delta.delta_traces:open_traces",
+    notes="sinks.delta.delta_notes:open_notes",
     manual="sinks/README.md",
     fills_lost_tables=False,
     spark=spark_parts,

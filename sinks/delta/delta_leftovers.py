@@ -24,6 +24,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (\w+?)s?")
 _UNITS_MS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _UNITS_MS["week"] = 7 * _UNITS_MS["day"]
+_ROW: tuple[tuple[str, pa.DataType], ...] = ((KEY, pa.string()), (POS, pa.string()), (DELETED, pa.bool_()))
 
 
 class Leftover(NamedTuple):
@@ -100,8 +101,9 @@ class DeltaLeftovers:
         """Key, position and whether it is deleted, of each row of a data file."""
         with self._files.open_input_file(leftover.path) as file:
             whole = pq.ParquetFile(file)
-            wanted = [name for name in (KEY, POS, DELETED) if name in whole.schema_arrow.names]
-            return whole.read(wanted)
+            wanted = [(name, kind) for name, kind in _ROW if name in whole.schema_arrow.names]
+            # delta-rs writes what a merge has kept as string_view, which no filter of Arrow takes (hazard H367).
+            return whole.read([name for name, _ in wanted]).cast(pa.schema(wanted))
 
     def log_files(self) -> list[Leftover]:
         """The commits and checkpoints of the table's log."""

@@ -1,25 +1,55 @@
-"""What a Delta warehouse notes about itself, in a small table beside the others."""
+"""The notes of a Delta warehouse: a Delta table of names and texts, and one more for the watermark of each share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
 
 import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
+from cdc.errors import DamagedError
+from cdc.json_bytes import dumped
+from cdc.progress import Watermark
+from cdc.shares import Share
 from cdc.stored import reading
 from sinks.delta.delta_table import Delta, Storage
+from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, read_watermark
+from sinks.registry import SinkSpec
+from sinks.shared_notes import NotesApart, OpenNotes
 from sinks.tries import unrepeated
 
 VERSIONS = "versions"
+_FOLDER = "_watermark"
+
+
+def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
+    """The notes alone. Nothing is connected to before it is used."""
+    storage = Storage.of(spec)
+    return OpenNotes(notes_of(DeltaNotes(storage, clock), storage, clock), lambda: None)
+
+
+def notes_of(every: DeltaNotes, storage: Storage, clock: Clock, share: Share | None = None) -> NotesApart:
+    """All notes of a warehouse, those of shares among them. ``share``: the only one that is read."""
+    return NotesApart(every, lambda name: DeltaNotes(storage, clock, share_folder(name)), share)
+
+
+def share_folder(note: str) -> str:
+    """The folder of a share's watermark, by the name of its note.
+
+    >>> share_folder("share:7:1/3")
+    '_watermark_share_7_1_of_3'
+    """
+    return f"{_FOLDER}_{note.replace('/', '_of_').replace(':', '_')}"
 
 
 class DeltaNotes:
     """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements :class:`sinks.notes.Notes`."""
 
-    def __init__(self, storage: Storage, clock: Clock) -> None:
-        self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
+    def __init__(self, storage: Storage, clock: Clock, folder: str = _FOLDER) -> None:
+        self._table = Delta(storage, folder, clock, versions_kept="1 minutes")
         self._known: Mapping[str, bytes] | None = None
 
     def read(self) -> Mapping[str, bytes]:
@@ -50,22 +80,95 @@ class DeltaNotes:
             self._write(lambda: {**self.known(), **some})
 
     def _write(self, notes: Callable[[], Mapping[str, bytes]]) -> None:
-        self._table.replace(lambda: _noted(notes()))
+        self._table.replace(lambda: _rows(notes()))
         self._known = None
         self._table.tidy()
 
 
-def noted_versions(notes: DeltaNotes) -> dict[str, int]:
-    """Path -> version of each table, as noted with the watermark."""
-    return versions_in(notes.read())
+class UsedTables(Protocol):
+    """The tables that a sink has used."""
+
+    def check(self) -> None:
+        """PlaceMissing when one is gone, or an older copy of it is in its place."""
+
+    def versions(self) -> dict[str, int]:
+        """Path -> version of each."""
+
+    def versions_by_topic(self) -> dict[str, int]:
+        """Topic -> version of each."""
 
 
-def _noted(notes: Mapping[str, bytes]) -> pa.Table:
+class DeltaWatermarks(PlacedWatermarks):
+    """The watermark with the version of each table that it speaks of, in one commit (hazard H100). ``alone``: the notes
+    that no other application writes meanwhile. None for an application of a share. ``unnoted``: what is to be noted of
+    the engine beside notes that were read (hazard H372)."""
+
+    def __init__(
+        self,
+        notes: Notes,
+        tables: UsedTables,
+        alone: DeltaNotes | None,
+        unnoted: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
+    ) -> None:
+        super().__init__(notes, tables.check)
+        self._own = notes
+        self._alone = alone
+        self._unnoted = unnoted
+        self._tables = tables
+        self._before: Mapping[str, int] = {}
+
+    def read(self) -> Watermark | None:
+        mark = super().read()
+        self._before = mark.versions if mark is not None else {}
+        return mark
+
+    def write(self, watermark: Watermark) -> None:
+        self._before = {**self._before, **self._tables.versions_by_topic()}
+        text = replace(watermark, versions=self._before).to_json()
+        if self._alone is None:
+            # What cdc rebuild or cdc share write meanwhile has another layout: then this counts no more.
+            self._own.write(WATERMARK, text)
+            return
+        known = self._alone.known()
+        versions = {**_versions_in(known), **self._tables.versions()}
+        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
+        self._alone.write_upon({**self._unnoted(known), WATERMARK: text, VERSIONS: dumped(versions)})
+
+
+class NotedVersions:
+    """The version of each table, as it was noted with the last watermark."""
+
+    def __init__(self, notes: Notes) -> None:
+        found = notes.read()
+        self._by_path = _versions_in(found)
+        try:
+            mark = read_watermark(found)
+        except DamagedError:
+            mark = None  # it claims nothing, and so no version either
+        self._by_topic = dict(mark.versions) if mark is not None else {}
+
+    def take(self, topic: str, path: str) -> int:
+        """Of a table, once. -1 where nothing is known."""
+        otherwise = self._by_path.pop(path, -1)
+        return self._by_topic.pop(topic, otherwise)
+
+
+def without_places(notes: Mapping[str, bytes], names: tuple[str, ...]) -> dict[str, bytes]:
+    """The notes that speak of what a place holds, and not of the place: without those of some ``names``, without the
+    versions of its tables, and without shares."""
+    kept = {name: text for name, text in notes.items() if name not in names and not name.startswith(SHARE)}
+    try:
+        mark = read_watermark(notes)
+    except DamagedError:
+        return kept
+    return kept if mark is None else {**kept, WATERMARK: replace(mark, versions={}).to_json()}
+
+
+def _rows(notes: Mapping[str, bytes]) -> pa.Table:
     return pa.table({"name": list(notes), "text": [note.decode() for note in notes.values()]})
 
 
-def versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
-    """The same of notes that were read."""
+def _versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
     text = notes.get(VERSIONS, b"{}")
     with reading("what the warehouse has noted of its tables' versions"):
         return {str(path): int(version) for path, version in orjson.loads(text).items()}

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from cdc.clock import Clock
-from cdc.json_bytes import dumped
-from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from cdc.wire import format as wire
@@ -21,12 +19,12 @@ from sinks.arrow import pc
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
-from sinks.delta.delta_notes import VERSIONS, DeltaNotes, noted_versions, versions_in
+from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, notes_of
 from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_table import Delta, Storage
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
+from sinks.notes import KeptColumns, Notes
 from sinks.port import (
     STRANGE_ROW,
     Applied,
@@ -39,6 +37,7 @@ from sinks.port import (
     rows_at_once,
 )
 from sinks.registry import SinkSpec
+from sinks.shared_notes import noted
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import (
     DELETED,
@@ -74,14 +73,18 @@ _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
 def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Open a warehouse. The folder is made when the first table is."""
     storage = Storage.of(spec)
-    notes = DeltaNotes(storage, clock)
-    tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
+    every = DeltaNotes(storage, clock)
+    notes = noted(notes_of(every, storage, clock, spec.share), spec)
+    engine = DeltaEngine(storage, every, clock)
+    if spec.share is not None:
+        engine.require_embedded()
+    tables = _DeltaTables(storage, notes, engine, spec.replay_window_s, clock)
     sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
     place = OpenGeneration(notes, None, shared=False)
     reader = _DeltaReader(storage, clock)
     return OpenSink(
         sink=sink,
-        watermarks=_DeltaWatermarks(notes, tables),
+        watermarks=DeltaWatermarks(notes, tables, every if spec.share is None else None, engine.unnoted),
         reader=reader,
         current=place.current,
         discards=tables,
@@ -94,15 +97,18 @@ def table_path(schema: TableSchema) -> str:
 
 
 class _DeltaTables:
-    def __init__(self, storage: Storage, notes: DeltaNotes, replay_window_s: float, clock: Clock) -> None:
+    def __init__(
+        self, storage: Storage, notes: Notes, engine: DeltaEngine, replay_window_s: float, clock: Clock
+    ) -> None:
         self._storage = storage
         self._notes = notes
         self._kept = KeptColumns(notes)
-        self._noted: dict[str, int] | None = None
+        self._noted: NotedVersions | None = None
         self._clock = clock
         self._remember_us = int(replay_window_s * 1e6)
         self._tables: dict[str, Delta] = {}
-        self.engine = DeltaEngine(storage, notes, clock)
+        self.engine = engine
+        self._topics: dict[str, str] = {}
         self._purged: dict[str, float] = {}
         self._every_s = min(3600.0, replay_window_s)
 
@@ -142,14 +148,19 @@ class _DeltaTables:
         """Whether the table is older than the one that was noted with the last watermark: by its version, or because
         somebody restored an older one since (hazard H84)."""
         if self._noted is None:
-            self._noted = noted_versions(self._notes)
+            self._noted = NotedVersions(self._notes)
         # Once: what it is from here on is known by itself.
-        noted, table = self._noted.pop(table_path(schema), -1), self._table(schema)
+        noted, table = self._noted.take(schema.topic, table_path(schema)), self._table(schema)
         return table.version < noted or (noted >= 0 and table.restored_since(noted))
 
     def versions(self) -> dict[str, int]:
         """Path -> version of the tables that were used."""
         return {path: table.version for path, table in self._tables.items() if table.version >= 0}
+
+    def versions_by_topic(self) -> dict[str, int]:
+        """The same by topic."""
+        known = self.versions()
+        return {topic: known[path] for topic, path in self._topics.items() if path in known}
 
     def check(self) -> None:
         """PlaceMissing when a table that was used is gone, or an older copy of it is in its place."""
@@ -220,7 +231,7 @@ class _DeltaTables:
         table.tidy()
 
     def _table(self, schema: TableSchema) -> Delta:
-        path = table_path(schema)
+        path = self._topics[schema.topic] = table_path(schema)
         if path not in self._tables:
             self._tables[path] = self.engine.table(path)
         return self._tables[path]
@@ -242,23 +253,6 @@ class _DeltaSession:
 
     def close(self) -> None:
         """Nothing is open between commits."""
-
-
-class _DeltaWatermarks(PlacedWatermarks):
-    """The watermark with the version of each table that it speaks of, in one commit (hazard H100)."""
-
-    def __init__(self, notes: DeltaNotes, tables: _DeltaTables) -> None:
-        super().__init__(notes, tables.check)
-        self._own = notes
-        self._tables = tables
-
-    def write(self, watermark: Watermark) -> None:
-        known = self._own.known()
-        versions = {**versions_in(known), **self._tables.versions()}
-        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
-        self._own.write_upon(
-            {**self._tables.engine.unnoted(known), WATERMARK: watermark.to_json(), VERSIONS: dumped(versions)}
-        )
 
 
 @contextmanager

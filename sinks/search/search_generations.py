@@ -13,8 +13,8 @@ from sinks.generations import FIRST, GENERATION, Generations, number_in_use
 from sinks.names import index_alias
 from sinks.registry import SinkSpec
 from sinks.search.search_client import SearchClient
-from sinks.search.search_indexes import SearchNotes, notes_index
 from sinks.search.search_mapping import LIVE
+from sinks.search.search_notes import SearchNotes, notes_index
 
 
 def open_generations(spec: SinkSpec, clock: Clock) -> Generations:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
-
-import orjson
 
 from cdc.crash import crash_point, declare
-from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from sinks.generations import FIRST, OpenGeneration
 from sinks.names import index_alias, index_prefix
@@ -21,6 +17,8 @@ from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, Search
 from sinks.search.search_custom import Custom
 from sinks.search.search_documents import Documents
 from sinks.search.search_mapping import LIVE, changes, index_settings, mapping
+from sinks.search.search_notes import SearchNotes, notes_index, path
+from sinks.shared_notes import NotesApart, noted
 
 declare("search_index_made")
 
@@ -33,7 +31,8 @@ class SearchPlace(OpenGeneration):
         base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST), replicas)
         given = spec.options.get("generation")
         super().__init__(base, given, shared=spec.follows)
-        self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number), replicas)
+        every = SearchNotes(client, lambda: notes_index(spec.prefix, self.number), replicas)
+        self.notes = noted(NotesApart(every, every.apart, spec.share), spec)
         self.shown = given is None
         """Whether readers are led to it. Not to one that is filled beside."""
 
@@ -41,12 +40,6 @@ class SearchPlace(OpenGeneration):
     def generation(self) -> int | None:
         """None: that of the index which the alias names."""
         return None if self.shown and self.number == FIRST else self.number
-
-
-def notes_index(prefix: str, number: int) -> str:
-    """The index of a generation's watermark and floors."""
-    base = f"{index_prefix(prefix)}-_watermark"
-    return base if number == FIRST else f"{base}-{number}"
 
 
 class Indexes:
@@ -195,66 +188,6 @@ def write_alias(index: str) -> str:
     return f"{index}.write"
 
 
-class SearchNotes:
-    """The index ``<prefix>-_watermark``: one document for the watermark, one for the floors. Implements
-    :class:`sinks.notes.Notes`."""
-
-    def __init__(self, client: SearchClient, index: Callable[[], str], replicas: int = 0) -> None:
-        self._client = client
-        self._name = index
-        self._replicas = replicas
-        self._made: set[str] = set()
-
-    @property
-    def _index(self) -> str:
-        return self._name()
-
-    def read(self) -> Mapping[str, bytes]:
-        found: dict[str, bytes] = {}
-        try:
-            documents = self._client.documents(f"/{path(self._index)}", ("watermark", "floors"))
-        except IndexGone:
-            return found
-        for document in documents:
-            if document.get("found"):
-                found.update({name: dumped(note) for name, note in document["_source"].items()})
-        return found
-
-    def write(self, name: str, text: bytes) -> None:
-        if self._index not in self._made:
-            self._make()
-        identity = "watermark" if name == "watermark" else "floors"
-        body = {"doc": {name: orjson.Fragment(text)}, "doc_as_upsert": True}
-        if identity == "watermark":
-            self._client.call("PUT", f"/{path(self._index)}/_doc/{identity}", {name: orjson.Fragment(text)})
-        else:
-            self._client.call("POST", f"/{path(self._index)}/_update/{identity}", body)
-
-    def _make(self) -> None:
-        copies = {"number_of_replicas": self._replicas}
-        body = {"mappings": {"enabled": False}, "settings": {"index": {"number_of_shards": 1, **copies}}}
-        try:
-            self._client.call("PUT", f"/{path(self._index)}", body)
-        except Conflict as conflict:
-            if "resource_already_exists" not in conflict.kind:
-                raise
-            self._copy_more()
-        self._made.add(self._index)
-
-    def _copy_more(self) -> None:
-        """An index that was made without replicas gets those that are configured since. Any other number stays."""
-        [existing] = self._client.call("GET", f"/{path(self._index)}/_settings").values()
-        there = existing["settings"]["index"]
-        if self._replicas and there["number_of_replicas"] == "0" and not _spreads(there):
-            copies = {"index": {"number_of_replicas": self._replicas}}
-            self._client.call("PUT", f"/{path(self._index)}/_settings", copies)
-
-
-def _spreads(settings: Mapping[str, Any]) -> bool:
-    """Whether the server chooses the number of replicas by itself."""
-    return str(settings.get("auto_expand_replicas", "false")) != "false"
-
-
 @contextmanager
 def faults(schema: TableSchema) -> Iterator[None]:
     """The fault of a table, from the server's refusal about its index."""
@@ -269,8 +202,3 @@ def faults(schema: TableSchema) -> Iterator[None]:
     except Conflict as conflict:
         why = conflict.reason or conflict.kind
         raise CannotCarry.because(schema.table, f"its index cannot become what the table is: {why}") from None
-
-
-def path(name: str) -> str:
-    """A name as one segment of a URL's path."""
-    return quote(name, safe="")

@@ -72,6 +72,7 @@ KIND = SinkKind(
     parallel=True,
     generations=Rebuilds(opener="sinks.search.search_generations:open_generations"),
     traces="sinks.search.search_traces:open_traces",
+    notes="sinks.search.search_store:open_notes",
     manual="sinks/README.md",
     oldest={"opensearch": 2, "elasticsearch": 7},
     meant_by=("elasticsearch", "elastic"),

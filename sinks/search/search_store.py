@@ -19,8 +19,10 @@ from sinks.registry import SinkSpec
 from sinks.search.search_bulk import BulkWriter, Fates, Item
 from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
 from sinks.search.search_documents import Documents, action, deleted, ending
-from sinks.search.search_indexes import Indexes, SearchPlace, faults, path, write_alias
+from sinks.search.search_indexes import Indexes, SearchPlace, faults, write_alias
 from sinks.search.search_mapping import DELETED, DELETED_AT, LIVE, POS
+from sinks.search.search_notes import path
+from sinks.shared_notes import OpenNotes
 from sinks.store import StoreSink
 
 declare("search_page_swept")
@@ -35,8 +37,7 @@ _PURGE_EVERY_S = 3600.0
 
 def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the server does not answer or refuses the login."""
-    user, authority = spec.optional("user"), spec.optional("ca_certs")
-    client = SearchClient(spec.text("url"), user, spec.secrets.get("password"), authority, clock)
+    client = _client(spec, clock)
     place = SearchPlace(client, spec)
     indexes = Indexes(client, spec, place)
     writer = BulkWriter(client, clock)
@@ -51,6 +52,17 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
         current=indexes.current,
         discards=_SearchDiscards(client, indexes, clock),
     )
+
+
+def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
+    """The notes alone, of the generation in use. SinkError as for :func:`open_search`."""
+    client = _client(spec, clock)
+    return OpenNotes(SearchPlace(client, spec).notes, client.close)
+
+
+def _client(spec: SinkSpec, clock: Clock) -> SearchClient:
+    user, authority = spec.optional("user"), spec.optional("ca_certs")
+    return SearchClient(spec.text("url"), user, spec.secrets.get("password"), authority, clock)
 
 
 class _SearchTables:

@@ -12,8 +12,9 @@ from sinks.names import document_id
 from sinks.registry import SinkSpec
 from sinks.row_traces import remembered, shown_row
 from sinks.search.search_client import SearchClient
-from sinks.search.search_indexes import Indexes, SearchPlace, path
+from sinks.search.search_indexes import Indexes, SearchPlace
 from sinks.search.search_mapping import DELETED, DELETED_AT
+from sinks.search.search_notes import path
 
 
 def open_traces(spec: SinkSpec, clock: Clock) -> SearchTraces:

@@ -41,6 +41,11 @@ def generation_tables(spec: SinkSpec, number: int) -> SinkSpec:
     return replace(spec, prefix=f"{spec.prefix}@{number}", options=options)
 
 
+def one_writer(spec: SinkSpec) -> str:
+    """Why a database takes one application alone. Empty where it takes several."""
+    return "SQLite takes one writer at a time" if spec.text("url").startswith("sqlite") else ""
+
+
 KIND = SinkKind(
     name="sql",
     settings=SqlSinkSettings,
@@ -48,6 +53,8 @@ KIND = SinkKind(
     probe="sinks.sql.sql_probe:probe_sql",
     generations=Rebuilds(opener="sinks.sql.sql_generations:open_generations", beside=generation_tables, apart=False),
     traces="sinks.sql.sql_traces:open_traces",
+    notes="sinks.sql.sql_store:open_notes",
+    one_alone=one_writer,
     manual="sinks/README.md",
     meant_by=("postgres",),
     example=("reports", {"url": "postgresql+psycopg://cdc@127.0.0.1:5432/reports"}),

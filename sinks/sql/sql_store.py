@@ -17,14 +17,15 @@ from cdc.topic import TableName
 from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
-from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
+from sinks.notes import SHARE, WATERMARK, KeptColumns, Notes, PlacedWatermarks, noted_tables
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
+from sinks.shared_notes import OpenNotes, noted
 from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
 from sinks.sql.sql_natives import SqlColumn, StoredColumns
 from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
-from sinks.sql.sql_tables import SqlTables, make_schema, tables_of
+from sinks.sql.sql_tables import SqlTables, make_schema, tables_of, unless_done
 from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, KEY, POS
@@ -40,8 +41,9 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the database does not answer or refuses the login."""
     client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
     tables = tables_of(client.engine, spec)
-    notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
-    store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")))
+    notes = noted(_notes(client, spec), spec)
+    names = NamesOfOthers(notes, tables) if spec.share is not None else None
+    store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")), names=names)
     session = _SqlSession(client, store, spec.replay_window_s, clock)
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
     sink = StoreSink(store, notes, session, shared=True)
@@ -53,8 +55,48 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     )
 
 
+def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
+    """The notes alone. SinkError as for :func:`open_sql`."""
+    client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
+    return OpenNotes(_notes(client, spec), client.close)
+
+
+def _notes(client: SqlClient, spec: SinkSpec) -> SqlNotes:
+    return SqlNotes(client, spec.prefix, spec.optional("db_schema"))
+
+
+class NamesOfOthers:
+    """The tables of other applications of the store, which may have one of ours' names in it (hazard H366)."""
+
+    def __init__(self, notes: Notes, tables: SqlTables) -> None:
+        self._notes = notes
+        self._tables = tables
+        self._checked = True
+
+    def prepared(self) -> None:
+        """One of ours has its place since, and is noted: who comes later sees it."""
+        self._checked = False
+
+    def check(self) -> None:
+        """ConfigError when another application's table has a name of ours. Before the first rows of a table."""
+        if not self._checked:
+            for table in noted_tables(self._notes.read()):
+                self._tables.name(table)
+            self._checked = True
+
+
 class _SqlStore:
-    def __init__(self, client: SqlClient, tables: SqlTables, kept: KeptColumns, clock: Clock, *, generic: bool) -> None:
+    def __init__(
+        self,
+        client: SqlClient,
+        tables: SqlTables,
+        kept: KeptColumns,
+        clock: Clock,
+        *,
+        generic: bool,
+        names: NamesOfOthers | None = None,
+    ) -> None:
+        self._names = names
         self._client = client
         self._kept = kept
         self._tables = tables
@@ -100,9 +142,13 @@ class _SqlStore:
         if not older:
             self._kept.keep(schema)
             self._client.commit()
+            if self._names is not None:
+                self._names.prepared()
         return made
 
     def write(self, batch: TableBatch) -> Applied:
+        if self._names is not None:
+            self._names.check()
         with _faults(batch.schema):
             return self._write(batch)
 
@@ -218,7 +264,7 @@ class SqlNotes:
 
     def write(self, name: str, text: bytes) -> None:
         self._client.write(lambda connection: self.put(connection, name, text))
-        if name == WATERMARK:
+        if name == WATERMARK or name.startswith(SHARE):
             # With it commits what was applied: the offsets stand with their data.
             self._client.commit()
 
@@ -234,14 +280,23 @@ class SqlNotes:
     def put(self, connection: sa.Connection, note: str, text: bytes) -> None:
         """:meth:`write`, in a transaction that is open."""
         name = f"{self._prefix}{note}"
-        if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
-            make_schema(connection, self._table.schema)
-            self._table.create(connection, checkfirst=True)
-        changed = connection.execute(
-            sa.update(self._table).where(self._table.c.name == name).values(value=text.decode())
-        )
-        if changed.rowcount == 0:
-            connection.execute(sa.insert(self._table).values(name=name, value=text.decode()))
+        if not self._is_there(connection):
+            # Applications of shares begin at once: the other one made it meanwhile.
+            unless_done(connection, self._make, self._is_there)
+        if not self._update(connection, name, text):
+            row = sa.insert(self._table).values(name=name, value=text.decode())
+            unless_done(connection, lambda c: c.execute(row), lambda c: self._update(c, name, text))
+
+    def _make(self, connection: sa.Connection) -> None:
+        make_schema(connection, self._table.schema)
+        self._table.create(connection, checkfirst=True)
+
+    def _is_there(self, connection: sa.Connection) -> bool:
+        return sa.inspect(connection).has_table(self._table.name, schema=self._table.schema)
+
+    def _update(self, connection: sa.Connection, name: str, text: bytes) -> bool:
+        there = sa.update(self._table).where(self._table.c.name == name).values(value=text.decode())
+        return connection.execute(there).rowcount > 0
 
     def remove(self, connection: sa.Connection, note: str) -> None:
         """Remove a note, in a transaction that is open."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy import exc
 from sqlalchemy.dialects import mysql, postgresql
 
 from cdc.errors import ConfigError
@@ -297,7 +298,21 @@ def make_schema(connection: sa.Connection, name: str | None) -> None:
     needs none."""
     if name is None or connection.dialect.name != "postgresql" or sa.inspect(connection).has_schema(name):
         return  # IF NOT EXISTS asks for the right to make one before it looks (H224)
-    connection.execute(sa.schema.CreateSchema(name, if_not_exists=True))
+    making = sa.schema.CreateSchema(name, if_not_exists=True)
+    # Two that begin at once get a unique violation of the catalog, in spite of IF NOT EXISTS (hazard H365).
+    unless_done(connection, lambda c: c.execute(making), lambda c: sa.inspect(c).has_schema(name))
+
+
+def unless_done(
+    connection: sa.Connection, act: Callable[[sa.Connection], object], done: Callable[[sa.Connection], bool]
+) -> None:
+    """Act, unless somebody else has done it meanwhile."""
+    try:
+        with connection.begin_nested():
+            act(connection)
+    except exc.DBAPIError:
+        if not done(connection):
+            raise
 
 
 def arrow_of(kind: sa.types.TypeEngine[Any]) -> pa.DataType:

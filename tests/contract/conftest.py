@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cdc.shares import Share
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
@@ -18,10 +19,7 @@ from tests.redis_rights import least_user
 
 BY_SPARK = ("delta-spark",)
 """Warehouses that Spark writes. Each merge is some jobs: the suite takes minutes with one of them."""
-KINDS = (
-    *("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder"),
-    *(pytest.param(kind, marks=pytest.mark.slow) for kind in BY_SPARK),
-)
+KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,30 +29,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-@pytest.fixture(params=KINDS)
+SHARED = ("memory", "redis", "opensearch", "delta", "postgres")
+"""Those that several applications may feed: opened once more as an application of a share, the only one, does."""
+
+
+def _name(param: tuple[str, Share | None]) -> str:
+    kind, share = param
+    return kind if share is None else f"{kind}-shared"
+
+
+WAYS = (
+    *((kind, None) for kind in KINDS),
+    *(pytest.param((kind, None), marks=pytest.mark.slow) for kind in BY_SPARK),
+    *((kind, Share(1, 1)) for kind in SHARED),
+)
+
+
+@pytest.fixture(params=WAYS, ids=_name)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty corner of each store in turn."""
-    with closing(Store(request.param.removesuffix("-spark"), _spec(request))) as made:
+    kind, share = request.param
+    with closing(Store(kind.removesuffix("-spark"), spec_of_kind(request, kind), share)) as made:
         yield made
 
 
-def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
-    match request.param:
+def spec_of_kind(request: pytest.FixtureRequest, kind: str) -> SinkSpec | None:
+    """An empty corner of a kind's store. None for the one in memory."""
+    match kind:
         case "redis":
             url = request.getfixturevalue("least_redis_url")
             return spec_for("redis", prefix="shop", options={"url": url})
         case "opensearch":
             url, prefix = request.getfixturevalue("opensearch"), request.getfixturevalue("index_prefix")
             return spec_for("opensearch", prefix=prefix, options={"url": url})
-        case "delta" | "delta-spark" as kind:
+        case "delta" | "delta-spark":
             return _delta_spec(request, kind)
-        case "sqlite" | "sqlite-generic" as kind:
+        case "sqlite" | "sqlite-generic":
             folder = request.getfixturevalue("tmp_path")
             return sql_spec(f"sqlite:///{folder}/shop.db", kind)
-        case "postgres" | "postgres-generic" as kind:
+        case "postgres" | "postgres-generic":
             url = postgres_url(conninfo_to_dict(request.getfixturevalue("contract_database")))
             return sql_spec(url, kind, db_schema=fresh_name())
-    return _folder_spec(request) if request.param == "folder" else None
+    return _folder_spec(request) if kind == "folder" else None
 
 
 def _delta_spec(request: pytest.FixtureRequest, kind: str) -> SinkSpec:

@@ -46,6 +46,7 @@ IN_THIS_PROCESS = (
     "dead retry --timeout 1",
     "dead drop --key 1 --timeout 1",
     "rebuild cache --rollback",
+    "share cache 1",
     "forget orders 1 --timeout 0",
     "connect status",
     "view check",

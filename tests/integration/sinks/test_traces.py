@@ -172,6 +172,19 @@ def test_h280_the_log_of_a_table_has_bounds_of_the_row(spec: Spec, tmp_path: Pat
     assert not any(SENTINEL.encode() in file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
+def test_h367_a_file_that_a_merge_has_written_is_looked_at(spec: Spec) -> None:
+    """The second change of a row, and those that a merge keeps: delta-rs writes them in another type of text."""
+    place = spec("delta")
+    for lsn, name in ((8, SENTINEL), (16, f"{SENTINEL} again"), (24, None)):
+        put(place, lsn, name)
+        put(place, lsn, "other", 2)
+    found = {one.kept: one for one in left(place)}
+    assert {Kept.ROW, Kept.KEY} <= set(found)
+    assert "replaced" in found[Kept.ROW].what
+    with closing(open_traces(place)) as traces:
+        assert {one.kept for one in traces.before(SHAPE, Position(1, 16, 9))} >= {Kept.MAYBE}
+
+
 def test_cleaning_keeps_what_the_table_keeps(spec: Spec, tmp_path: Path) -> None:
     """By its own settings: an hour of files, ten minutes of versions. A rollback within those goes on."""
     place, folder = spec("delta"), tmp_path / "warehouse" / "public" / "people"

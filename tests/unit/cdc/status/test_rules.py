@@ -139,6 +139,7 @@ def test_json_has_it_all() -> None:
         "held": {},
         "error": None,
         "fill": None,
+        "shares": [],
         "freshness": None,
         "freshness_known": False,
     }
