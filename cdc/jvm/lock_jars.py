@@ -17,6 +17,8 @@ SPARK = "4.1.1"
 KAFKA = "4.3.1"
 OPENSEARCH = "3.8.0.0"
 DELTA = "4.3.1"  # the newest that is built for this Spark
+ICEBERG = "1.11.0"  # the newest that is built for this Spark
+POSTGRES_JDBC = "42.7.8"
 DEBEZIUM = "3.7.0.Final"
 DEBEZIUM_MARIADB = "3.5.0.Final"  # the newest that is published
 LOG4J = "2.25.4"
@@ -44,6 +46,14 @@ _CONNECT_HAS = '<exclude org="org.apache.kafka"/><exclude org="org.slf4j"/>'
 ROOTS: dict[str, tuple[list[Coordinate], str]] = {
     "spark-kafka": ([Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK)], _SPARK_HAS),
     "delta-spark": ([Coordinate("io.delta", f"delta-spark_{_SPARK_LINE}_2.13", DELTA)], _DELTA_LEAVES + _SPARK_HAS),
+    "iceberg-spark": (
+        [
+            Coordinate("org.apache.iceberg", f"iceberg-spark-runtime-{_SPARK_LINE}_2.13", ICEBERG),
+            # Of a catalog that is tables in Postgres.
+            Coordinate("org.postgresql", "postgresql", POSTGRES_JDBC),
+        ],
+        '<exclude org="org.checkerframework"/>' + _SPARK_HAS,
+    ),
     "kafka": (
         [
             Coordinate("org.apache.kafka", "kafka_2.13", KAFKA),
