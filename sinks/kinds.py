@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from sinks.generations import Generations
 
 GROUP = "headrace.sinks"
-_OURS = ("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind")
+_OURS = (
+    *("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind"),
+    "sinks.iceberg.iceberg_kind",
+)
 """The one registration of our own kinds: modules with a ``KIND`` each."""
 
 

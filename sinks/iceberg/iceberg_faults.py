@@ -1,0 +1,91 @@
+"""The faults of an Iceberg catalog and its tables, in the words of those who report them: pyiceberg, the database that
+is the catalog, and Spark."""
+
+from __future__ import annotations
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    OAuthError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from sqlalchemy.exc import DBAPIError
+
+from cdc.errors import Exit, Retry, SinkError
+from sinks.port import PlaceMissing, StoreAway
+from sinks.store_retry import brief, login_refused
+
+
+class Removed(PlaceMissing):
+    """A table that is not there any more, or of which an older state was put in its place."""
+
+
+class Unfit(SinkError):
+    """A table that takes no rows of ours, however often. ``why``: a clause without values."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", why: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.why = why
+
+
+PASSING = (*(CommitFailedException, OSError, DBAPIError, ServiceUnavailableError, ServerError, TooManyRequestsError),)
+"""May pass by themselves. Of a file that is gone: whoever opens the table anew sees another one."""
+
+_UNFIT = (
+    ("UNRESOLVED_COLUMN", "a column was removed from the table, or has another type"),
+    ("INCOMPATIBLE_DATA_FOR_TABLE", "a column was removed from the table, or has another type"),
+    ("Mismatch in fields", "a column was removed from the table, or has another type"),
+    ("Cannot write incompatible", "a column was removed from the table, or has another type"),
+    ("NullPointerException", "a file of the table is missing"),
+)
+_CONFLICTS = (
+    *("CommitFailedException", "ValidationException", "CommitStateUnknownException", "NotFoundException"),
+    *("UUID does not match", "FileNotFoundException", "FAILED_READ_FILE"),
+)
+"""Words of Spark about what somebody else did to the table meanwhile: it is tried again."""
+_LOGIN = ("password authentication failed", "no password supplied", "no password was provided", "no pg_hba.conf entry")
+_RIGHTS = ("permission denied", "must be owner")
+
+
+def conflict(text: str) -> bool:
+    """Whether Spark says that somebody else was at the table meanwhile."""
+    return any(words in text for words in _CONFLICTS)
+
+
+def explained(error: Exception, catalog: str, table: str) -> SinkError:
+    """What an error of any of them is to the sink. ``table``: its full name, or empty for the catalog alone."""
+    text = f"{type(error).__name__}: {error}"
+    store = f"the Iceberg catalog {catalog}"
+    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError) or any(words in text for words in _LOGIN):
+        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _first_line(text))
+    if any(words in text for words in _RIGHTS):
+        return SinkError(
+            f"{store} refuses what the sink has to do: {brief(_first_line(text))}",
+            hint="give the sink's user the rights that the manual names: sinks/README.md",
+            retry=Retry.NEVER,
+            exit=Exit.CONFIG,
+        )
+    if isinstance(error, NoSuchTableError) or "TABLE_OR_VIEW_NOT_FOUND" in text:
+        return Removed(f"there is no Iceberg table {table}", hint="the sink makes it anew and fills it")
+    why = next((why for words, why in _UNFIT if words in text), None)
+    if why is not None:
+        return Unfit(f"the Iceberg table {table} cannot be used: {why}", why=why)
+    if isinstance(error, DBAPIError):
+        hint = "check the sink's catalog, and that the server runs and can be reached from here"
+        return StoreAway(f"{store} cannot be reached: {brief(str(error.orig))}", hint=hint)
+    what = f"the Iceberg table {table}" if table else store
+    return StoreAway(
+        f"{what} cannot be written or read: {brief(_first_line(text))}",
+        hint="check the sink's path, catalog_options and catalog_secrets, and the room that is left there",
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
