@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.catalog import Catalog
@@ -78,6 +79,10 @@ class LakePlace:
         """The warehouse as both libraries read it."""
         return Path(self.warehouse).absolute().as_uri() if self.local else self.warehouse.rstrip("/")
 
+    def new_location(self, table: str) -> str | None:
+        """Where a table that is made has its files. None: as a REST catalog likes."""
+        return f"{self.location}/{self.namespace}/{table}-{token_hex(4)}" if self.jdbc else None
+
     @property
     def shown(self) -> str:
         """The catalog in messages, without a secret."""
@@ -128,6 +133,17 @@ def beside_namespace(namespace: str, number: int) -> str:
     return f"{namespace}__{number}"
 
 
+class _JdbcCatalog(SqlCatalog):
+    """Leaves no connection open where it cannot be opened, as without the right to make its tables."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        try:
+            super().__init__(name, **properties)
+        except Exception:
+            self.close()
+            raise
+
+
 class LakeCatalog:
     """The catalog, opened at the first question, and again after :meth:`close`."""
 
@@ -149,7 +165,7 @@ class LakeCatalog:
     def opened(self) -> Catalog:
         """The catalog of pyiceberg."""
         properties = self.place.for_pyiceberg()
-        kind = SqlCatalog if self.place.jdbc else RestCatalog
+        kind = _JdbcCatalog if self.place.jdbc else RestCatalog
         return self.asked(lambda: kind(self.place.name, **properties))
 
     def asked(self, act: Callable[[], T], *, again: Callable[[], object] | None = None) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.json_bytes import dumped
 from cdc.progress import Watermark
@@ -18,6 +19,8 @@ from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
 from sinks.iceberg.iceberg_store import table_name
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec
+
+declare("iceberg_tables_moved")
 
 _FROM = "generation_from"
 """The generation that was in use before a switch that is under way."""
@@ -92,6 +95,7 @@ class _IcebergGenerations:
         away = [((base, name), (kept, name)) for name in names if name in there and name not in old]
         here = [((filled, name), (base, name)) for name in names]
         self._catalog.move([*away, *here])
+        crash_point("iceberg_tables_moved")
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         self._catalog.drop_namespace(self._namespace(number))

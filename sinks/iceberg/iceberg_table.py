@@ -113,7 +113,10 @@ class IcebergTable:
 
         def make() -> Table:
             try:
-                return self._catalog.opened.create_table((self._namespace, self.name), schema, properties=PROPERTIES)
+                place = (self._namespace, self.name)
+                # A location of its own: a kept generation's table, which had this name, has its files here.
+                at = self._catalog.place.new_location(self.name)
+                return self._catalog.opened.create_table(place, schema, location=at, properties=PROPERTIES)
             except TableAlreadyExistsError:
                 return self._catalog.opened.load_table((self._namespace, self.name))
 

@@ -1,0 +1,408 @@
+"""The Iceberg warehouse that Spark merges: what a batch writes, its upkeep, its secrets, and others' hands."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import psycopg
+import pytest
+from psycopg import sql
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+
+from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
+from cdc.crash import CRASH_EXIT
+from cdc.errors import ConfigError, Exit, Retry, SinkError
+from cdc.jvm.jars import locked
+from cdc.progress import Watermark
+from sinks.iceberg.iceberg_catalog import LakePlace
+from sinks.iceberg.iceberg_kind import SPARK_PARTS, IcebergSinkSettings
+from sinks.iceberg.iceberg_probe import probe_iceberg
+from sinks.iceberg.iceberg_spark import iceberg_spark
+from sinks.iceberg.iceberg_table import PROPERTIES
+from sinks.kinds import beside, open_generations, spec_for
+from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway
+from sinks.registry import SinkSpec, open_sink
+from sinks.warehouse.warehouse_spark import WarehouseSpark
+from tests.contract.orders import SHAPES, order, statuses
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+from tests.fresh import fresh_name
+from tests.lakes import foreign_catalog, foreign_table, lake_catalog
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+MARK = Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 4}})
+MANY = 20_000
+SECRET = "kein-wort-davon"
+
+
+@pytest.fixture
+def lake(spark_session: SparkSession, database: str, warehouse: Path) -> SinkSpec:
+    """A catalog and a warehouse of one's own."""
+    login = lake_catalog(database)
+    return spec_for(
+        "iceberg", prefix=fresh_name(), options={**login.options, "path": str(warehouse)}, secrets=login.secrets
+    )
+
+
+@pytest.fixture
+def store(lake: SinkSpec) -> Iterator[OpenSink]:
+    with closing(open_sink(lake)) as opened:
+        yield opened
+
+
+def opened(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK, **options: Any) -> OpenSink:
+    return open_sink(replace(spec, options={**spec.options, **options}), clock)
+
+
+def put(store: OpenSink, topic: Topic, lsn: int, *rows: dict[str, Any]) -> None:
+    store.sink.apply(batch(*(topic.upsert(row, at(lsn)) for row in rows)), SHAPES)
+
+
+def written(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def unused_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def by_spark(spec: SinkSpec, statement: str) -> list[Any]:
+    """Somebody else's statement. ``{t}`` is the table of orders, ``{at}`` its name for a procedure."""
+    place = LakePlace.of(spec)
+    spark = iceberg_spark(place)
+    table = spark.table(place.namespace, "public_orders")
+    return spark.sql(statement.format(t=table, at=f"{place.namespace}.public_orders"))
+
+
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning")
+def test_h350_a_batch_writes_what_changed_and_all_read_it(lake: SinkSpec, warehouse: Path) -> None:
+    topic = Topic()
+    with closing(opened(lake)) as store:
+        put(store, topic, 1, *(order(number, "x" * 40) for number in range(MANY)))
+        whole = written(warehouse)
+        put(store, topic, 2, *(order(number, "new") for number in range(0, MANY, 1000)))
+        assert written(warehouse) - whole < whole / 2
+        shown = statuses(store)
+        assert (len(shown), list(shown.values()).count("new")) == (MANY, MANY // 1000)
+    with foreign_table(lake) as table:
+        assert int(table.current_snapshot().summary["total-position-deletes"]) == MANY // 1000  # type: ignore[union-attr,index,arg-type]
+        by_polars = table.to_polars().filter(pl.col("status") == "new").collect()
+        rows = table.scan().to_arrow()
+    counted = duckdb.from_arrow(rows).filter("status = 'new' and not cdc_deleted").shape[0]
+    found = by_spark(lake, "select count(*) as n from {t} where status = 'new'")[0]["n"]
+    assert [by_polars.height, counted, found] == [MANY // 1000] * 3
+
+
+def test_h351_files_are_joined_and_old_snapshots_expire(lake: SinkSpec, warehouse: Path) -> None:
+    topic, clock = Topic(), ManualClock(SYSTEM_CLOCK.now_ns())
+    with closing(opened(lake, clock, compact_files=4, snapshots_for_s=60.0)) as store:
+        put(store, topic, 1, *(order(number, "a") for number in range(200)))
+        for lsn in range(2, 10):
+            put(store, topic, lsn, order(lsn, "b"), order(1000 + lsn, "c"))
+        with foreign_table(lake) as table:
+            assert len(list(table.scan().plan_files())) < 5
+            assert len(table.snapshots()) > 8
+        before = statuses(store)
+        clock.advance(10_000_000.0)
+        put(store, topic, 20, order(1, "last"))
+        with foreign_table(lake) as table:
+            assert len(table.snapshots()) == 1
+            alive = {task.file.file_path.rpartition("/")[2] for task in table.scan().plan_files()}
+        assert statuses(store) == {**before, "1": "last"}
+    left = {path.name for path in (warehouse / LakePlace.of(lake).namespace).glob("public_orders-*/data/*.parquet")}
+    assert alive <= left
+    assert len(left) < 8
+
+
+def test_h352_no_setting_of_spark_has_the_secret(lake: SinkSpec, spark_session: SparkSession) -> None:
+    [password] = lake.secrets.values()
+    with closing(opened(lake)) as store:
+        put(store, Topic(), 1, order(1))
+        put(store, Topic(), 2, order(1, "new"))
+    session = iceberg_spark(LakePlace.of(lake))._session
+    assert session is not None
+    for one in (session, spark_session):
+        assert password not in str(one.sql("set -v").collect())
+        assert not [row for row in one.sql("set").collect() if "catalog.lake" in row["key"]]
+    assert password not in str(spark_session.sparkContext.getConf().getAll())
+    assert password not in repr(lake) + repr(LakePlace.of(lake))
+    command = Path(f"/proc/{spark_session.sparkContext._gateway.proc.pid}/cmdline")  # type: ignore[union-attr]
+    assert password.encode() not in command.read_bytes()
+
+
+def test_h353_a_wrong_login_and_a_catalog_away_are_one_sentence(lake: SinkSpec) -> None:
+    wrong = replace(lake, secrets={"password": SECRET})
+    for ask in (probe_iceberg, lambda spec: open_sink(spec).watermarks.read()):
+        with pytest.raises(SinkError, match="refuses the login") as refused:
+            ask(wrong)
+        assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.NEVER)
+        assert SECRET not in refused.value.message + refused.value.hint
+    away = replace(lake, options={**lake.options, "catalog": f"postgresql://cdc@127.0.0.1:{unused_port()}/lake"})
+    with pytest.raises(StoreAway, match="cannot be reached") as gone:
+        probe_iceberg(away)
+    assert gone.value.exit is Exit.UNAVAILABLE
+    assert "catalog" in gone.value.hint
+
+
+def test_h353_a_login_without_rights_says_so(lake: SinkSpec, database: str) -> None:
+    role = fresh_name()
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(role), SECRET))
+    try:
+        catalog = str(lake.options["catalog"]).replace("//postgres@", f"//{role}@")
+        poor = replace(lake, options={**lake.options, "catalog": catalog}, secrets={"password": SECRET})
+        with pytest.raises(SinkError, match="permission denied") as refused:
+            probe_iceberg(poor)
+        assert refused.value.exit is Exit.CONFIG
+    finally:
+        with psycopg.connect(database, autocommit=True) as admin:
+            admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def test_h354_a_table_that_was_gone_back_with_is_filled_anew(lake: SinkSpec) -> None:
+    topic = Topic()
+    with closing(opened(lake)) as store:
+        put(store, topic, 1, order(1, "a"))
+        put(store, topic, 2, order(1, "b"))
+        store.commit(MARK)
+    with foreign_table(lake) as table:
+        first = table.snapshots()[0].snapshot_id
+    iceberg_spark(LakePlace.of(lake))
+    by_spark(lake, f"call lake.system.rollback_to_snapshot('{{at}}', {first})")
+    by_spark(lake, "update {t} set note = 'mine'")
+    with closing(opened(lake)) as store:
+        assert store.watermarks.read() == MARK
+        store.sink.prepare(ORDERS)
+        assert store.watermarks.read() is None
+        assert statuses(store) == {}
+
+
+def test_h354_another_table_of_the_name_is_noticed_at_once(lake: SinkSpec) -> None:
+    topic = Topic()
+    with closing(opened(lake)) as store:
+        put(store, topic, 1, order(1, "a"))
+        with foreign_catalog(lake) as catalog:
+            place = (catalog.place.namespace, "public_orders")
+            shape_of = catalog.opened.load_table(place).schema()
+            catalog.opened.drop_table(place)
+            catalog.opened.create_table(place, shape_of, properties=PROPERTIES)
+        with pytest.raises(PlaceMissing):
+            put(store, topic, 2, order(2, "b"))
+
+
+def test_h355_others_join_expire_and_write_meanwhile(lake: SinkSpec) -> None:
+    topic = Topic()
+    with closing(opened(lake)) as store:
+        put(store, topic, 1, *(order(number, "a") for number in range(50)))
+        for lsn in range(2, 5):
+            put(store, topic, lsn, order(lsn, "b"))
+            by_spark(
+                lake, "call lake.system.rewrite_data_files(table => '{at}', options => map('rewrite-all', 'true'))"
+            )
+        by_spark(lake, "call lake.system.expire_snapshots(table => '{at}', older_than => timestamp '2099-01-01')")
+        put(store, topic, 6, order(6, "b"))
+        by_spark(lake, "update {t} set status = 'mine' where id = 9")
+        put(store, topic, 7, order(7, "b"))
+        found = statuses(store)
+        assert {key for key, status in found.items() if status == "b"} == {"2", "3", "4", "6", "7"}
+        assert (found["9"], len(found)) == ("mine", 50)
+
+
+def test_h356_a_switch_fences_a_watermark_of_before(lake: SinkSpec) -> None:
+    topic = Topic()
+    with closing(opened(lake)) as store:
+        put(store, topic, 1, order(1, "old"))
+        store.commit(MARK)
+        store.watermarks.read()
+        with closing(open_sink(beside(lake, 2))) as filled:
+            put(filled, topic, 2, order(1, "new"))
+            filled.commit(replace(MARK, lsn=20))
+        with closing(open_generations(lake)) as generations:
+            generations.keep(1, [ORDERS])
+            generations.switch(2, [ORDERS])
+        with pytest.raises(StoreAway):
+            store.watermarks.write(replace(MARK, lsn=99))
+        assert not store.current()
+    with closing(opened(lake)) as store:
+        mark = store.watermarks.read()
+        assert mark is not None
+        assert (mark.lsn, statuses(store)) == (20, {"1": "new"})
+
+
+def test_columns_of_icebergs_own_names_are_kept(store: OpenSink) -> None:
+    names = ("_pos", "_deleted", "_file", "cdc_pos", "cdc_key", "Pos", "pos")
+    odd = shape(column("id", "int8", key=1), *(column(name, "text") for name in names), table="odd")
+    topic = Topic(odd)
+    for lsn in (1, 2):
+        row = {"id": 1, **{name: f"{name} {lsn}" for name in names}}
+        assert store.sink.apply(batch(topic.upsert(row, at(lsn))), Shapes(odd)).applied == 1
+    found = store.reader.get(odd, "1")
+    assert found is not None
+    assert found.row is not None
+    assert all(f'"{name}":"{name} 2"'.encode() in found.row for name in names)
+
+
+def test_two_tables_of_one_name_are_not_mixed(store: OpenSink) -> None:
+    one = shape(column("id", "int8", key=1), table="b_c", schema="a")
+    other = shape(column("id", "int8", key=1), table="c", schema="a_b")
+    store.sink.apply(batch(Topic(one).upsert({"id": 1}, at(1))), Shapes(one, other))
+    with pytest.raises(CannotCarry, match=r"its Iceberg table a_b_c is that of a\.b_c"):
+        store.sink.apply(batch(Topic(other).upsert({"id": 1}, at(1))), Shapes(one, other))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"catalog": "mysql://db/x", "path": "lake"}, "catalog begins with postgresql://"),
+        ({"catalog": "postgresql://db/x"}, "a JDBC catalog needs path"),
+        ({"catalog": "https://lake", "path": "lake"}, "leave path out"),
+    ],
+)
+def test_settings_that_do_not_fit_the_catalog_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        IcebergSinkSettings(**given)
+
+
+def test_a_rest_catalog_is_told_alike_to_spark_and_to_pyiceberg() -> None:
+    options = {"catalog": "https://lake.example", "warehouse": "main", "catalog.scope": "x"}
+    spec = spec_for("iceberg", prefix="shop", options=options, secrets={"catalog.credential": SECRET})
+    place = LakePlace.of(spec)
+    same = {"uri": "https://lake.example", "warehouse": "main", "scope": "x", "credential": SECRET}
+    assert place.for_pyiceberg() == same
+    assert place.for_spark() == {**same, "type": "rest", "cache-enabled": "false"}
+    assert SECRET not in repr(place)
+
+
+def test_a_database_with_tls_is_told_so_to_both() -> None:
+    options = {"catalog": "postgresql://cdc@db:6432/lake?sslmode=require&application_name=x", "path": "s3://b/lake/"}
+    place = LakePlace.of(spec_for("iceberg", prefix="shop", options=options, secrets={"password": SECRET}))
+    spark = place.for_spark()
+    assert spark["uri"] == "jdbc:postgresql://db:6432/lake?connectTimeout=10&socketTimeout=60&sslmode=require"
+    assert (spark["jdbc.user"], spark["jdbc.password"], spark["warehouse"]) == ("cdc", SECRET, "s3://b/lake")
+    assert "sslmode=require" in place.for_pyiceberg()["uri"]
+    assert SECRET not in place.shown
+
+
+def test_the_coordinate_is_the_one_that_is_locked() -> None:
+    assert SPARK_PARTS.coordinate in {str(jar.coordinate) for jar in locked()[SPARK_PARTS.jars].jars}
+
+
+WITHOUT_SPARK = """
+import os, sys
+from contextlib import closing
+from sinks.kinds import spec_for
+from sinks.registry import open_sink
+from tests.contract.orders import SHAPES, order, statuses
+from tests.contract.topics import Topic, at, batch
+
+options = {"catalog": sys.argv[1], "path": sys.argv[2]}
+spec = spec_for("iceberg", prefix=sys.argv[3], options=options, secrets={"password": os.environ["LAKE"]})
+with closing(open_sink(spec)) as store:
+    topic = Topic()
+    rows = [topic.upsert(order(1, "repaired"), at(5)), topic.upsert(order(2, "late"), at(1))]
+    done = store.sink.apply(batch(*rows, *topic.delete(order(3), at(6))), SHAPES)
+    print(done.stale, statuses(store))
+"""
+
+
+def test_h357_without_spark_a_repair_writes_its_keys_anew(lake: SinkSpec, store: OpenSink) -> None:
+    """``cdc verify --repair`` has no JVM."""
+    topic = Topic()
+    put(store, topic, 1, *(order(number, "a") for number in range(6)))
+    put(store, topic, 2, order(2, "b"), order(4, "b"))
+    arguments = (str(lake.options["catalog"]), str(lake.options["path"]), lake.prefix)
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK, *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "LAKE": lake.secrets["password"]},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    after = {"0": "a", "1": "repaired", "2": "b", "4": "b", "5": "a"}
+    assert found.stdout.strip() == f"1 {after}"
+    put(store, topic, 7, order(9, "merged"))
+    assert statuses(store) == {**after, "9": "merged"}
+
+
+KILLED = """
+import os, sys
+from contextlib import closing
+from cdc.progress import Watermark
+from sinks.kinds import open_generations, spec_for
+from sinks.registry import open_sink
+from tests.contract.orders import SHAPES, order
+from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
+from tests.contract.topics import Shapes
+
+options = {"catalog": sys.argv[1], "path": sys.argv[2]}
+spec = spec_for("iceberg", prefix=sys.argv[3], options=options, secrets={"password": os.environ["LAKE"]})
+if sys.argv[4] == "switch":
+    with closing(open_generations(spec)) as generations:
+        generations.switch(2, [ORDERS])
+else:
+    wider = shape(*ORDERS.columns, column("more", "text"), version=2)
+    with closing(open_sink(spec)) as store:
+        for topic, shapes in ((Topic(), SHAPES), (Topic(wider), Shapes(ORDERS, wider))):
+            store.sink.apply(batch(*(topic.upsert(order(n, "a"), at(5)) for n in (1, 2))), shapes)
+        store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 4}}))
+"""
+
+
+def killed(spec: SinkSpec, what: str, point: str = "") -> int:
+    arguments = (str(spec.options["catalog"]), str(spec.options["path"]), spec.prefix, what)
+    more = {"LAKE": spec.secrets["password"], **({"CDC_CRASH_AT": point} if point else {})}
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments],
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **more},
+    )  # fmt: skip
+    assert done.returncode in (0, CRASH_EXIT), done.stderr
+    return done.returncode
+
+
+def test_h358_a_writer_that_is_killed_anywhere_goes_on(lake: SinkSpec) -> None:
+    for point in ("iceberg_table_made", "iceberg_columns_added", "iceberg_merged", "iceberg_note_written"):
+        one = replace(lake, prefix=fresh_name())
+        assert killed(one, "write", point) == CRASH_EXIT
+        assert killed(one, "write") == 0
+        with closing(open_sink(one)) as store:
+            assert store.watermarks.read() == MARK
+            assert statuses(store) == {"1": "a", "2": "a"}
+
+
+def test_h358_a_switch_that_is_killed_anywhere_goes_on(lake: SinkSpec) -> None:
+    for point in ("iceberg_note_written", "iceberg_tables_moved"):
+        one = replace(lake, prefix=fresh_name())
+        for spec, status, lsn in ((one, "old", 9), (beside(one, 2), "new", 20)):
+            with closing(open_sink(spec)) as store:
+                put(store, Topic(), lsn, order(1, status))
+                store.commit(replace(MARK, lsn=lsn))
+        assert killed(one, "switch", point) == CRASH_EXIT
+        with closing(open_sink(one)) as store:
+            mark = store.watermarks.read()
+            assert mark is not None
+            assert mark.lsn == 9, "no more is claimed than is true of both"
+        assert killed(one, "switch") == 0
+        for number, status in ((2, "new"), (1, "old")):
+            with closing(open_generations(one)) as generations:
+                generations.switch(number, [ORDERS])
+                assert generations.in_use() == number
+            with closing(open_sink(one)) as store:
+                assert statuses(store) == {"1": status}
+
+
+def test_a_spark_without_the_jar_says_which_is_missing(lake: SinkSpec) -> None:
+    absent = replace(SPARK_PARTS, extension="no.such.Extension")
+    with pytest.raises(ConfigError, match=r"this Spark has no Iceberg: the jar org\.apache\.iceberg:"):
+        WarehouseSpark(absent, {}).sql("select 1")
