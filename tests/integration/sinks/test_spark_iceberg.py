@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -42,6 +43,7 @@ from tests.lakes import foreign_catalog, foreign_table, lake_catalog
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 MARK = Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 4}})
+MANUAL = Path(__file__).parents[3] / "sinks" / "LIVE_ROWS.md"
 MANY = 20_000
 SECRET = "kein-wort-davon"
 
@@ -334,6 +336,20 @@ def test_h357_without_spark_a_repair_writes_its_keys_anew(lake: SinkSpec, store:
     assert found.stdout.strip() == f"1 {sorted(after.items())}"
     put(store, topic, 7, order(9, "merged"))
     assert statuses(store) == {**after, "9": "merged"}
+
+
+def test_the_live_rows_of_the_manual(lake: SinkSpec, store: OpenSink) -> None:
+    topic = Topic()
+    put(store, topic, 1, *(order(number, "open") for number in (1, 2, 3)))
+    store.sink.apply(batch(*topic.delete(order(2), at(4)), topic.upsert(order(3, "paid"), at(5))), SHAPES)
+    place = LakePlace.of(lake)
+    found = re.search(r"<!-- example iceberg -->\n```python\n(.*?)```", MANUAL.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    told: dict[str, Any] = {"uri": place.for_pyiceberg()["uri"], "root": place.location}
+    exec(found[1].replace("shop.public_orders", f"{place.namespace}.public_orders"), told)
+    told["lake"].close()
+    told["warehouse"].close()
+    assert told["live"] == [(1, "open"), (3, "paid")]
 
 
 KILLED = """
