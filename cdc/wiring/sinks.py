@@ -60,7 +60,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
     chosen = list(names) or list(settings.sinks)
     if not chosen:
-        raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
+        raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has five")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
     spark, session = settings.spark, session_of(settings, specs)

@@ -56,7 +56,7 @@ class LakePlace:
         return cls(
             catalog=spec.text("catalog"),
             name=spec.optional("catalog_name") or "lake",
-            warehouse=spec.optional("path") or spec.optional("warehouse") or "",
+            warehouse=spec.optional("path") or "",
             namespace=beside_namespace(namespace, int(number)) if number is not None else namespace,
             options={n.removeprefix(PROPERTY): str(v) for n, v in given.items() if n.startswith(PROPERTY)},
             password=spec.secrets.get("password"),

@@ -20,11 +20,11 @@ from sinks.port import PlaceMissing, StoreAway
 from sinks.store_retry import brief, login_refused
 
 
-class Removed(PlaceMissing):
+class LakeRemoved(PlaceMissing):
     """A table that is not there any more, or of which an older state was put in its place."""
 
 
-class Unfit(SinkError):
+class LakeUnfit(SinkError):
     """A table that takes no rows of ours, however often. ``why``: a clause without values."""
 
     exit = Exit.CONFIG
@@ -73,10 +73,10 @@ def explained(error: Exception, catalog: str, table: str) -> SinkError:
             exit=Exit.CONFIG,
         )
     if isinstance(error, NoSuchTableError) or "TABLE_OR_VIEW_NOT_FOUND" in text:
-        return Removed(f"there is no Iceberg table {table}", hint="the sink makes it anew and fills it")
+        return LakeRemoved(f"there is no Iceberg table {table}", hint="the sink makes it anew and fills it")
     why = next((why for words, why in _UNFIT if words in text), None)
     if why is not None:
-        return Unfit(f"the Iceberg table {table} cannot be used: {why}", why=why)
+        return LakeUnfit(f"the Iceberg table {table} cannot be used: {why}", why=why)
     if isinstance(error, DBAPIError):
         hint = "check the sink's catalog, and that the server runs and can be reached from here"
         return StoreAway(f"{store} cannot be reached: {brief(str(error.orig))}", hint=hint)

@@ -30,7 +30,6 @@ class IcebergSinkSettings(SinkSettings):
     path: Annotated[str, PATH] | None = Field(
         None, description="folder or object store URL of the tables. For a JDBC catalog", examples=["lake"]
     )
-    warehouse: str | None = Field(None, description="the warehouse's name in a REST catalog", examples=["main"])
     catalog_name: str = Field(
         "lake", pattern=r"^[a-z][a-z0-9_]*$", description="the catalog's name: in the JDBC catalog's own tables, too"
     )
@@ -55,21 +54,27 @@ class IcebergSinkSettings(SinkSettings):
     def _fits_the_catalog(self) -> Self:
         if not self.catalog.startswith((*JDBC, *REST)):
             raise ValueError("catalog begins with postgresql:// (a JDBC catalog), or with https:// (a REST catalog)")
-        if self.catalog.startswith(JDBC) and (self.path is None or self.warehouse is not None):
-            raise ValueError("a JDBC catalog needs path, the folder or object store of the tables, and no warehouse")
+        if self.catalog.startswith(JDBC) and self.path is None:
+            raise ValueError("a JDBC catalog needs path, the folder or object store of the tables")
         if self.catalog.startswith(REST) and self.path is not None:
-            raise ValueError("a REST catalog says itself where tables are: leave path out, and name its warehouse")
+            raise ValueError("a REST catalog says itself where tables are: leave path out")
         return self
 
     @property
     def place(self) -> str:
-        return "/".join((self.catalog.rstrip("/"), self.warehouse or "", self.catalog_name, self.namespace or ""))
+        return "/".join(
+            (
+                self.catalog.rstrip("/"),
+                self.catalog_options.get("warehouse", ""),
+                self.catalog_name,
+                self.namespace or "",
+            )
+        )
 
     def options(self) -> dict[str, Any]:
         given = {
             "catalog": self.catalog,
             "path": self.path,
-            "warehouse": self.warehouse,
             "catalog_name": self.catalog_name,
             "namespace": self.namespace,
             "snapshots_for_s": self.snapshots_for.total_seconds(),

@@ -33,7 +33,7 @@ from sinks.iceberg.iceberg_columns import (
     lost_column,
     outward,
 )
-from sinks.iceberg.iceberg_faults import Removed, Unfit
+from sinks.iceberg.iceberg_faults import LakeRemoved, LakeUnfit
 from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
 from sinks.iceberg.iceberg_table import IcebergTable, Version
 from sinks.names import folder
@@ -288,9 +288,9 @@ def _faults(schema: TableSchema) -> Iterator[None]:
     """The fault of a captured table, from the error of its Iceberg table."""
     try:
         yield
-    except Removed as error:
+    except LakeRemoved as error:
         raise PlaceMissing.of(schema.table, "its Iceberg table") from error
-    except Unfit as error:
+    except LakeUnfit as error:
         raise CannotCarry.because(schema.table, error.why) from None
 
 

@@ -21,7 +21,7 @@ from cdc.sql import quote_literal
 from sinks.iceberg.iceberg_catalog import LakeCatalog
 from sinks.iceberg.iceberg_columns import CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
 from sinks.iceberg.iceberg_conditions import below, keyed, no_key
-from sinks.iceberg.iceberg_faults import PASSING, Removed, conflict
+from sinks.iceberg.iceberg_faults import PASSING, LakeRemoved, conflict
 from sinks.iceberg.iceberg_upkeep import Upkeep
 from sinks.warehouse.warehouse_rows import recast
 from sinks.warehouse.warehouse_spark import SparkFailed, running_session
@@ -94,14 +94,14 @@ class IcebergTable:
         return self._seen
 
     def check(self) -> None:
-        """See what others wrote. Removed when the table is not what was last seen here: gone, another one, or an older
-        state of it (hazards H84, H100)."""
+        """See what others wrote. LakeRemoved when the table is not what was last seen here: gone, another one, or an
+        older state of it (hazards H84, H100)."""
         seen = self._seen
         self._opened = self._catalog.load(self._namespace, self.name)
         if self._opened is None:
-            raise Removed(f"there is no Iceberg table {self.shown}", hint="the sink makes it anew and fills it")
+            raise LakeRemoved(f"there is no Iceberg table {self.shown}", hint="the sink makes it anew and fills it")
         if seen is not None and not is_later(self._opened, seen):
-            raise Removed(f"another Iceberg table, or an older state of it, was put in the place of {self.shown}")
+            raise LakeRemoved(f"another Iceberg table, or an older state of it, was put in the place of {self.shown}")
         self._noted()
 
     def is_later(self, noted: Version) -> bool:
@@ -311,7 +311,7 @@ class IcebergTable:
         if self._opened is None:
             self._opened = self._catalog.load(self._namespace, self.name)
         if self._opened is None:
-            raise Removed(f"there is no Iceberg table {self.shown}", hint="the sink makes it anew and fills it")
+            raise LakeRemoved(f"there is no Iceberg table {self.shown}", hint="the sink makes it anew and fills it")
         return self._opened
 
     def _carried_out(self, act: Callable[[IcebergSpark], T]) -> T:

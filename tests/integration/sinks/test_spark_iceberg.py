@@ -18,16 +18,14 @@ import polars as pl
 import psycopg
 import pytest
 from psycopg import sql
-from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
 from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError, Exit, Retry, SinkError
-from cdc.jvm.jars import locked
 from cdc.progress import Watermark
 from sinks.iceberg.iceberg_catalog import LakePlace
-from sinks.iceberg.iceberg_kind import SPARK_PARTS, IcebergSinkSettings
+from sinks.iceberg.iceberg_kind import SPARK_PARTS
 from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
 from sinks.iceberg.iceberg_table import PROPERTIES
@@ -263,43 +261,6 @@ def test_two_tables_of_one_name_are_not_mixed(store: OpenSink) -> None:
     store.sink.apply(batch(Topic(one).upsert({"id": 1}, at(1))), Shapes(one, other))
     with pytest.raises(CannotCarry, match=r"its Iceberg table a_b_c is that of a\.b_c"):
         store.sink.apply(batch(Topic(other).upsert({"id": 1}, at(1))), Shapes(one, other))
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"catalog": "mysql://db/x", "path": "lake"}, "catalog begins with postgresql://"),
-        ({"catalog": "postgresql://db/x"}, "a JDBC catalog needs path"),
-        ({"catalog": "https://lake", "path": "lake"}, "leave path out"),
-    ],
-)
-def test_settings_that_do_not_fit_the_catalog_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        IcebergSinkSettings(**given)
-
-
-def test_a_rest_catalog_is_told_alike_to_spark_and_to_pyiceberg() -> None:
-    options = {"catalog": "https://lake.example", "warehouse": "main", "catalog.scope": "x"}
-    spec = spec_for("iceberg", prefix="shop", options=options, secrets={"catalog.credential": SECRET})
-    place = LakePlace.of(spec)
-    same = {"uri": "https://lake.example", "warehouse": "main", "scope": "x", "credential": SECRET}
-    assert place.for_pyiceberg() == same
-    assert place.for_spark() == {**same, "type": "rest", "cache-enabled": "false"}
-    assert SECRET not in repr(place)
-
-
-def test_a_database_with_tls_is_told_so_to_both() -> None:
-    options = {"catalog": "postgresql://cdc@db:6432/lake?sslmode=require&application_name=x", "path": "s3://b/lake/"}
-    place = LakePlace.of(spec_for("iceberg", prefix="shop", options=options, secrets={"password": SECRET}))
-    spark = place.for_spark()
-    assert spark["uri"] == "jdbc:postgresql://db:6432/lake?connectTimeout=10&socketTimeout=60&sslmode=require"
-    assert (spark["jdbc.user"], spark["jdbc.password"], spark["warehouse"]) == ("cdc", SECRET, "s3://b/lake")
-    assert "sslmode=require" in place.for_pyiceberg()["uri"]
-    assert SECRET not in place.shown
-
-
-def test_the_coordinate_is_the_one_that_is_locked() -> None:
-    assert SPARK_PARTS.coordinate in {str(jar.coordinate) for jar in locked()[SPARK_PARTS.jars].jars}
 
 
 WITHOUT_SPARK = """
