@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import load_file_io
 from sqlalchemy import URL, make_url, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
@@ -21,7 +22,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError, Retry, SinkError
 from cdc.foreign import quoted
 from sinks.iceberg.iceberg_faults import PASSING, explained
-from sinks.iceberg.iceberg_kind import JDBC, PROPERTY
+from sinks.iceberg.iceberg_kind import JDBC, PROPERTY, S3
 from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry
 
@@ -111,12 +112,14 @@ class LakePlace:
     def for_spark(self) -> dict[str, str]:
         """Its properties to Spark's catalog."""
         given = {**self.options, "cache-enabled": "false", **({"warehouse": self.location} if self.warehouse else {})}
-        if self.local:
+        if self.local or not self.jdbc:
             # Iceberg asks the file system for its scheme, which the one that the session has does not know.
             given["hadoop.fs.file.impl"] = "org.apache.hadoop.fs.LocalFileSystem"
             given["hadoop.fs.file.impl.disable.cache"] = "true"
         if not self.jdbc:
             return {**given, "type": "rest", "uri": self.catalog}
+        if self.location.startswith(S3):
+            given.setdefault("io-impl", "org.apache.iceberg.aws.s3.S3FileIO")
         url = self._url
         # The driver has other names for all but these.
         query = {name: str(value) for name, value in url.query.items() if name.startswith("ssl")}
@@ -131,6 +134,14 @@ class LakePlace:
 def beside_namespace(namespace: str, number: int) -> str:
     """The namespace of a generation that is not in use."""
     return f"{namespace}__{number}"
+
+
+def unrepeated_table(table: Table) -> Table:
+    """The same, without pyiceberg's own repetitions of a commit: one that appends would append again behind a commit of
+    somebody else's, which has perhaps the same keys. Whoever asks looks at the table anew."""
+    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
 
 
 class _JdbcCatalog(SqlCatalog):
@@ -184,7 +195,7 @@ class LakeCatalog:
 
         def load() -> Table | None:
             try:
-                return self.opened.load_table((namespace, name))
+                return unrepeated_table(self.opened.load_table((namespace, name)))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
@@ -200,6 +211,13 @@ class LakeCatalog:
                 return set()
 
         return self.asked(names)
+
+    def look_into_store(self) -> None:
+        """See that the object store lets us in. Nothing happens where the catalog says where tables are."""
+        place = self.place
+        if place.location.startswith(S3):
+            probe = f"{place.location}/{place.namespace}"
+            self.asked(lambda: load_file_io(place.for_pyiceberg(), place.location).new_input(probe).exists())
 
     def make_namespace(self, namespace: str) -> None:
         """Make it, unless it is there."""

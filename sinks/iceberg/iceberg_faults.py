@@ -38,11 +38,10 @@ class LakeUnfit(SinkError):
 PASSING = (*(CommitFailedException, OSError, DBAPIError, ServiceUnavailableError, ServerError, TooManyRequestsError),)
 """May pass by themselves. Of a file that is gone: whoever opens the table anew sees another one."""
 
+COLUMN_REMOVED = "a column was removed from the table, or has another type"
 _UNFIT = (
-    ("UNRESOLVED_COLUMN", "a column was removed from the table, or has another type"),
-    ("INCOMPATIBLE_DATA_FOR_TABLE", "a column was removed from the table, or has another type"),
-    ("Mismatch in fields", "a column was removed from the table, or has another type"),
-    ("Cannot write incompatible", "a column was removed from the table, or has another type"),
+    *((words, COLUMN_REMOVED) for words in ("UNRESOLVED_COLUMN", "INCOMPATIBLE_DATA_FOR_TABLE", COLUMN_REMOVED)),
+    *((words, COLUMN_REMOVED) for words in ("Mismatch in fields", "Cannot write incompatible")),
     ("NullPointerException", "a file of the table is missing"),
 )
 _CONFLICTS = (
@@ -51,6 +50,11 @@ _CONFLICTS = (
 )
 """Words of Spark about what somebody else did to the table meanwhile: it is tried again."""
 _LOGIN = ("password authentication failed", "no password supplied", "no password was provided", "no pg_hba.conf entry")
+_KEY = (
+    *("ACCESS_DENIED", "access denied", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch"),
+    *("InvalidAccessKeyId", "Status Code: 403"),
+)
+"""Of an object store: pyarrow's words, and those of Amazon's client."""
 _RIGHTS = ("permission denied", "must be owner")
 
 
@@ -63,15 +67,9 @@ def explained(error: Exception, catalog: str, table: str) -> SinkError:
     """What an error of any of them is to the sink. ``table``: its full name, or empty for the catalog alone."""
     text = f"{type(error).__name__}: {error}"
     store = f"the Iceberg catalog {catalog}"
-    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError) or any(words in text for words in _LOGIN):
-        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _first_line(text))
-    if any(words in text for words in _RIGHTS):
-        return SinkError(
-            f"{store} refuses what the sink has to do: {brief(_first_line(text))}",
-            hint="give the sink's user the rights that the manual names: sinks/README.md",
-            retry=Retry.NEVER,
-            exit=Exit.CONFIG,
-        )
+    refused = _refusal(error, store, text)
+    if refused is not None:
+        return refused
     if isinstance(error, NoSuchTableError) or "TABLE_OR_VIEW_NOT_FOUND" in text:
         return LakeRemoved(f"there is no Iceberg table {table}", hint="the sink makes it anew and fills it")
     why = next((why for words, why in _UNFIT if words in text), None)
@@ -85,6 +83,19 @@ def explained(error: Exception, catalog: str, table: str) -> SinkError:
         f"{what} cannot be written or read: {brief(_first_line(text))}",
         hint="check the sink's path, catalog_options and catalog_secrets, and the room that is left there",
     )
+
+
+def _refusal(error: Exception, store: str, text: str) -> SinkError | None:
+    """Somebody answers and does not let the sink in, which no time mends."""
+    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError) or any(words in text for words in _LOGIN):
+        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _first_line(text))
+    if any(words in text for words in _KEY):
+        what, hint = f"the object store of {store} refuses the key", "check the key in catalog_options, and its rights"
+    elif any(words in text for words in _RIGHTS):
+        what, hint = f"{store} refuses what the sink has to do", "give the sink's user the rights of sinks/README.md"
+    else:
+        return None
+    return SinkError(f"{what}: {brief(_first_line(text))}", hint=hint, retry=Retry.NEVER, exit=Exit.CONFIG)
 
 
 def _first_line(text: str) -> str:

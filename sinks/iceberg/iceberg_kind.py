@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -15,6 +16,7 @@ from sinks.kinds import Rebuilds, SinkKind, SparkParts
 from sinks.registry import Option
 
 JDBC, REST = ("postgresql://", "postgres://"), ("http://", "https://")
+S3: Final = "s3://"
 PROPERTY: Final = "catalog."
 """Begins the options that are passed to the catalog and to the object store."""
 
@@ -56,6 +58,8 @@ class IcebergSinkSettings(SinkSettings):
             raise ValueError("catalog begins with postgresql:// (a JDBC catalog), or with https:// (a REST catalog)")
         if self.catalog.startswith(JDBC) and self.path is None:
             raise ValueError("a JDBC catalog needs path, the folder or object store of the tables")
+        if self.path is not None and "://" in self.path and not self.path.startswith(S3):
+            raise ValueError("path is a folder, or s3://BUCKET/PREFIX: no other object store has been tried")
         if self.catalog.startswith(REST) and self.path is not None:
             raise ValueError("a REST catalog says itself where tables are: leave path out")
         return self
@@ -95,9 +99,18 @@ SPARK_PARTS = SparkParts(
 )
 
 
-def spark_parts(_options: Mapping[str, Option]) -> SparkParts:
+SPARK_PARTS_S3 = replace(SPARK_PARTS, more_jars=("iceberg-aws",))
+
+
+def in_s3(options: Mapping[str, Option]) -> bool:
+    """Whether the tables are in S3: by where the warehouse is, or by what the client of S3 is told."""
+    places = (options.get("path"), options.get(f"{PROPERTY}warehouse"))
+    return any(str(one).startswith(S3) for one in places) or any(n.startswith(f"{PROPERTY}s3.") for n in options)
+
+
+def spark_parts(options: Mapping[str, Option]) -> SparkParts:
     """Spark merges every Iceberg warehouse."""
-    return SPARK_PARTS
+    return SPARK_PARTS_S3 if in_s3(options) else SPARK_PARTS
 
 
 KIND = SinkKind(

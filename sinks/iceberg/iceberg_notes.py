@@ -17,7 +17,8 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetProp
 from cdc.crash import crash_point, declare
 from cdc.stored import reading
 from sinks.iceberg.iceberg_catalog import LakeCatalog
-from sinks.iceberg.iceberg_table import PROPERTIES, Version
+from sinks.iceberg.iceberg_snapshots import Version
+from sinks.iceberg.iceberg_table import PROPERTIES
 from sinks.tries import unrepeated
 
 if TYPE_CHECKING:

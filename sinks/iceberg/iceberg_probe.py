@@ -14,7 +14,7 @@ from sinks.warehouse.warehouse_folder import require_folder
 
 
 def probe_iceberg(spec: SinkSpec) -> StoreFacts:
-    """A catalog that answers, and a folder that can be written.
+    """A catalog that answers, and a folder that can be written or an object store that lets us in.
 
     Raises ConfigError for a login that is refused or a folder that cannot be written, SinkError when the catalog does
     not answer.
@@ -24,4 +24,5 @@ def probe_iceberg(spec: SinkSpec) -> StoreFacts:
         require_folder(Path(place.warehouse))
     with closing(LakeCatalog(place, SYSTEM_CLOCK)) as catalog, looking():
         catalog.names(place.namespace)
+        catalog.look_into_store()
     return StoreFacts(product="the Iceberg catalog", version=place.shown)

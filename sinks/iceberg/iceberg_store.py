@@ -35,7 +35,8 @@ from sinks.iceberg.iceberg_columns import (
 )
 from sinks.iceberg.iceberg_faults import LakeRemoved, LakeUnfit
 from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
-from sinks.iceberg.iceberg_table import IcebergTable, Version
+from sinks.iceberg.iceberg_snapshots import Version
+from sinks.iceberg.iceberg_table import IcebergTable
 from sinks.names import folder
 from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
 from sinks.port import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
@@ -18,11 +18,12 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.sql import quote_literal
-from sinks.iceberg.iceberg_catalog import LakeCatalog
+from sinks.iceberg.iceberg_catalog import LakeCatalog, unrepeated_table
 from sinks.iceberg.iceberg_columns import CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
 from sinks.iceberg.iceberg_conditions import below, keyed, no_key
-from sinks.iceberg.iceberg_faults import PASSING, LakeRemoved, conflict
-from sinks.iceberg.iceberg_upkeep import Upkeep
+from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeRemoved, conflict
+from sinks.iceberg.iceberg_snapshots import Version, file_sizes, is_later, summary_count, version_of
+from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep
 from sinks.warehouse.warehouse_rows import recast
 from sinks.warehouse.warehouse_spark import SparkFailed, running_session
 
@@ -41,8 +42,8 @@ PROPERTIES = {
     "format-version": "2",
     **_MERGE_ON_READ,
     **_AS_IT_COMES,
-    # One file of deletes for a data file, which a later merge takes the place of: their number stays bounded.
-    "write.delete.granularity": "file",
+    # A merge writes its own deletes alone. One file for each data file would have those of all merges before, again.
+    "write.delete.granularity": "partition",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
 }
@@ -54,14 +55,6 @@ _IGNORED = (
 
 class SparkRefused(Exception):
     """A statement that Spark did not carry out, and that is not worth another try. Its text is Spark's."""
-
-
-class Version(NamedTuple):
-    """A state of a table. ``snapshot`` 0: of one that has none yet."""
-
-    uuid: str
-    snapshot: int
-    sequence: int
 
 
 class IcebergTable:
@@ -116,9 +109,11 @@ class IcebergTable:
                 place = (self._namespace, self.name)
                 # A location of its own: a kept generation's table, which had this name, has its files here.
                 at = self._catalog.place.new_location(self.name)
-                return self._catalog.opened.create_table(place, schema, location=at, properties=PROPERTIES)
+                return unrepeated_table(
+                    self._catalog.opened.create_table(place, schema, location=at, properties=PROPERTIES)
+                )
             except TableAlreadyExistsError:
-                return self._catalog.opened.load_table((self._namespace, self.name))
+                return unrepeated_table(self._catalog.opened.load_table((self._namespace, self.name)))
 
         self._catalog.make_namespace(self._namespace)
         self._opened = self._asked(make)
@@ -175,11 +170,11 @@ class IcebergTable:
     def put(self, rows: pa.Table) -> int:
         """Insert rows, replace those with the same key that are not newer. Returns how many were written. Look at the
         table before, by :meth:`check`."""
-        whole = whole_rows(rows, self.types())
 
         def put() -> int:
             table = self._table
-            if not _count(table, "total-records"):
+            whole = self._shaped(rows)
+            if not summary_count(table, "total-records"):
                 # A commit of somebody else's since the table was looked at ends this try.
                 table.append(whole)
                 return whole.num_rows
@@ -191,19 +186,32 @@ class IcebergTable:
         self._upkeep.written()
         return written
 
+    def _shaped(self, rows: pa.Table) -> pa.Table:
+        types = self.types()
+        if not set(rows.schema.names) <= set(types):
+            raise SparkRefused(COLUMN_REMOVED)
+        return whole_rows(rows, types)
+
     def _merged(self, rows: pa.Table) -> int:
         before = version_of(self._table).sequence
         name = self._spark().table(self._namespace, self.name)
-        self._carried_out(
-            lambda spark: spark.with_rows(
-                rows,
-                lambda view: (
-                    f"merge into {name} t using {view} s on t.{CDC_KEY} = s.{CDC_KEY} "
-                    f"when matched and (t.{CDC_POS} is null or s.{CDC_POS} >= t.{CDC_POS}) then update set * "
-                    "when not matched then insert *"
-                ),
+        try:
+            self._carried_out(
+                lambda spark: spark.with_rows(
+                    rows,
+                    lambda view: (
+                        f"merge into {name} t using {view} s on t.{CDC_KEY} = s.{CDC_KEY} "
+                        f"when matched and (t.{CDC_POS} is null or s.{CDC_POS} >= t.{CDC_POS}) then update set * "
+                        "when not matched then insert *"
+                    ),
+                )
             )
-        )
+        except SparkRefused:
+            if not set(self.types()) - set(rows.schema.names):
+                raise
+            raise CommitFailedException("somebody added a column behind the look at the table") from None
+        # Spark leaves out a column that somebody removed behind it, and says nothing.
+        self._shaped(rows)
         return self._added_since(before)
 
     def _added_since(self, sequence: int) -> int:
@@ -243,7 +251,7 @@ class IcebergTable:
             name = self._spark().table(self._namespace, self.name)
             self._carried_out(lambda spark: spark.sql(f"delete from {name} where {sql}"))
 
-        if _count(self._table, "total-records"):
+        if summary_count(self._table, "total-records"):
             self._asked(delete)
             self._noted()
 
@@ -293,18 +301,21 @@ class IcebergTable:
 
     def row_bytes(self) -> float:
         """About how many bytes a row has on the disk. 0 where that is not known."""
-        rows = _count(self._table, "total-records")
-        return _count(self._table, "total-files-size") / rows if rows else 0.0
+        rows = summary_count(self._table, "total-records")
+        return summary_count(self._table, "total-files-size") / rows if rows else 0.0
 
     def tidy(self) -> None:
         """Now and then: join small files, and drop snapshots and files that no reader needs any more. By Spark."""
         if running_session() is not None:
-            for statement in self._upkeep.due(self._spark().catalog, self._snapshot_times()):
+            for statement in self._upkeep.due(self._spark().catalog, self._snapshot_times(), self._file_sizes):
                 self._asked(lambda: self._carried_out(lambda spark: spark.sql(statement)))  # noqa: B023 - at once
                 self._noted()
 
     def _snapshot_times(self) -> list[int]:
         return sorted(one.timestamp_ms for one in self._table.snapshots())
+
+    def _file_sizes(self) -> FileSizes:
+        return self._asked(lambda: file_sizes(self._table))
 
     @property
     def _table(self) -> Table:
@@ -341,36 +352,6 @@ class IcebergTable:
 
     def _reopen(self) -> None:
         self._opened = None
-
-
-def version_of(table: Table) -> Version:
-    """The state of a table."""
-    metadata: Any = table.metadata
-    return Version(str(metadata.table_uuid), metadata.current_snapshot_id or 0, metadata.last_sequence_number)
-
-
-def is_later(table: Table, noted: Version) -> bool:
-    """Whether a table came from that state: neither another one, nor one that was gone back with since. Snapshots from
-    before may have expired."""
-    now = version_of(table)
-    if now.uuid != noted.uuid or now.sequence < noted.sequence:
-        return False
-    snapshot = table.current_snapshot()
-    if not noted.snapshot:
-        return True
-    if snapshot is None:
-        return False
-    while snapshot is not None and snapshot.snapshot_id != noted.snapshot:
-        if (snapshot.sequence_number or 0) <= noted.sequence:
-            return False
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None else None
-    return True
-
-
-def _count(table: Table, name: str) -> int:
-    current = table.current_snapshot()
-    return int(current.summary[name] or 0) if current is not None and current.summary is not None else 0
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -10,14 +10,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars as pl
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
+from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
@@ -25,9 +28,12 @@ from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError, Exit, Retry, SinkError
 from cdc.progress import Watermark
 from sinks.iceberg.iceberg_catalog import LakePlace
+from sinks.iceberg.iceberg_columns import whole_rows
+from sinks.iceberg.iceberg_faults import LakeUnfit
 from sinks.iceberg.iceberg_kind import SPARK_PARTS
 from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
+from sinks.iceberg.iceberg_store import lake_table
 from sinks.iceberg.iceberg_table import PROPERTIES
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway
@@ -219,6 +225,59 @@ def test_h355_others_join_expire_and_write_meanwhile(lake: SinkSpec) -> None:
         found = statuses(store)
         assert {key for key, status in found.items() if status == "b"} == {"2", "3", "4", "6", "7"}
         assert (found["9"], len(found)) == ("mine", 50)
+
+
+def rows_of(*numbers: int, status: str, lsn: int = 5, **more: str) -> pa.Table:
+    """Rows as a merge takes them, with a column ``more`` where one is given."""
+    count = len(numbers)
+    made: dict[str, Any] = {
+        "id": pa.array(numbers, pa.int64()),
+        "status": [status] * count,
+        **{name: [value] * count for name, value in more.items()},
+        "cdc_key": [str(number) for number in numbers],
+        "cdc_pos": [str(at(lsn))] * count,
+        "cdc_deleted": [False] * count,
+    }
+    return pa.table(made)
+
+
+def test_h377_two_writers_of_an_empty_table_leave_one_row(lake: SinkSpec) -> None:
+    """pyiceberg by itself would append once more, behind the other one's rows."""
+    with closing(opened(lake)) as store, foreign_catalog(lake) as catalog:
+        store.sink.prepare(ORDERS)
+        slow, quick = (lake_table(catalog, "public_orders", SYSTEM_CLOCK) for _ in range(2))
+        assert slow.exists()
+        assert quick.exists()
+        quick.put(rows_of(1, 2, status="quick", lsn=6))
+        slow.put(rows_of(2, 3, status="slow"))
+        assert statuses(store) == {"1": "quick", "2": "quick", "3": "slow"}
+    with foreign_table(lake) as table:
+        assert sorted(map(str, table.scan().to_arrow()["cdc_key"].to_pylist())) == ["1", "2", "3"]
+
+
+def test_h377_two_repairs_of_new_keys_leave_one_row(lake: SinkSpec) -> None:
+    with closing(opened(lake)) as store, foreign_catalog(lake) as catalog:
+        put(store, Topic(), 1, order(9, "there"))
+        slow, quick = (lake_table(catalog, "public_orders", SYSTEM_CLOCK) for _ in range(2))
+        assert slow.exists()
+        assert quick.exists()
+        for table, status in ((quick, "quick"), (slow, "slow")):
+            table._asked(partial(table._replaced, whole_rows(rows_of(1, status=status), table.types())))
+        assert statuses(store) == {"1": "slow", "9": "there"}
+
+
+def test_h378_a_column_that_comes_or_goes_behind_the_look(lake: SinkSpec) -> None:
+    with closing(opened(lake)) as store, foreign_catalog(lake) as catalog:
+        put(store, Topic(), 1, order(1, "a"))
+        stale = lake_table(catalog, "public_orders", SYSTEM_CLOCK)
+        assert stale.exists()
+        with foreign_table(lake) as table, table.update_schema() as change:
+            change.add_column("mine", StringType())
+        stale.put(rows_of(1, status="b", note="kept"))
+        with foreign_table(lake) as table, table.update_schema(allow_incompatible_changes=True) as change:
+            change.delete_column("note")
+        with pytest.raises(LakeUnfit, match="a column was removed"):
+            stale.put(rows_of(1, status="c", lsn=6, note="lost"))
 
 
 def test_h356_a_switch_fences_a_watermark_of_before(lake: SinkSpec) -> None:
