@@ -59,7 +59,7 @@ class SparkParts:
 
     ``product``: for messages. ``jars``: the name of their set in ``cdc/jvm/jars.lock``. ``coordinate``: the one that
     brings the others with it, for who submits. ``extension``: the class of Spark's SQL extensions. ``conf``: more
-    settings of the session.
+    settings of the session. ``more_jars``: more such sets.
     """
 
     product: str
@@ -67,6 +67,7 @@ class SparkParts:
     coordinate: str
     extension: str
     conf: Mapping[str, str] = field(default_factory=dict)
+    more_jars: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

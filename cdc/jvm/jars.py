@@ -2,8 +2,8 @@
 
 The lock names every jar of a set with its size and SHA-256. Nothing else gets onto a class path. The sets:
 ``spark-kafka`` (Spark's Kafka source), ``delta-spark`` and ``iceberg-spark`` (asked for only where Spark writes a
-sink's Delta or Iceberg tables), ``kafka`` (broker, tools and Connect), ``opensearch``, ``debezium`` and
-``debezium-mariadb`` (connectors, asked for only where Kafka Connect runs).
+sink's Delta or Iceberg tables), ``iceberg-aws`` (beside it, where those are in S3), ``kafka`` (broker, tools and
+Connect), ``opensearch``, ``debezium`` and ``debezium-mariadb`` (connectors, asked for only where Kafka Connect runs).
 """
 
 from __future__ import annotations

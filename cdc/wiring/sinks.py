@@ -12,7 +12,7 @@ from cdc.javaclient import java_options
 from cdc.topic import dead_topic, progress_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
-from sinks.spark_parts import parts_of, with_parts
+from sinks.spark_parts import jar_sets, parts_of, with_parts
 from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
         master=spark.master,
         driver_memory=spark.driver_memory,
         log_folder=folder,
-        jars=spark_jars(*(part.jars for part in parts)) if own else (),
+        jars=spark_jars(*jar_sets(parts)) if own else (),
         java_home=_java_home() if own else None,
         conf=with_parts(parts, spark.conf, folder),
         ui=spark.ui,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from pydantic import ValidationError
 
 from cdc.jvm.jars import locked
 from sinks.iceberg.iceberg_catalog import LakePlace
-from sinks.iceberg.iceberg_kind import SPARK_PARTS, IcebergSinkSettings
+from sinks.iceberg.iceberg_kind import SPARK_PARTS, SPARK_PARTS_S3, IcebergSinkSettings, spark_parts
 from sinks.kinds import spec_for
+from sinks.spark_parts import jar_sets, with_parts
 
 SECRET = "kein-wort-davon"
 
@@ -21,6 +23,7 @@ SECRET = "kein-wort-davon"
         ({"catalog": "mysql://db/x", "path": "lake"}, "catalog begins with postgresql://"),
         ({"catalog": "postgresql://db/x"}, "a JDBC catalog needs path"),
         ({"catalog": "https://lake", "path": "lake"}, "leave path out"),
+        ({"catalog": "postgresql://db/x", "path": "gs://bucket/lake"}, "no other object store has been tried"),
     ],
 )
 def test_settings_that_do_not_fit_the_catalog_are_refused(given: dict[str, Any], words: str) -> None:
@@ -34,7 +37,8 @@ def test_a_rest_catalog_is_told_alike_to_spark_and_to_pyiceberg() -> None:
     place = LakePlace.of(spec)
     same = {"uri": "https://lake.example", "warehouse": "main", "scope": "x", "credential": SECRET}
     assert place.for_pyiceberg() == same
-    assert place.for_spark() == {**same, "type": "rest", "cache-enabled": "false"}
+    files = {"hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem", "hadoop.fs.file.impl.disable.cache": "true"}
+    assert place.for_spark() == {**same, **files, "type": "rest", "cache-enabled": "false"}
     assert SECRET not in repr(place)
 
 
@@ -50,3 +54,29 @@ def test_a_database_with_tls_is_told_so_to_both() -> None:
 
 def test_the_coordinate_is_the_one_that_is_locked() -> None:
     assert SPARK_PARTS.coordinate in {str(jar.coordinate) for jar in locked()[SPARK_PARTS.jars].jars}
+
+
+@pytest.mark.parametrize(
+    ("given", "s3"),
+    [
+        ({"path": "/lake"}, False),
+        ({"path": "s3://bucket/lake"}, True),
+        ({"catalog.warehouse": "s3://bucket/lake"}, True),
+        ({"catalog.warehouse": "main", "catalog.s3.endpoint": "http://store"}, True),
+        ({"catalog.warehouse": "main"}, False),
+    ],
+)
+def test_a_warehouse_in_s3_asks_for_its_jar_as_well(given: dict[str, str], s3: bool) -> None:
+    parts = spark_parts(given)
+    assert parts == (SPARK_PARTS_S3 if s3 else SPARK_PARTS)
+    assert jar_sets([SPARK_PARTS, parts]) == ["iceberg-spark", *(["iceberg-aws"] if s3 else [])]
+    assert set(jar_sets([parts])) <= set(locked())
+    assert with_parts([SPARK_PARTS, parts], {}, Path("/work"))["spark.sql.extensions"] == SPARK_PARTS.extension
+
+
+def test_spark_reads_a_warehouse_in_s3_by_amazons_client() -> None:
+    options = {"catalog": "postgresql://db/lake", "path": "s3://b/lake", "catalog.s3.endpoint": "http://store"}
+    place = LakePlace.of(spec_for("iceberg", prefix="shop", options=options, secrets={"catalog.s3.x": SECRET}))
+    assert place.for_spark()["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert "io-impl" not in place.for_pyiceberg()
+    assert place.for_spark()["s3.x"] == place.for_pyiceberg()["s3.x"] == SECRET
