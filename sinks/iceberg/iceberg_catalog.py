@@ -138,7 +138,7 @@ def beside_namespace(namespace: str, number: int) -> str:
 
 def unrepeated_table(table: Table) -> Table:
     """The same, without pyiceberg's own repetitions of a commit: one that appends would append again behind a commit of
-    somebody else's, which has perhaps the same keys. Whoever asks looks at the table anew."""
+    somebody else's, which has perhaps the same keys. A caller looks at the table anew."""
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
     return table

@@ -58,6 +58,9 @@ _KEY = (
 _RIGHTS = ("permission denied", "must be owner")
 
 
+_CAUSE = "Caused by: "
+
+
 def conflict(text: str) -> bool:
     """Whether Spark says that somebody else was at the table meanwhile."""
     return any(words in text for words in _CONFLICTS)
@@ -80,7 +83,7 @@ def explained(error: Exception, catalog: str, table: str) -> SinkError:
         return StoreAway(f"{store} cannot be reached: {brief(str(error.orig))}", hint=hint)
     what = f"the Iceberg table {table}" if table else store
     return StoreAway(
-        f"{what} cannot be written or read: {brief(_first_line(text))}",
+        f"{what} cannot be written or read: {brief(_essence(text))}",
         hint="check the sink's path, catalog_options and catalog_secrets, and the room that is left there",
     )
 
@@ -88,15 +91,17 @@ def explained(error: Exception, catalog: str, table: str) -> SinkError:
 def _refusal(error: Exception, store: str, text: str) -> SinkError | None:
     """Somebody answers and does not let the sink in, which no time mends."""
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError) or any(words in text for words in _LOGIN):
-        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _first_line(text))
+        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _essence(text))
     if any(words in text for words in _KEY):
         what, hint = f"the object store of {store} refuses the key", "check the key in catalog_options, and its rights"
     elif any(words in text for words in _RIGHTS):
         what, hint = f"{store} refuses what the sink has to do", "give the sink's user the rights of sinks/README.md"
     else:
         return None
-    return SinkError(f"{what}: {brief(_first_line(text))}", hint=hint, retry=Retry.NEVER, exit=Exit.CONFIG)
+    return SinkError(f"{what}: {brief(_essence(text))}", hint=hint, retry=Retry.NEVER, exit=Exit.CONFIG)
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def _essence(text: str) -> str:
+    """The last cause that is named, or the first line."""
+    *_, essence = (text.partition("\n")[0], *(one for one in text.splitlines() if one.startswith(_CAUSE)))
+    return essence.removeprefix(_CAUSE)

@@ -10,30 +10,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars as pl
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg import sql
-from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
-from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError, Exit, Retry, SinkError
 from cdc.progress import Watermark
 from sinks.iceberg.iceberg_catalog import LakePlace
-from sinks.iceberg.iceberg_columns import whole_rows
-from sinks.iceberg.iceberg_faults import LakeUnfit
 from sinks.iceberg.iceberg_kind import SPARK_PARTS
 from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
-from sinks.iceberg.iceberg_store import lake_table
 from sinks.iceberg.iceberg_table import PROPERTIES
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway
@@ -227,59 +220,6 @@ def test_h355_others_join_expire_and_write_meanwhile(lake: SinkSpec) -> None:
         assert (found["9"], len(found)) == ("mine", 50)
 
 
-def rows_of(*numbers: int, status: str, lsn: int = 5, **more: str) -> pa.Table:
-    """Rows as a merge takes them, with a column ``more`` where one is given."""
-    count = len(numbers)
-    made: dict[str, Any] = {
-        "id": pa.array(numbers, pa.int64()),
-        "status": [status] * count,
-        **{name: [value] * count for name, value in more.items()},
-        "cdc_key": [str(number) for number in numbers],
-        "cdc_pos": [str(at(lsn))] * count,
-        "cdc_deleted": [False] * count,
-    }
-    return pa.table(made)
-
-
-def test_h377_two_writers_of_an_empty_table_leave_one_row(lake: SinkSpec) -> None:
-    """pyiceberg by itself would append once more, behind the other one's rows."""
-    with closing(opened(lake)) as store, foreign_catalog(lake) as catalog:
-        store.sink.prepare(ORDERS)
-        slow, quick = (lake_table(catalog, "public_orders", SYSTEM_CLOCK) for _ in range(2))
-        assert slow.exists()
-        assert quick.exists()
-        quick.put(rows_of(1, 2, status="quick", lsn=6))
-        slow.put(rows_of(2, 3, status="slow"))
-        assert statuses(store) == {"1": "quick", "2": "quick", "3": "slow"}
-    with foreign_table(lake) as table:
-        assert sorted(map(str, table.scan().to_arrow()["cdc_key"].to_pylist())) == ["1", "2", "3"]
-
-
-def test_h377_two_repairs_of_new_keys_leave_one_row(lake: SinkSpec) -> None:
-    with closing(opened(lake)) as store, foreign_catalog(lake) as catalog:
-        put(store, Topic(), 1, order(9, "there"))
-        slow, quick = (lake_table(catalog, "public_orders", SYSTEM_CLOCK) for _ in range(2))
-        assert slow.exists()
-        assert quick.exists()
-        for table, status in ((quick, "quick"), (slow, "slow")):
-            table._asked(partial(table._replaced, whole_rows(rows_of(1, status=status), table.types())))
-        assert statuses(store) == {"1": "slow", "9": "there"}
-
-
-def test_h378_a_column_that_comes_or_goes_behind_the_look(lake: SinkSpec) -> None:
-    with closing(opened(lake)) as store, foreign_catalog(lake) as catalog:
-        put(store, Topic(), 1, order(1, "a"))
-        stale = lake_table(catalog, "public_orders", SYSTEM_CLOCK)
-        assert stale.exists()
-        with foreign_table(lake) as table, table.update_schema() as change:
-            change.add_column("mine", StringType())
-        stale.put(rows_of(1, status="b", note="kept"))
-        with foreign_table(lake) as table, table.update_schema(allow_incompatible_changes=True) as change:
-            change.delete_column("note")
-        with pytest.raises(LakeUnfit, match="a column was removed"):
-            stale.put(rows_of(1, status="c", lsn=6, note="lost"))
-
-
 def test_h356_a_switch_fences_a_watermark_of_before(lake: SinkSpec) -> None:
     topic = Topic()
     with closing(opened(lake)) as store:
@@ -370,72 +310,6 @@ def test_the_live_rows_of_the_manual(lake: SinkSpec, store: OpenSink) -> None:
     told["lake"].close()
     told["warehouse"].close()
     assert told["live"] == [(1, "open"), (3, "paid")]
-
-
-KILLED = """
-import os, sys
-from contextlib import closing
-from cdc.progress import Watermark
-from sinks.kinds import open_generations, spec_for
-from sinks.registry import open_sink
-from tests.contract.orders import SHAPES, order
-from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
-from tests.contract.topics import Shapes
-
-options = {"catalog": sys.argv[1], "path": sys.argv[2]}
-spec = spec_for("iceberg", prefix=sys.argv[3], options=options, secrets={"password": os.environ["LAKE"]})
-if sys.argv[4] == "switch":
-    with closing(open_generations(spec)) as generations:
-        generations.switch(2, [ORDERS])
-else:
-    wider = shape(*ORDERS.columns, column("more", "text"), version=2)
-    with closing(open_sink(spec)) as store:
-        for topic, shapes in ((Topic(), SHAPES), (Topic(wider), Shapes(ORDERS, wider))):
-            store.sink.apply(batch(*(topic.upsert(order(n, "a"), at(5)) for n in (1, 2))), shapes)
-        store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 4}}))
-"""
-
-
-def killed(spec: SinkSpec, what: str, point: str = "") -> int:
-    arguments = (str(spec.options["catalog"]), str(spec.options["path"]), spec.prefix, what)
-    more = {"LAKE": spec.secrets["password"], **({"CDC_CRASH_AT": point} if point else {})}
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **more},
-    )  # fmt: skip
-    assert done.returncode in (0, CRASH_EXIT), done.stderr
-    return done.returncode
-
-
-def test_h358_a_writer_that_is_killed_anywhere_goes_on(lake: SinkSpec) -> None:
-    for point in ("iceberg_table_made", "iceberg_columns_added", "iceberg_merged", "iceberg_note_written"):
-        one = replace(lake, prefix=fresh_name())
-        assert killed(one, "write", point) == CRASH_EXIT
-        assert killed(one, "write") == 0
-        with closing(open_sink(one)) as store:
-            assert store.watermarks.read() == MARK
-            assert statuses(store) == {"1": "a", "2": "a"}
-
-
-def test_h358_a_switch_that_is_killed_anywhere_goes_on(lake: SinkSpec) -> None:
-    for point in ("iceberg_note_written", "iceberg_tables_moved"):
-        one = replace(lake, prefix=fresh_name())
-        for spec, status, lsn in ((one, "old", 9), (beside(one, 2), "new", 20)):
-            with closing(open_sink(spec)) as store:
-                put(store, Topic(), lsn, order(1, status))
-                store.commit(replace(MARK, lsn=lsn))
-        assert killed(one, "switch", point) == CRASH_EXIT
-        with closing(open_sink(one)) as store:
-            mark = store.watermarks.read()
-            assert mark is not None
-            assert mark.lsn == 9, "no more is claimed than is true of both"
-        assert killed(one, "switch") == 0
-        for number, status in ((2, "new"), (1, "old")):
-            with closing(open_generations(one)) as generations:
-                generations.switch(number, [ORDERS])
-                assert generations.in_use() == number
-            with closing(open_sink(one)) as store:
-                assert statuses(store) == {"1": status}
 
 
 def test_a_spark_without_the_jar_says_which_is_missing(lake: SinkSpec) -> None:

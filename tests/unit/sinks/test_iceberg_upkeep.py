@@ -76,7 +76,7 @@ def test_each_statement_is_due_by_count_or_by_the_clock() -> None:
     assert list(kept.due("lake", [], lambda: sizes(10))) == [], "one file is joined with none"
 
 
-def test_many_deletes_have_the_files_that_they_are_of_written_anew() -> None:
+def test_many_deletes_have_their_files_written_anew() -> None:
     clock = ManualClock(10**18)
     kept = upkeep(clock)
     for _ in range(FEW):
