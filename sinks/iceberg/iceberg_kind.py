@@ -30,7 +30,7 @@ class IcebergSinkSettings(SinkSettings):
     )
     password: SecretRef | None = Field(None, description="of the JDBC catalog's user. env:NAME or file:PATH")
     path: Annotated[str, PATH] | None = Field(
-        None, description="folder or object store URL of the tables. For a JDBC catalog", examples=["lake"]
+        None, description="folder, or s3://BUCKET/PREFIX, of the tables. For a JDBC catalog", examples=["lake"]
     )
     catalog_name: str = Field(
         "lake", pattern=r"^[a-z][a-z0-9_]*$", description="the catalog's name: in the JDBC catalog's own tables, too"

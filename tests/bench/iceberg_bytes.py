@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -46,17 +47,18 @@ def _measured(bench: Bench, spec: SinkSpec, folder: Path, rows: int, batches: in
         for start in range(0, rows, FILLED_AT_ONCE):
             _put(store, topic, 1, range(start, min(start + FILLED_AT_ONCE, rows)), chance)
         before, filled = _sizes(folder), _live_bytes(spec)
-        known, joined, written, metadata = _snapshots(spec), 0, list[int](), list[int]()
+        known, joined, written = _snapshots(spec), 0, list[Counter[str]]()
         for number in range(batches):
             clock.advance(1.0)
             _put(store, topic, 2 + number, chance.sample(range(rows), min(CHANGED, rows)), chance)
             now, snapshots = _sizes(folder), _snapshots(spec)
             new = {path: size for path, size in now.items() if path not in before}
-            written.append(sum(new.values()))
-            metadata.append(sum(size for path, size in new.items() if "metadata.json" in path.name))
+            written.append(Counter())
+            for path, size in new.items():
+                written[-1][_what(path.name)] += size
             joined += sum(size for one, size in snapshots.items() if one not in known)
             before, known = now, snapshots
-        _said(bench, rows, filled, written, metadata, joined)
+        _said(bench, rows, filled, written, joined)
         kept = sum(before.values())
         clock.advance(_HOURS_S)
         _put(store, topic, 2 + batches, [0], chance)
@@ -67,17 +69,31 @@ def _measured(bench: Bench, spec: SinkSpec, folder: Path, rows: int, batches: in
         )
 
 
-def _said(bench: Bench, rows: int, filled: int, written: list[int], metadata: list[int], joined: int) -> None:
-    changed, total = filled / rows * CHANGED, sum(written)
+def _said(bench: Bench, rows: int, filled: int, written: list[Counter[str]], joined: int) -> None:
+    totals = sorted(one.total() for one in written)
+    changed, total, middle = filled / rows * CHANGED, sum(totals), totals[len(totals) // 2]
     bench.say(
-        f"{rows:,} rows, {filled / 1e6:.1f} MB; a batch of {CHANGED} changed keys "
-        f"{sorted(written)[len(written) // 2] / 1e3:,.1f} kB (median; most {max(written) / 1e3:,.1f}), of it "
-        f"{metadata[0] / 1e3:,.1f} kB metadata in the first one and {metadata[-1] / 1e3:,.1f} kB in the last one"
-    )
-    bench.say(
-        f"{len(written)} batches {total / 1e6:.2f} MB, by joins {joined / 1e6:.2f} MB of it; "
+        f"{rows:,} rows, {filled / 1e6:.1f} MB; a batch of {CHANGED} changed keys {middle / 1e3:,.1f} kB (median; most "
+        f"{totals[-1] / 1e3:,.1f}); {len(written)} batches {total / 1e6:.2f} MB, by joins {joined / 1e6:.2f} MB of it; "
         f"{total / (changed * len(written)):,.1f} times the changed rows' own bytes"
     )
+    for name, one in (("the first batch", written[0]), ("the last batch", written[-1]), ("all", _sum(written))):
+        bench.say(f"{name}: " + ", ".join(f"{what} {size / 1e3:,.1f} kB" for what, size in sorted(one.items())))
+
+
+def _sum(written: list[Counter[str]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in written:
+        found.update(one)
+    return found
+
+
+def _what(name: str) -> str:
+    if "metadata.json" in name:
+        return "metadata"
+    if ".avro" in name:
+        return "manifests"
+    return "deletes" if "-deletes" in name else "rows"
 
 
 def _put(store: OpenSink, topic: Topic, lsn: int, keys: range | list[int], chance: random.Random) -> None:
