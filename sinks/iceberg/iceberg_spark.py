@@ -29,13 +29,13 @@ class IcebergSpark(WarehouseSpark):
         """A table's name in a statement."""
         return ".".join(map(quoted_name, (self.catalog, namespace, name)))
 
-    def _opened(self) -> SparkSession:
+    def _opened(self, settings: Mapping[str, str]) -> SparkSession:
         # The tables of a batch are written side by side.
         with self._one:
-            return super()._opened()
+            return super()._opened(settings)
 
-    def _begun(self, running: SparkSession) -> SparkSession:
-        made = super()._begun(running)
+    def _begun(self, running: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+        made = super()._begun(running, settings)
         _load_catalog(made, self.catalog, self._properties)
         return made
 

@@ -206,6 +206,8 @@ class IcebergTable:
                         f"when matched and (t.{CDC_POS} is null or s.{CDC_POS} >= t.{CDC_POS}) then update set * "
                         "when not matched then insert *"
                     ),
+                    # Without adaptive execution a small merge would leave two files for one.
+                    beside_few=False,
                 )
             )
         except SparkRefused:

@@ -108,9 +108,9 @@ def test_h376_a_rest_catalog_that_is_away_is_waited_for(lake: SinkSpec, door: Re
 def test_h376_no_setting_of_spark_has_the_token(lake: SinkSpec, spark_session: SparkSession) -> None:
     fill(lake, 1, 1, status="a")
     fill(lake, 2, 1, status="b")
-    session = iceberg_spark(LakePlace.of(lake))._session
-    assert session is not None
-    for one in (session, spark_session):
+    sessions = iceberg_spark(LakePlace.of(lake))._sessions.values()
+    assert sessions
+    for one in (*sessions, spark_session):
         assert TOKEN not in str(one.sql("set -v").collect())
     assert TOKEN not in repr(lake) + repr(LakePlace.of(lake))
     command = Path(f"/proc/{spark_session.sparkContext._gateway.proc.pid}/cmdline")  # type: ignore[union-attr]

@@ -131,9 +131,9 @@ def test_h352_no_setting_of_spark_has_the_secret(lake: SinkSpec, spark_session: 
     with closing(opened(lake)) as store:
         put(store, Topic(), 1, order(1))
         put(store, Topic(), 2, order(1, "new"))
-    session = iceberg_spark(LakePlace.of(lake))._session
-    assert session is not None
-    for one in (session, spark_session):
+    sessions = iceberg_spark(LakePlace.of(lake))._sessions.values()
+    assert sessions
+    for one in (*sessions, spark_session):
         assert password not in str(one.sql("set -v").collect())
         assert not [row for row in one.sql("set").collect() if "catalog.lake" in row["key"]]
     assert password not in str(spark_session.sparkContext.getConf().getAll())
