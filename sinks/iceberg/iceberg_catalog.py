@@ -168,7 +168,7 @@ class LakeCatalog:
         return explained(error, self.place.shown, table)
 
     def final(self, error: Exception, table: str = "") -> Exception:
-        """What to raise for an error that may pass: the sink's own where no time mends it."""
+        """The exception to raise for an error that may pass: the sink's own where no time mends it."""
         found = self.explained(error, table)
         return found if found.retry is Retry.NEVER else error
 
@@ -180,7 +180,7 @@ class LakeCatalog:
         return self.asked(lambda: kind(self.place.name, **properties))
 
     def asked(self, act: Callable[[], T], *, again: Callable[[], object] | None = None) -> T:
-        """What it answers. Repeated while it may pass. A login that is refused does not."""
+        """The answer. Repeated while the error may pass, which that of a refused login does not."""
 
         def ask() -> T:
             try:

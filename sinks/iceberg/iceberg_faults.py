@@ -67,7 +67,7 @@ def conflict(text: str) -> bool:
 
 
 def explained(error: Exception, catalog: str, table: str) -> SinkError:
-    """What an error of any of them is to the sink. ``table``: its full name, or empty for the catalog alone."""
+    """The sink's own error for an error of any of them. ``table``: its full name, or empty for the catalog alone."""
     text = f"{type(error).__name__}: {error}"
     store = f"the Iceberg catalog {catalog}"
     refused = _refusal(error, store, text)

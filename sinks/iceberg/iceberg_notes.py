@@ -1,4 +1,4 @@
-"""What an Iceberg warehouse notes about itself: properties of a small table beside the others.
+"""Notes of an Iceberg warehouse about itself: properties of a small table beside the others.
 
 A write is one small file, the table's metadata, and no data. A snapshot without files is a fence: what was looked up
 before it cannot be written behind it.

@@ -1,4 +1,4 @@
-"""What the snapshots of an Iceberg table say: its state, and the files that it has."""
+"""The state of an Iceberg table and its files, by its snapshots."""
 
 from __future__ import annotations
 

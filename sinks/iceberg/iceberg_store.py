@@ -247,7 +247,7 @@ def _counted(written: int, deletes: Sequence[bool]) -> Applied:
 
 
 def _others(versions: Mapping[str, str], found: pa.Table) -> list[bool]:
-    """Which rows are of none of these versions. An empty position stands for several rows under one key, too."""
+    """Whether each row is of none of these versions. An empty position stands for several rows under one key, too."""
     keys = [key or "" for key in found[CDC_KEY].to_pylist()]
     pos = [pos or "" for pos in found[CDC_POS].to_pylist()]
     counted = Counter(keys)

@@ -294,7 +294,7 @@ class IcebergTable:
         return self._asked(lambda: plain_rows(self._table.scan(keyed(keys)).to_arrow()))
 
     def batches(self, most: int) -> Iterator[pa.RecordBatch]:
-        """All rows, so many at once. What is read later than the first is not tried again."""
+        """All rows, so many at once. Only the first read is tried again."""
         for batch in self._asked(self._batches):
             for start in range(0, batch.num_rows, most):
                 yield batch.slice(start, most)

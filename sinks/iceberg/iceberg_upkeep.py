@@ -1,4 +1,4 @@
-"""What keeps an Iceberg table small: which statements are due, by count and by the clock. Pure but for the clock.
+"""Upkeep of an Iceberg table: the statements that are due, by count and by the clock. Pure but for the clock.
 
 Files are joined by tiers: of one tier only when there are some of about that size, so that a small batch never has a
 large file written anew. A byte is joined once a tier.
