@@ -21,7 +21,7 @@ class _Path:
 
 
 PATH = _Path()
-_SECRETS = ("password", "client_secrets", "storage_secrets", "config_secrets")
+_SECRETS = ("password", "client_secrets", "storage_secrets", "catalog_secrets", "config_secrets")
 _FILE = "file:"
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?![/:]|$)(.+)")
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from sinks.shared_notes import OpenNotes
 
 GROUP = "headrace.sinks"
-_OURS = ("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind")
+_OURS = (
+    *("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind"),
+    "sinks.iceberg.iceberg_kind",
+)
 """The one registration of our own kinds: modules with a ``KIND`` each."""
 
 
@@ -57,7 +60,7 @@ class SparkParts:
 
     ``product``: for messages. ``jars``: the name of their set in ``cdc/jvm/jars.lock``. ``coordinate``: the one that
     brings the others with it, for who submits. ``extension``: the class of Spark's SQL extensions. ``conf``: more
-    settings of the session.
+    settings of the session. ``more_jars``: more such sets.
     """
 
     product: str
@@ -65,6 +68,7 @@ class SparkParts:
     coordinate: str
     extension: str
     conf: Mapping[str, str] = field(default_factory=dict)
+    more_jars: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,12 @@ _EXTENSIONS = "spark.sql.extensions"
 def parts_of(specs: Iterable[SinkSpec]) -> list[SparkParts]:
     """The parts that Spark needs for these stores, each once."""
     found = (kind_named(spec.kind).spark(spec.options) for spec in specs)
-    return list({parts.product: parts for parts in found if parts is not None}.values())
+    return list({(parts.product, parts.more_jars): parts for parts in found if parts is not None}.values())
+
+
+def jar_sets(parts: Iterable[SparkParts]) -> list[str]:
+    """The names of their sets of jars, each once."""
+    return list(dict.fromkeys(name for part in parts for name in (part.jars, *part.more_jars)))
 
 
 def with_parts(parts: Sequence[SparkParts], conf: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -22,7 +27,7 @@ def with_parts(parts: Sequence[SparkParts], conf: Mapping[str, str], folder: Pat
     Spark's own catalog, which makes one where the process was started unless it is told another place."""
     if not parts:
         return dict(conf)
-    wanted = [part.extension for part in parts]
+    wanted = list(dict.fromkeys(part.extension for part in parts))
     given = [name for name in conf.get(_EXTENSIONS, "").split(",") if name and name not in wanted]
     return {
         **{name: value for part in parts for name, value in part.conf.items()},

@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 
 from cdc.jvm.jars import spark_jars
 from cdc.jvm.java import java_home
-from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.delta import delta_kind
+from sinks.iceberg import iceberg_kind
 from sinks.spark_parts import with_parts
 from spark.spark_session import SessionSpec, end_session, start_session
 
-PARTS = (SPARK_PARTS,)
+PARTS = (delta_kind.SPARK_PARTS, iceberg_kind.SPARK_PARTS)
 
 
 @contextmanager

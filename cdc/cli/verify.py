@@ -65,7 +65,7 @@ def verify(
     settings = context.obj.settings()
     chosen = sinks or list(settings.sinks)
     if not chosen:
-        raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has four")
+        raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has five")
     repaired: list[Repaired] = []
     console: Console = context.obj.console
     looking = Looking(console) if console.is_terminal else ReadLines(console)

@@ -60,26 +60,34 @@ def pinned(name: str, artifacts: Iterable[Coordinate]) -> str:
     for (organisation, module, revision), group in groupby(
         sorted(artifacts), key=lambda one: (one.organisation, one.module, one.revision)
     ):
-        jars = "".join(
-            f'<artifact name={quoteattr(one.module)} type="jar" ext="jar" conf="default"'
-            + (f" m:classifier={quoteattr(one.classifier)}/>" if one.classifier else "/>")
-            for one in group
-        )
         body.append(
             f"<dependency org={quoteattr(organisation)} name={quoteattr(module)} rev={quoteattr(revision)} "
-            f'transitive="false" conf="default->default">{jars}</dependency>'
+            f'transitive="false" conf="default->default">{_artifacts(group)}</dependency>'
         )
     return _MODULE.format(name=quoteattr(name), body="".join(body))
 
 
+def _artifacts(jars: Iterable[Coordinate]) -> str:
+    return "".join(
+        f'<artifact name={quoteattr(one.module)} type="jar" ext="jar" conf="default"'
+        + (f" m:classifier={quoteattr(one.classifier)}/>" if one.classifier else "/>")
+        for one in jars
+    )
+
+
 def closure(name: str, roots: Iterable[Coordinate], extra: str = "") -> str:
     """An ivy.xml that asks for ``roots`` with all they need at run time. ``extra``: excludes and overrides."""
-    body = "".join(
-        f"<dependency org={quoteattr(one.organisation)} name={quoteattr(one.module)} rev={quoteattr(one.revision)} "
-        'conf="default->master,runtime,compile"/>'
-        for one in roots
-    )
-    return _MODULE.format(name=quoteattr(name), body=body + extra)
+    body = []
+    for (organisation, module, revision), group in groupby(
+        sorted(roots), key=lambda one: (one.organisation, one.module, one.revision)
+    ):
+        jars = list(group)
+        named = _artifacts(jars) if any(one.classifier for one in jars) else ""
+        body.append(
+            f"<dependency org={quoteattr(organisation)} name={quoteattr(module)} rev={quoteattr(revision)} "
+            f'conf="default->master,runtime,compile">{named}</dependency>'
+        )
+    return _MODULE.format(name=quoteattr(name), body="".join(body) + extra)
 
 
 def own_settings() -> Path | None:

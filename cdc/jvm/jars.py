@@ -1,9 +1,9 @@
 """Jars by name of their set, fetched once into the cache folder and checked against ``jars.lock``.
 
 The lock names every jar of a set with its size and SHA-256. Nothing else gets onto a class path. The sets:
-``spark-kafka`` (Spark's Kafka source), ``delta-spark`` (asked for only where Spark writes a sink's Delta tables),
-``kafka`` (broker, tools and Connect), ``opensearch``, ``debezium`` and ``debezium-mariadb`` (connectors, asked for only
-where Kafka Connect runs).
+``spark-kafka`` (Spark's Kafka source), ``delta-spark`` and ``iceberg-spark`` (asked for only where Spark writes a
+sink's Delta or Iceberg tables), ``iceberg-aws`` (beside it, where those are in S3), ``kafka`` (broker, tools and
+Connect), ``opensearch``, ``debezium`` and ``debezium-mariadb`` (connectors, asked for only where Kafka Connect runs).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cdc.jvm import ivy
@@ -17,6 +18,8 @@ SPARK = "4.1.1"
 KAFKA = "4.3.1"
 OPENSEARCH = "3.8.0.0"
 DELTA = "4.3.1"  # the newest that is built for this Spark
+ICEBERG = "1.11.0"  # the newest that is built for this Spark
+POSTGRES_JDBC = "42.7.8"
 DEBEZIUM = "3.7.0.Final"
 DEBEZIUM_MARIADB = "3.5.0.Final"  # the newest that is published
 LOG4J = "2.25.4"
@@ -41,9 +44,20 @@ _DELTA_LEAVES = "".join(
 )
 _CONNECT_HAS = '<exclude org="org.apache.kafka"/><exclude org="org.slf4j"/>'
 
-ROOTS: dict[str, tuple[list[Coordinate], str]] = {
+Roots = tuple[Sequence[Coordinate], str]
+"""What a set is asked for, and Ivy's words about what it brings with it."""
+ROOTS: Mapping[str, Roots] = {
     "spark-kafka": ([Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK)], _SPARK_HAS),
     "delta-spark": ([Coordinate("io.delta", f"delta-spark_{_SPARK_LINE}_2.13", DELTA)], _DELTA_LEAVES + _SPARK_HAS),
+    "iceberg-spark": (
+        [
+            Coordinate("org.apache.iceberg", f"iceberg-spark-runtime-{_SPARK_LINE}_2.13", ICEBERG),
+            # Of a catalog that is tables in Postgres.
+            Coordinate("org.postgresql", "postgresql", POSTGRES_JDBC),
+        ],
+        '<exclude org="org.checkerframework"/>' + _SPARK_HAS,
+    ),
+    "iceberg-aws": ([Coordinate("org.apache.iceberg", "iceberg-aws-bundle", ICEBERG)], ""),
     "kafka": (
         [
             Coordinate("org.apache.kafka", "kafka_2.13", KAFKA),
@@ -59,11 +73,11 @@ ROOTS: dict[str, tuple[list[Coordinate], str]] = {
 }
 
 
-def lock(folder: Path) -> list[JarSet]:
+def lock(folder: Path, roots: Mapping[str, Roots] = ROOTS) -> list[JarSet]:
     """Resolve every set below ``folder``. Raises SystemExit with Ivy's own words where one fails."""
     running = {
-        name: ivy.start(folder / name, ivy.closure(name, roots, extra), transitive=True)
-        for name, (roots, extra) in ROOTS.items()
+        name: ivy.start(folder / name, ivy.closure(name, some, extra), transitive=True)
+        for name, (some, extra) in roots.items()
     }
     sets = []
     for name, process in running.items():

@@ -13,7 +13,7 @@ from cdc.topic import dead_topic, progress_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
 from cdc.wiring.shares import of_share, own_places, require_shares
-from sinks.spark_parts import parts_of, with_parts
+from sinks.spark_parts import jar_sets, parts_of, with_parts
 from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
     chosen = list(names) or list(settings.sinks)
     if not chosen:
-        raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
+        raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has five")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
     spark, session = settings.spark, session_of(settings, specs)
@@ -123,7 +123,7 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
         master=spark.master,
         driver_memory=spark.driver_memory,
         log_folder=folder,
-        jars=spark_jars(*(part.jars for part in parts)) if own else (),
+        jars=spark_jars(*jar_sets(parts)) if own else (),
         java_home=_java_home() if own else None,
         conf=with_parts(parts, spark.conf, folder),
         ui=spark.ui,

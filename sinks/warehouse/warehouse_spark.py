@@ -146,11 +146,17 @@ def _asked(carry_out: Callable[[], list[Row]]) -> list[Row]:
     try:
         return carry_out()
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkFailed(str(error)) from None
+        raise SparkFailed(_words(error)) from None
     except (Py4JError, ConnectionError, EOFError) as error:
         raise StoreAway(
             f"Spark does not answer: {brief(str(error))}", hint="see spark.log beside the checkpoints"
         ) from None
+
+
+def _words(error: Exception) -> str:
+    """Its text, and a line for each of its causes, which tell more: that a disk is full, and not that a job ended."""
+    trace = str(getattr(error, "_stackTrace", None) or "")
+    return "\n".join((str(error), *(line for line in trace.splitlines() if line.startswith("Caused by: "))))
 
 
 def quoted_name(name: str) -> str:

@@ -15,9 +15,10 @@ from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
 from tests.fresh import drop_database, fresh_name
+from tests.lakes import lake_catalog
 from tests.redis_rights import least_user
 
-BY_SPARK = ("delta-spark",)
+BY_SPARK = ("delta-spark", "iceberg")
 """Warehouses that Spark writes. Each merge is some jobs: the suite takes minutes with one of them."""
 KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 
@@ -62,8 +63,8 @@ def spec_of_kind(request: pytest.FixtureRequest, kind: str) -> SinkSpec | None:
         case "opensearch":
             url, prefix = request.getfixturevalue("opensearch"), request.getfixturevalue("index_prefix")
             return spec_for("opensearch", prefix=prefix, options={"url": url})
-        case "delta" | "delta-spark":
-            return _delta_spec(request, kind)
+        case "delta" | "delta-spark" | "iceberg":
+            return _iceberg_spec(request) if kind == "iceberg" else _delta_spec(request, kind)
         case "sqlite" | "sqlite-generic":
             folder = request.getfixturevalue("tmp_path")
             return sql_spec(f"sqlite:///{folder}/shop.db", kind)
@@ -80,6 +81,13 @@ def _delta_spec(request: pytest.FixtureRequest, kind: str) -> SinkSpec:
         request.getfixturevalue("spark_session")
         options["engine"] = "spark"
     return spec_for("delta", prefix="shop", options=options)
+
+
+def _iceberg_spec(request: pytest.FixtureRequest) -> SinkSpec:
+    request.getfixturevalue("spark_session")
+    folder: Path = request.getfixturevalue("warehouse")
+    lake = lake_catalog(request.getfixturevalue("contract_database"))
+    return spec_for("iceberg", prefix=fresh_name(), options={**lake.options, "path": str(folder)}, secrets=lake.secrets)
 
 
 def _folder_spec(request: pytest.FixtureRequest) -> SinkSpec:

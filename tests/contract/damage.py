@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import sqlalchemy as sa
 from cdc.position import Position
 from sinks.names import folder
 from sinks.port import StoredRow
+from sinks.registry import SinkSpec
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS
+from tests.lakes import foreign_catalog, foreign_table
 from tests.redis_rights import as_default
 
 TABLE = ORDERS.table
@@ -33,6 +36,9 @@ def drop(store: Store) -> None:
             requests.delete(_index(store), timeout=30).raise_for_status()
         case "delta":
             shutil.rmtree(delta_folder(store))
+        case "iceberg":
+            with foreign_catalog(_sink_spec(store)) as catalog:
+                catalog.opened.drop_table((catalog.place.namespace, "public_orders"))
         case "folder":
             shutil.rmtree(json_folder(store))
         case _:
@@ -49,6 +55,8 @@ def close(store: Store) -> None:
             settings(store, {"index.blocks.write": True})
         case "delta":
             deltalake.DeltaTable(delta_folder(store)).alter.add_constraint({"mine": "id < 2"})
+        case "iceberg":
+            _rename_in_iceberg(store, "note", "remark")
         case "folder":
             json_folder(store).rename(json_folder(store).with_suffix(".aside"))
             json_folder(store).touch()
@@ -88,6 +96,8 @@ def reopen(store: Store) -> None:
             settings(store, {"index.blocks.write": None})
         case "delta":
             deltalake.DeltaTable(delta_folder(store)).alter.drop_constraint("mine")
+        case "iceberg":
+            _rename_in_iceberg(store, "remark", "note")
         case "folder":
             json_folder(store).unlink()
             json_folder(store).with_suffix(".aside").rename(json_folder(store))
@@ -126,8 +136,12 @@ def _index(store: Store) -> str:
 
 
 def _spec(store: Store) -> dict[str, Any]:
+    return dict(_sink_spec(store).options)
+
+
+def _sink_spec(store: Store) -> SinkSpec:
     assert store.spec is not None
-    return dict(store.spec.options)
+    return store.spec
 
 
 def plant(store: Store, key: str, pos: str | None, note: str = "foreign") -> None:
@@ -150,6 +164,8 @@ def plant(store: Store, key: str, pos: str | None, note: str = "foreign") -> Non
             requests.put(path, json=document, params=version | {"refresh": "true"}, timeout=30).raise_for_status()
         case "delta":
             _plant_in_delta(store, key, pos, note)
+        case "iceberg":
+            _plant_in_iceberg(store, key, pos, note)
         case "folder":
             row = f'{{"id":{key},"status":"foreign","note":"{note}"}}'
             held = {"key": key, "row": row, **({"pos": pos} if pos else {})}
@@ -185,13 +201,33 @@ def _plant_in_delta(store: Store, key: str, pos: str | None, note: str) -> None:
     deltalake.write_deltalake(table, row, mode="append")
 
 
+def _plant_in_iceberg(store: Store, key: str, pos: str | None, note: str) -> None:
+    given = {"id": int(key), "status": "foreign", "note": note, "cdc_key": key, "cdc_pos": pos}
+    with foreign_table(_sink_spec(store)) as table, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        types = {field.name: field.type for field in table.schema().as_arrow()}
+        row: Any = pa.table({name: pa.array([given.get(name)], kind) for name, kind in types.items()})
+        table.overwrite(row, f"cdc_key = '{key}'")
+
+
+def _rename_in_iceberg(store: Store, before: str, after: str) -> None:
+    with foreign_table(_sink_spec(store)) as table, table.update_schema() as change:
+        change.rename_column(before, after)
+
+
 def redis_of(store: Store) -> Any:
     """A client of the cache."""
     return redis.Redis.from_url(as_default(_spec(store)["url"]))
 
 
-def copy_in_delta(store: Store, key: str, *, deleted: bool = False) -> None:
+def copy_row(store: Store, key: str, *, deleted: bool = False) -> None:
     """A second row under a key of ``public.orders``, appended by another writer."""
+    if store.kind == "iceberg":
+        with foreign_table(_sink_spec(store)) as lake:
+            found: Any = lake.scan(f"cdc_key = '{key}'").to_arrow()
+            at = found.schema.get_field_index("cdc_deleted")
+            lake.append(found.set_column(at, found.schema.field(at), pa.array([deleted] * found.num_rows)))
+        return
     table = deltalake.DeltaTable(delta_folder(store))
     schema: Any = pa.schema
     rows = pa.table(table.scan(predicate=f"_key = '{key}'")).cast(schema(table.schema().to_arrow()))
@@ -202,6 +238,10 @@ def copy_in_delta(store: Store, key: str, *, deleted: bool = False) -> None:
 
 def remove_exact(store: Store) -> None:
     """The column ``_exact`` of ``public.orders`` goes."""
+    if store.kind == "iceberg":
+        with foreign_table(_sink_spec(store)) as lake, lake.update_schema(allow_incompatible_changes=True) as change:
+            change.delete_column("cdc_exact")
+        return
     if store.kind == "delta":
         table = deltalake.DeltaTable(delta_folder(store))
         schema: Any = pa.schema

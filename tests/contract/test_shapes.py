@@ -16,7 +16,7 @@ from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, nume
 from tests.single_rows import canonical_row, plain_row
 
 SEARCH = frozenset(("opensearch",))
-TYPED = frozenset(("delta", "postgres", "postgres-generic"))
+TYPED = frozenset(("delta", "iceberg", "postgres", "postgres-generic"))
 FIXED = frozenset(("sqlite", "sqlite-generic"))
 """A type is not changed there once it is made."""
 

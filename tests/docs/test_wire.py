@@ -22,6 +22,7 @@ from cdc.comparison.rules import RULES
 from cdc.dead import DeadLetter, Why
 from cdc.epochs import EpochsState, KeyedAnewState
 from cdc.jvm.jars import class_path
+from cdc.masks import MaskState
 from cdc.progress import Progress
 from cdc.rebuild.rules import RebuildState
 from cdc.settings import LogSettings
@@ -43,6 +44,7 @@ from cdc.wire.format import (
     UNAVAILABLE,
 )
 from cdc.wire.types import FAMILIES
+from connectors.connect.unread_tables import UnreadState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.integration.cli.pipeline import Pipeline
@@ -55,10 +57,14 @@ _IMPORTED: tuple[type[Document], ...] = (
     AskedKeys,
     EpochsState,
     KeyedAnewState,
+    MaskState,
     RebuildState,
+    UnreadState,
     WalWitness,
     WriterState,
 )
+"""Those of modules that no import above brings with it: without them the table depends on which tests ran before
+here."""
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "cdc" / "wire" / "README.md"
 PLACE = "cdc/wire/README.md"

@@ -44,5 +44,5 @@ def test_a_kind_is_named_in_its_folder_alone() -> None:
 
 
 def test_each_kind_has_a_folder_of_its_own_that_names_it() -> None:
-    assert len(set(KINDS.values())) == len(KINDS) == 4
+    assert len(set(KINDS.values())) == len(KINDS) == 5
     assert {(str(folder / f"{folder.name}_kind.py"), kind) for kind, folder in KINDS.items()} <= named()

@@ -28,7 +28,7 @@ def test_the_example_is_accepted_as_it_is() -> None:
 
 def test_every_commented_setting_is_accepted_too() -> None:
     settings = parse(tomllib.loads(uncommented()))
-    assert list(settings.sinks) == ["cache", "search", "warehouse", "reports"]
+    assert list(settings.sinks) == ["cache", "search", "warehouse", "reports", "lake"]
     assert settings.debezium is not None
 
 

@@ -33,7 +33,7 @@ def install(folder: Path, package: str, points: str, code: str = "") -> None:
 
 
 def test_ours_come_without_any_package() -> None:
-    assert names()[:4] == [kind.name for kind in kinds_of_ours()] == ["redis", "opensearch", "delta", "sql"]
+    assert names()[:5] == [kind.name for kind in kinds_of_ours()] == ["redis", "opensearch", "delta", "sql", "iceberg"]
     assert find_kind("folder") is None
 
 

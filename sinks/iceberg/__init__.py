@@ -1,0 +1,1 @@
+"""The warehouse as Iceberg tables in a catalog. Spark merges them."""

@@ -1,0 +1,110 @@
+"""Generations of an Iceberg warehouse: filled in a namespace beside, then exchanged by names. No row is copied.
+
+Readers know the tables of one namespace. Those of a generation that is not in use have the same names in another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import SinkError
+from cdc.json_bytes import dumped
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use
+from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace
+from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
+from sinks.iceberg.iceberg_store import table_name
+from sinks.notes import WATERMARK, NotedWatermarks
+from sinks.registry import SinkSpec
+
+declare("iceberg_tables_moved")
+
+_FROM = "generation_from"
+"""The generation that was in use before a switch that is under way."""
+_OF_A_PLACE = (GENERATION, _FROM)
+"""Notes that speak of the place where they stand, and not of what it holds."""
+
+
+def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
+    """Nothing is connected to before it is used."""
+    return _IcebergGenerations(spec, clock)
+
+
+class _IcebergGenerations:
+    def __init__(self, spec: SinkSpec, clock: Clock) -> None:
+        self._base = LakePlace.of(spec)
+        self._catalog = LakeCatalog(self._base, clock)
+        self._notes = IcebergNotes(self._catalog)
+
+    def in_use(self) -> int:
+        return number_in_use(self._notes)
+
+    def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """The switch itself keeps what was in use: its tables go to a namespace of their own."""
+
+    def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        said = said_in_use(self._notes)
+        if said == number:
+            return
+        filled = self._notes_of(number)
+        found = filled.read()
+        if WATERMARK not in found:
+            raise SinkError(
+                f"there is no generation {number} of the warehouse in {self._base.namespace}",
+                hint="cdc rebuild makes one",
+            )
+        before = self._begin(number, found, under_way=said == -number)
+        self._exchange(number, before, shapes)
+        versions = {**versions_in(self._notes.read()), **versions_in(found)}
+        self._notes.write_all(
+            {
+                WATERMARK: found[WATERMARK],
+                VERSIONS: dumped({name: list(one) for name, one in versions.items()}),
+                GENERATION: b"%d" % number,
+            },
+            fence=True,
+        )
+
+    def _begin(self, number: int, found: Mapping[str, bytes], *, under_way: bool) -> int:
+        """Note that the switch has begun. The number of the generation that is in use until then."""
+        now = dict(self._notes.read())
+        if under_way:
+            return int(now[_FROM])
+        before = number_in_use(self._notes)
+        kept = {name: text for name, text in now.items() if name not in _OF_A_PLACE}
+        self._notes_of(before).write_all(kept)
+        # While the tables change no more is claimed than is true of the old and of the new ones. The sink that runs
+        # sees the generation change, twice, and goes on from what stands here then.
+        goal = Watermark.from_json(found[WATERMARK])
+        claim = lower(goal, NotedWatermarks(self._notes).read())
+        notes = {name: text for name, text in found.items() if name not in (*_OF_A_PLACE, VERSIONS)}
+        said = {WATERMARK: claim.to_json(), VERSIONS: b"{}", GENERATION: b"-%d" % number, _FROM: b"%d" % before}
+        self._notes.write_all({**notes, **said}, fence=True)
+        return before
+
+    def _exchange(self, number: int, before: int, shapes: Sequence[TableSchema]) -> None:
+        base, filled, kept = self._base.namespace, self._namespace(number), self._namespace(before)
+        there, new, old = (self._catalog.names(one) for one in (base, filled, kept))
+        names = sorted({table_name(shape.table) for shape in shapes} & new)
+        self._catalog.make_namespace(kept)
+        # One that the sink made anew while a switch was cut short between two names of a REST catalog.
+        self._catalog.drop(base, [name for name in names if name in there and name in old])
+        away = [((base, name), (kept, name)) for name in names if name in there and name not in old]
+        here = [((filled, name), (base, name)) for name in names]
+        self._catalog.move([*away, *here])
+        crash_point("iceberg_tables_moved")
+
+    def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        self._catalog.drop_namespace(self._namespace(number))
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def _namespace(self, number: int) -> str:
+        return beside_namespace(self._base.namespace, number)
+
+    def _notes_of(self, number: int) -> IcebergNotes:
+        return IcebergNotes(self._catalog, self._namespace(number))

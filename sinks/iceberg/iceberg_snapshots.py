@@ -1,0 +1,64 @@
+"""The state of an Iceberg table and its files, by its snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyiceberg.manifest import DataFileContent
+
+from sinks.iceberg.iceberg_upkeep import FileSizes
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+class Version(NamedTuple):
+    """A state of a table. ``snapshot`` 0: of one that has none yet."""
+
+    uuid: str
+    snapshot: int
+    sequence: int
+
+
+def version_of(table: Table) -> Version:
+    """The state of a table."""
+    metadata: Any = table.metadata
+    return Version(str(metadata.table_uuid), metadata.current_snapshot_id or 0, metadata.last_sequence_number)
+
+
+def is_later(table: Table, noted: Version) -> bool:
+    """Whether a table came from that state: neither another one, nor one that was gone back with since. Snapshots from
+    before may have expired."""
+    now = version_of(table)
+    if now.uuid != noted.uuid or now.sequence < noted.sequence:
+        return False
+    snapshot = table.current_snapshot()
+    if not noted.snapshot:
+        return True
+    if snapshot is None:
+        return False
+    while snapshot is not None and snapshot.snapshot_id != noted.snapshot:
+        if (snapshot.sequence_number or 0) <= noted.sequence:
+            return False
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    return True
+
+
+def summary_count(table: Table, name: str) -> int:
+    """A count that the newest snapshot states. 0 where it does not."""
+    current = table.current_snapshot()
+    return int(current.summary[name] or 0) if current is not None and current.summary is not None else 0
+
+
+def file_sizes(table: Table) -> FileSizes:
+    """The sizes of its files, by its manifests."""
+    snapshot = table.current_snapshot()
+    data: list[int] = []
+    positions: list[int] = []
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        for entry in manifest.fetch_manifest_entry(table.io):
+            sizes = data if entry.data_file.content is DataFileContent.DATA else positions
+            sizes.append(entry.data_file.file_size_in_bytes)
+    rows, deletes = summary_count(table, "total-records"), summary_count(table, "total-position-deletes")
+    return FileSizes(data=data, positions=positions, rows=rows, deletes=deletes)

@@ -1,0 +1,346 @@
+"""The warehouse as Iceberg tables: one table per captured table, merged by key."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cdc.clock import Clock
+from cdc.json_bytes import dumped
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from cdc.wire import format as wire
+from sinks.arrow import pc
+from sinks.batch_plan import TableBatch
+from sinks.generations import OpenGeneration
+from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
+from sinks.iceberg.iceberg_columns import (
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    CDC_KEY,
+    CDC_POS,
+    OWN_FIELDS,
+    iceberg_columns,
+    inward,
+    lost_column,
+    outward,
+)
+from sinks.iceberg.iceberg_faults import LakeRemoved, LakeUnfit
+from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
+from sinks.iceberg.iceberg_snapshots import Version
+from sinks.iceberg.iceberg_table import IcebergTable
+from sinks.names import folder
+from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
+from sinks.port import (
+    STRANGE_ROW,
+    Applied,
+    CannotCarry,
+    OpenSink,
+    PlaceMissing,
+    Refused,
+    StoredRow,
+    rows_at_once,
+)
+from sinks.registry import SinkSpec
+from sinks.store import StoreSink
+from sinks.warehouse.warehouse_columns import DELETED, WarehouseColumn, retypes
+from sinks.warehouse.warehouse_rows import WarehouseRows
+
+if TYPE_CHECKING:
+    from sinks.iceberg.iceberg_spark import IcebergSpark
+
+SIDE_BY_SIDE = 8
+"""So many tables are written at once."""
+_MERGE_ROWS = 250_000
+_SCAN_ROWS = 16_384
+_READ_ROWS = 2_000
+_UNPACKED = 3
+"""About how much larger a row is than what it takes in its file."""
+_LOOKUP = 1_000
+
+
+def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
+    """Open a warehouse. Nothing is made before the first table is."""
+    place = LakePlace.of(spec)
+    catalog = LakeCatalog(place, clock)
+    notes = IcebergNotes(catalog)
+    tables = _IcebergTables(catalog, notes, spec.replay_window_s, clock)
+    sink = StoreSink(tables, notes, _IcebergSession(catalog), shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
+    generation = OpenGeneration(notes, spec.options.get("generation"), shared=False)
+    return OpenSink(
+        sink=sink,
+        watermarks=_IcebergWatermarks(notes, tables),
+        reader=_IcebergReader(catalog, clock),
+        current=generation.current,
+        discards=tables,
+    )
+
+
+def table_name(table: TableName) -> str:
+    """A table's name in its namespace.
+
+    >>> table_name(TableName("public", "Order items"))
+    'public_Order=20items'
+    """
+    return f"{folder(table.schema)}_{folder(table.table)}"
+
+
+def lake_table(catalog: LakeCatalog, name: str, clock: Clock) -> IcebergTable:
+    """A table of the warehouse, with Spark beside it where it is needed."""
+
+    def spark() -> IcebergSpark:
+        from sinks.iceberg.iceberg_spark import iceberg_spark  # noqa: PLC0415 - Spark's client, of use here alone
+
+        return iceberg_spark(catalog.place)
+
+    return IcebergTable(catalog, name, clock, spark)
+
+
+class _IcebergTables:
+    def __init__(self, catalog: LakeCatalog, notes: IcebergNotes, replay_window_s: float, clock: Clock) -> None:
+        self._catalog = catalog
+        self._notes = notes
+        self._kept = KeptColumns(notes)
+        self._noted: dict[str, Version] | None = None
+        self._clock = clock
+        self._remember_us = int(replay_window_s * 1e6)
+        self._tables: dict[str, IcebergTable] = {}
+        self._owners: dict[str, TableName] = {}
+        self._purged: dict[str, float] = {}
+        self._every_s = min(3600.0, replay_window_s)
+
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        with _faults(schema):
+            made = self._prepare(schema, older=older)
+        if not older:
+            self._kept.keep(schema)
+        return made
+
+    def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        table = self._table(schema)
+        wanted = iceberg_columns(schema)
+        if not table.exists():
+            table.create(pa.schema([*((c.name, c.type) for c in wanted), *OWN_FIELDS]))
+            return True
+        table.check()
+        lost_rows = self._is_older_copy(table)
+        if lost_rows:
+            # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
+            table.empty()
+        existing = table.types()
+        lost = lost_column(existing, wanted, () if lost_rows else self._kept.of(schema.table))
+        if lost:
+            raise CannotCarry.because(schema.table, lost)
+        retyped = {} if older else retypes(schema.table, existing, wanted)
+        table.add_columns([(c.name, c.type) for c in wanted if c.name not in existing])
+        table.retype(retyped)
+        return lost_rows
+
+    def _is_older_copy(self, table: IcebergTable) -> bool:
+        """Whether the table is not the one that was noted with the last watermark, or was gone back with since, as by
+        ``rollback_to_snapshot`` (hazard H84)."""
+        if self._noted is None:
+            self._noted = versions_in(self._notes.read())
+        # Once: what it is from here on is known by itself.
+        noted = self._noted.pop(table.name, None)
+        return noted is not None and not table.is_later(noted)
+
+    def versions(self) -> dict[str, Version]:
+        """Name -> state of the tables that were used."""
+        return {name: table.version for name, table in self._tables.items() if table.version is not None}
+
+    def check(self) -> None:
+        """PlaceMissing when a table that was used is gone. One question for all of them."""
+        used = set(self.versions())
+        gone = used - self._catalog.names(self._catalog.place.namespace) if used else set()
+        if gone:
+            raise PlaceMissing.of(self._owners[min(gone)], "its Iceberg table")
+
+    def write(self, batch: TableBatch) -> Applied:
+        with _faults(batch.schema):
+            return self._write(batch)
+
+    def _write(self, batch: TableBatch) -> Applied:
+        table = self._table(batch.schema)
+        table.check()
+        types = table.types()
+        wanted = iceberg_columns(batch.schema)
+        lost = lost_column(types, wanted, [column.source.name for column in wanted])
+        if lost:
+            raise CannotCarry.because(batch.schema.table, lost)
+        columns = [WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in wanted]
+        rows = WarehouseRows(batch.schema, columns)
+        done = Applied()
+        for tables, kept, refused in _lots(rows.tables(batch, self._clock.now_ns() // 1000)):
+            done += Applied(refused=refused)
+            if kept:
+                done += _counted(table.put(outward(tables)), kept)
+        self._maintain(table)
+        return done
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            found: dict[str, StoredRow] = {}
+            for start in range(0, len(keys), _LOOKUP):
+                found |= _rows_of(table.where_keys(keys[start : start + _LOOKUP]), schema)
+            return found
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            table.remove_below(floor)
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        """:meth:`sinks.port.Discards.remove`."""
+        some = list(versions.items())
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            for start in range(0, len(some), _LOOKUP):
+                lot = dict(some[start : start + _LOOKUP])
+                table.keep_rows(list(lot), partial(_others, lot))
+
+    def _maintain(self, table: IcebergTable) -> None:
+        now = self._clock.monotonic()
+        if now - self._purged.setdefault(table.name, now) >= self._every_s:
+            self._purged[table.name] = now
+            before = datetime.fromtimestamp((self._clock.now_ns() // 1000 - self._remember_us) / 1e6, UTC)
+            table.delete_where(f"{CDC_DELETED} and {CDC_DELETED_AT} < timestamp '{before:%Y-%m-%d %H:%M:%S.%f}'")
+        table.tidy()
+
+    def _table(self, schema: TableSchema) -> IcebergTable:
+        name = table_name(schema.table)
+        owner = self._owners.setdefault(name, schema.table)
+        if owner != schema.table:
+            raise CannotCarry.because(schema.table, f"its Iceberg table {name} is that of {owner}")
+        if name not in self._tables:
+            self._tables[name] = lake_table(self._catalog, name, self._clock)
+        return self._tables[name]
+
+
+def _lots(
+    pieces: Iterator[tuple[pa.Table, TableBatch, tuple[Refused, ...]]],
+) -> Iterator[tuple[pa.Table, list[bool], tuple[Refused, ...]]]:
+    """Pieces joined to what one merge takes: columns, which rows are deletes, what was refused."""
+    while lot := list(itertools.islice(pieces, _MERGE_ROWS // _SCAN_ROWS)):
+        rows = pa.concat_tables([table for table, _, _ in lot])
+        deletes: list[Any] = rows[DELETED].to_pylist()
+        yield rows, deletes, tuple(itertools.chain.from_iterable(refused for _, _, refused in lot))
+
+
+def _counted(written: int, deletes: Sequence[bool]) -> Applied:
+    stale = max(0, len(deletes) - written)
+    # A merge does not report which stale ones were deletes, so they are subtracted from the deletes first.
+    deleted = max(0, sum(deletes) - stale)
+    return Applied(applied=max(0, written - deleted), deleted=deleted, stale=stale)
+
+
+def _others(versions: Mapping[str, str], found: pa.Table) -> list[bool]:
+    """Whether each row is of none of these versions. An empty position stands for several rows under one key, too."""
+    keys = [key or "" for key in found[CDC_KEY].to_pylist()]
+    pos = [pos or "" for pos in found[CDC_POS].to_pylist()]
+    counted = Counter(keys)
+
+    def goes(key: str, at: str) -> bool:
+        return key in versions and (versions[key] == at or (not versions[key] and counted[key] > 1))
+
+    return [not goes(key, at) for key, at in zip(keys, pos, strict=True)]
+
+
+class _IcebergSession:
+    def __init__(self, catalog: LakeCatalog) -> None:
+        self._catalog = catalog
+
+    def show(self) -> None:
+        """A commit shows at once."""
+
+    def close(self) -> None:
+        self._catalog.close()
+
+
+class _IcebergWatermarks(PlacedWatermarks):
+    """The watermark with the state of each table that it speaks of, in one commit (hazard H100)."""
+
+    def __init__(self, notes: IcebergNotes, tables: _IcebergTables) -> None:
+        super().__init__(notes, tables.check)
+        self._own = notes
+        self._tables = tables
+
+    def write(self, watermark: Watermark) -> None:
+        versions = {**versions_in(self._own.known()), **self._tables.versions()}
+        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
+        noted = dumped({name: list(version) for name, version in versions.items()})
+        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: noted})
+
+
+@contextmanager
+def _faults(schema: TableSchema) -> Iterator[None]:
+    """The fault of a captured table, from the error of its Iceberg table."""
+    try:
+        yield
+    except LakeRemoved as error:
+        raise PlaceMissing.of(schema.table, "its Iceberg table") from error
+    except LakeUnfit as error:
+        raise CannotCarry.because(schema.table, error.why) from None
+
+
+class _IcebergReader:
+    def __init__(self, catalog: LakeCatalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        table = lake_table(self._catalog, table_name(schema.table), self._clock)
+        if not table.exists():
+            return
+        rows = WarehouseRows(schema, iceberg_columns(schema))
+        with _faults(schema):
+            most = rows_at_once(_UNPACKED * table.row_bytes(), _READ_ROWS)
+            for batch in table.batches(most):
+                if batch.num_rows:
+                    yield _stored(rows, pa.Table.from_batches([batch]), schema)
+
+    def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        return self.get_many(schema, [key]).get(key)
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        """:meth:`get` for many keys. Those that hold nothing are left out."""
+        table = lake_table(self._catalog, table_name(schema.table), self._clock)
+        if not keys or not table.exists():
+            return {}
+        with _faults(schema):
+            found = table.where_keys(keys)
+            rows = _rows_of(found, schema)
+            live = set(found.filter(pc.invert(pc.fill_null(found[CDC_DELETED], False)))[CDC_KEY].to_pylist())
+            counted: Counter[Any] = Counter(found[CDC_KEY].to_pylist())
+            # A key that another writer put in twice has no position that decides (hazard H101).
+            several = [key for key, count in counted.items() if count > 1 and key in live]
+            return rows | {key: StoredRow(key=key, pos="", row=STRANGE_ROW) for key in several}
+
+    def close(self) -> None:
+        self._catalog.close()
+
+
+def _rows_of(found: pa.Table, schema: TableSchema) -> dict[str, StoredRow]:
+    """Rows of the table by their keys."""
+    rows = _stored(WarehouseRows(schema, iceberg_columns(schema)), found, schema).to_pylist()
+    return {row["key"]: StoredRow(key=row["key"], pos=row[wire.POS], row=row["row"]) for row in rows}
+
+
+def _stored(rows: WarehouseRows, found: pa.Table, schema: TableSchema) -> pa.RecordBatch:
+    """Columns as stored rows. CannotCarry when somebody removed one of ours."""
+    lost = lost_column(found.schema.names, (), ())
+    if lost:
+        raise CannotCarry.because(schema.table, lost)
+    return rows.stored(inward(found))

@@ -1,0 +1,118 @@
+"""Upkeep of an Iceberg table: the statements that are due, by count and by the clock. Pure but for the clock.
+
+Files are joined by tiers: of one tier only when there are some of about that size, so that a small batch never has a
+large file written anew. A byte is joined once a tier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from cdc.clock import Clock
+from cdc.sql import quote_literal
+from sinks.iceberg.iceberg_catalog import LakePlace
+from sinks.warehouse.warehouse_spark import quoted_name
+
+EVERY_S = 600.0
+"""Upkeep by the clock: three jobs of Spark."""
+MOST_SNAPSHOTS = 500
+"""A table's metadata lists its snapshots, and each commit writes it anew."""
+SMALLEST_BYTES = 16 * 1024
+"""Files of the first tier are smaller."""
+WHOLE_BYTES, WHOLE_POSITIONS_BYTES = 384 * 1024 * 1024, 48 * 1024 * 1024
+"""Iceberg takes a file of this size for whole: three quarters of its target."""
+DELETED_SHARE = 0.3
+"""So many of a table's rows may stand behind a delete, before the files that have them are written anew."""
+
+
+class FileSizes(NamedTuple):
+    """The files of a table's newest snapshot, in bytes. ``rows`` and ``deletes`` are counts."""
+
+    data: Sequence[int]
+    positions: Sequence[int]
+    rows: int
+    deletes: int
+
+
+def joined_below(sizes: Sequence[int], few: int, whole: int = WHOLE_BYTES) -> int | None:
+    """Up to which size files are to be joined: those of the largest tier that has ``few`` of them, and all smaller
+    ones. None where no tier has so many.
+
+    >>> joined_below([1000] * 4, 4), joined_below([1000] * 3 + [500_000], 4)
+    (16384, None)
+    """
+    tiers = Counter(tier for size in sizes if (tier := _tier(size, few, whole)) is not None)
+    full = [tier for tier, count in tiers.items() if count >= few]
+    return min(SMALLEST_BYTES * few ** max(full), whole) if full else None
+
+
+def _tier(size: int, few: int, whole: int) -> int | None:
+    """None for a file that is whole."""
+    if size >= whole:
+        return None
+    tier = 0
+    while size >= SMALLEST_BYTES * few**tier:
+        tier += 1
+    return tier
+
+
+class Upkeep:
+    """Of one table."""
+
+    def __init__(self, place: LakePlace, table: str, clock: Clock) -> None:
+        self._place = place
+        self._table = quote_literal(f"{quoted_name(place.namespace)}.{quoted_name(table)}")
+        self._clock = clock
+        self._at = clock.monotonic()
+        self._unjoined = 0
+
+    def written(self) -> None:
+        """A commit has added files."""
+        self._unjoined += 1
+
+    def due(self, catalog: str, snapshot_times: Sequence[int], files: Callable[[], FileSizes]) -> Iterator[str]:
+        """The statements to carry out now. ``snapshot_times``: in ms since 1970, the oldest first. ``files``: asked
+        for where so many commits have come that some may have to be joined."""
+        now = self._clock.monotonic()
+        by_clock = now - self._at >= EVERY_S
+        system = f"{quoted_name(catalog)}.system"
+        if self._unjoined and (by_clock or self._unjoined >= self._place.compact_files):
+            yield from self._joins(system, files())
+            self._unjoined = 0
+        if by_clock or len(snapshot_times) > 2 * MOST_SNAPSHOTS:
+            self._at = now
+            until_ms = self._clock.now_ns() // 1_000_000 - int(self._place.snapshots_for_s * 1000)
+            if len(snapshot_times) > MOST_SNAPSHOTS:
+                until_ms = max(until_ms, snapshot_times[-MOST_SNAPSHOTS])
+            if snapshot_times and snapshot_times[0] < until_ms:
+                until = f"{datetime.fromtimestamp(until_ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"
+                yield (
+                    f"call {system}.expire_snapshots(table => {self._table}, "
+                    f"older_than => timestamp '{until}', retain_last => 1)"
+                )
+
+    def _joins(self, system: str, files: FileSizes) -> Iterator[str]:
+        few = self._place.compact_files
+        behind = files.rows and files.deletes >= DELETED_SHARE * files.rows
+        data = joined_below(files.data, few)
+        positions = joined_below(files.positions, few, WHOLE_POSITIONS_BYTES)
+        if behind:
+            yield self._call(system, "rewrite_data_files", _below(data or 0) | {"delete-file-threshold": 1})
+            yield self._call(system, "rewrite_position_delete_files", {"rewrite-all": True})
+            return
+        if data is not None:
+            yield self._call(system, "rewrite_data_files", _below(data))
+        if positions is not None:
+            yield self._call(system, "rewrite_position_delete_files", _below(positions))
+
+    def _call(self, system: str, procedure: str, options: Mapping[str, int | bool]) -> str:
+        said = ", ".join(f"'{name}', '{str(value).lower()}'" for name, value in options.items())
+        return f"call {system}.{procedure}(table => {self._table}, options => map({said}))"
+
+
+def _below(size: int) -> dict[str, int | bool]:
+    """Options by which the files smaller than this are joined, and no others."""
+    return {"min-file-size-bytes": size, "min-input-files": 2}

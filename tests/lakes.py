@@ -1,0 +1,53 @@
+"""Iceberg warehouses of the tests: a JDBC catalog in a database of the stack, and somebody else's hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+from pyiceberg.table import Table
+
+from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
+from sinks.registry import Option, SinkSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeLogin:
+    """The options of a sink that say where its catalog is."""
+
+    options: Mapping[str, Option]
+    secrets: Mapping[str, str] = field(repr=False)
+
+
+def lake_catalog(dsn: str) -> LakeLogin:
+    """The catalog in a database, by its connection string. Spark has no use for a file of passwords."""
+    parts = conninfo_to_dict(dsn)
+    url = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    secrets = {} if "passfile" not in parts else {"password": _password(Path(str(parts["passfile"])))}
+    return LakeLogin(options={"catalog": url}, secrets=secrets)
+
+
+def _password(file: Path) -> str:
+    return file.read_text(encoding="utf-8").strip().rpartition(":")[2]
+
+
+@contextmanager
+def foreign_catalog(spec: SinkSpec) -> Iterator[LakeCatalog]:
+    """Somebody else's connection to the catalog of a warehouse."""
+    catalog = LakeCatalog(LakePlace.of(spec))
+    try:
+        yield catalog
+    finally:
+        catalog.close()
+
+
+@contextmanager
+def foreign_table(spec: SinkSpec, name: str = "public_orders") -> Iterator[Table]:
+    """A table of a warehouse, as somebody else opens it."""
+    with foreign_catalog(spec) as catalog:
+        found = catalog.load(catalog.place.namespace, name)
+        assert found is not None
+        yield found
