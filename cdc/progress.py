@@ -213,7 +213,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedWatermark(Watermark):
-    """What several applications say together, each of its share of the tables: ``epoch`` and ``lsn`` are the least.
+    """The word of several applications together, each of its share of the tables: ``epoch`` and ``lsn`` are the least.
 
     No store keeps it: it is put together when it is read (:func:`cdc.shares.together`).
     """

@@ -165,7 +165,7 @@ class _Running:
             clock=application.clock,
         )
         if application.http_address:
-            # Who asks means the store, also where this application feeds a share of it.
+            # A question is about the store, also where this application feeds a share of it.
             waits = WaitPage({n: replace(s, share=None) for n, s in application.specs.items()}, application.connect)
             at_end.callback(waits.close)
             server = metrics.serve(application.http_address, {"/wait": waits.answer})

@@ -67,7 +67,10 @@ def of_share(application: SinkApplication, share: Share) -> SinkApplication:
 
 
 def change_shares(settings: Settings, sink: str, count: int) -> Watermark | None:
-    """Have a store fed by so many applications from now on. See :func:`sinks.shared_notes.change`."""
+    """Have a store fed by so many applications from now on. See :func:`sinks.shared_notes.change`.
+
+    UsageError for a number that no store has.
+    """
     if not 1 <= count <= MOST:
         raise UsageError(f"a store has 1 to {MOST} shares")
     from sinks.shared_notes import change

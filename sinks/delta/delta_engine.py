@@ -1,4 +1,4 @@
-"""Who writes a Delta warehouse: the embedded engine, or Spark. A warehouse stays with the one that began it."""
+"""The writer of a Delta warehouse: the embedded engine, or Spark. A warehouse stays with the one that began it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DeltaEngine:
             self._agreed = True
 
     def unnoted(self, notes: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """What is to be noted of the engine beside these notes: nothing where they name it. ConfigError as
+        """The note of the engine that these notes lack: nothing where they name it. ConfigError as
         :meth:`require`.
 
         A watermark may be committed before a table has a row. Without the engine beside it the warehouse would be the

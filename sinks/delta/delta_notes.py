@@ -126,7 +126,7 @@ class DeltaWatermarks(PlacedWatermarks):
         self._before = {**self._before, **self._tables.versions_by_topic()}
         text = replace(watermark, versions=self._before).to_json()
         if self._alone is None:
-            # What cdc rebuild or cdc share write meanwhile has another layout: then this counts no more.
+            # cdc rebuild or cdc share may write another layout meanwhile: then this counts no more.
             self._own.write(WATERMARK, text)
             return
         known = self._alone.known()

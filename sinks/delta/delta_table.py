@@ -269,7 +269,7 @@ class Delta:
         return self._retry.call(self._dataset, again=self._reopen)
 
     def batches(self, most: int) -> Iterator[pa.RecordBatch]:
-        """All rows, so many at once. The table is opened at once. What is read later is not tried again."""
+        """All rows, so many at once. The table is opened at once, and later reads are not tried again."""
         if not self.vectored:
             return self.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1)
         schema = pa.schema(list(self.types().items()))

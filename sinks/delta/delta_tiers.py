@@ -1,4 +1,4 @@
-"""Which files of a Delta table are joined: those of one size, where they are many."""
+"""The files of a Delta table that are joined: those of one size, where they are many."""
 
 from __future__ import annotations
 

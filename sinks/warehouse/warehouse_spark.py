@@ -75,7 +75,7 @@ class WarehouseSpark:
         self._sessions: dict[tuple[tuple[str, str], ...], SparkSession] = {}
 
     def sql(self, statement: str, settings: Mapping[str, str] | None = None) -> list[Row]:
-        """What a statement answers. SparkFailed when it fails, StoreAway when Spark itself is gone. ``settings``: for
+        """The answer of a statement. SparkFailed when it fails, StoreAway when Spark itself is gone. ``settings``: for
         this statement alone."""
 
         return _asked(lambda: self._opened(settings or {}).sql(statement).collect())

@@ -44,7 +44,7 @@ _LOOK_S = 0.1
 """How often a stream asks the brokers where the topics end, at most."""
 
 
-class Share(InputPartition):
+class FrameShare(InputPartition):
     """The share of the log that one task reads."""
 
     def __init__(self, spans: tuple[Span, ...], asked: Mapping[str, AsOf]) -> None:
@@ -112,15 +112,15 @@ class _Tasks(Carried):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a share."""
-        assert isinstance(partition, Share)
+        assert isinstance(partition, FrameShare)
         with telling():
             yield from read_share(
                 self._task, partition.spans, partition.asked, kept_reader(self._task.reading), SYSTEM_CLOCK
             )
 
-    def _shares(self, starts: Offsets, ends: Offsets, asked: Mapping[str, AsOf]) -> list[Share]:
+    def _shares(self, starts: Offsets, ends: Offsets, asked: Mapping[str, AsOf]) -> list[FrameShare]:
         slots = self._options.slots or os.cpu_count() or 1
-        return [Share(spans, asked) for spans in packed(spans_of(starts, ends), slots)]
+        return [FrameShare(spans, asked) for spans in packed(spans_of(starts, ends), slots)]
 
 
 @lru_cache(maxsize=2)
@@ -129,14 +129,14 @@ def kept_reader(reading: ReaderOpener) -> RecordReader:
     return reading.open()
 
 
-_NOTHING = [Share((), {})]
+_NOTHING = [FrameShare((), {})]
 """Spark has a source without partitions read once with none, so a share of nothing stands for it."""
 
 
 class FrameReader(_Tasks, DataSourceReader):
     """One batch."""
 
-    def partitions(self) -> list[Share]:
+    def partitions(self) -> list[FrameShare]:
         """The tasks: non-empty ranges, packed into about as many tasks as run at once."""
         with telling():
             log = self.live_connect.log(self._options)
@@ -176,7 +176,7 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
             require_growth(reached, ends)
             return place._replace(offsets=trimmed(reached, ends, most)).document()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Share]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[FrameShare]:
         """The tasks of a batch."""
         with telling():
             place = self._place()

@@ -34,7 +34,7 @@ def test_h391_records_that_were_read_do_not_stay_in_the_heap(
     assert mark is not None and mark.lsn == lsn
 
 
-def test_h394_a_first_batch_of_large_records_does_not_come_to_the_driver_whole(
+def test_h394_large_first_records_do_not_come_whole(
     pipeline: HandMadeLog, redis_url: str, spawn: Spawn, opened: Opened, tmp_path: Path
 ) -> None:
     """Nothing was known of their size, so they were taken for small: Spark's JVM ended, and again at each start."""
