@@ -130,7 +130,7 @@ def _share(old: Watermark, topics: Iterable[str], *, whole: bool) -> Watermark |
 
 
 def standing_of_shares(watermark: Watermark | None) -> str:
-    """The reason why a store that is fed in shares does not show more, for a sentence. Empty where one application feeds it.
+    """Why a store that is fed in shares does not show more, for a sentence. Empty where one application feeds it.
 
     >>> one = Watermark(epoch=1, lsn=8, offsets={"t": {0: 3}})
     >>> standing_of_shares(together([one, None])), standing_of_shares(one)
