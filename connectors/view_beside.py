@@ -27,7 +27,7 @@ class ViewsBeside:
     """
 
     def __init__(self, keep: Callable[[threading.Event], None], again_s: float = AGAIN_S) -> None:
-        self.fault: CdcError | None = None
+        self.fault: Exception | None = None
         """Why no view is kept any more. None while they are, and where they were asked to end."""
         self._keep = keep
         self._again_s = again_s
@@ -56,6 +56,10 @@ class ViewsBeside:
                     return
                 log.warning("views_again", extra={"reason": failure.message})
                 self._stopping.wait(self._again_s)
+            except Exception as failure:
+                log.error("views_ended", extra={"reason": f"{type(failure).__name__}: a bug"})
+                self.fault = failure
+                return
 
 
 @contextmanager

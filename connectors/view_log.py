@@ -164,7 +164,11 @@ class KafkaViewOutput:
     def answer(self, answer: RunnerAnswer) -> None:
         """See the protocol. Raises as :meth:`publish`."""
         self._do(self._producer.begin_transaction, "writing the views topic")
-        self._producer.produce(self._claims, value=answer.to_json(), key=self._answer_key, partition=0)
+        value = answer.to_json()
+        self._do(
+            lambda: self._producer.produce(self._claims, value=value, key=self._answer_key, partition=0),
+            "writing the views topic",
+        )
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the views topic")
 
     def answered(self) -> str:

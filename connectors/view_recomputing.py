@@ -20,8 +20,10 @@ from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.feed import CompactedFeed
 from connectors.view_topics import known_views
 
-LOT_KEYS = 10_000
-LOT_BYTES = 500_000
+LOT_KEYS = 2_000
+LOT_BYTES = 200_000
+_LEFT_MS = 600_000
+"""A wish that is older was left by a process that is gone."""
 _POLL_S = 0.2
 
 
@@ -41,7 +43,9 @@ class KafkaRunners:
         parked: dict[bytes, str] = {}
         with closing(CompactedFeed(self._settings.log, views_topic(self._settings.name))) as feed:
             for lot in in_lots([key.decode() for key in keys], LOT_KEYS, LOT_BYTES):
-                wish = AskedKeys(topic=known.topic, id=secrets.token_hex(8), keys=lot)
+                now_ms = self._clock.now_ns() // 1_000_000
+                wish = AskedKeys(topic=known.topic, id=secrets.token_hex(8), keys=lot, asked_ms=now_ms)
+                self._require_alone(wish)
                 self._state.write([(wish.key(), wish.to_json())])
                 try:
                     self._fence()
@@ -59,6 +63,14 @@ class KafkaRunners:
             )
         return known
 
+    def _require_alone(self, wish: AskedKeys) -> None:
+        """RunnerSilent where somebody else waits for the same runner."""
+        newest = asked_of(self._state.read(), wish.topic)
+        if newest is not None and newest.id != wish.id and wish.asked_ms - newest.asked_ms < _LEFT_MS:
+            raise RunnerSilent(
+                "another cdc verify --repair waits for the runner of this view", hint="repeat when that one has ended"
+            )
+
     def _answer(self, feed: CompactedFeed, known: KnownView, wish: AskedKeys, timeout_s: float) -> RunnerAnswer:
         key = answer_key(known.view, known.generation)
         deadline_s = self._clock.monotonic() + timeout_s
@@ -68,6 +80,7 @@ class KafkaRunners:
                 if answer is not None and answer.id == wish.id:
                     return answer
             if self._clock.monotonic() >= deadline_s:
+                self._require_alone(wish)
                 raise RunnerSilent(
                     f"no runner of the view {known.view} has answered within {timeout_s:g} s",
                     hint=f"start cdc view run {known.view} and repeat; cdc status says what holds one that runs",

@@ -24,6 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc.errors import ConfigError
+from cdc.foreign import quoted
 from spark.failures import SparkLost, cause
 
 LOG_FILE = "spark.log"
@@ -236,7 +237,7 @@ def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
     except (PySparkException, Py4JError) as failure:
         # The JVM may have refused a setting of the user's, as a heap that is too small (hazard H392).
         raise ConfigError(
-            f"Spark did not start: {cause(str(failure))}",
+            f"Spark did not start: {quoted(cause(str(failure)))}",
             hint=f"correct [spark]; its own words are in {err} and {spec.log_folder / LOG_FILE}",
         ) from None
     return SparkSession(context)

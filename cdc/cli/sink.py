@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Annotated
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,9 @@ from cdc.cli import completion
 from cdc.errors import UsageError
 from cdc.shares import Share
 from cdc.wiring.sinks import run_sinks
-from connectors.view_beside import views_beside
+
+if TYPE_CHECKING:
+    from cdc.settings import Settings
 
 
 def sink(
@@ -52,5 +54,11 @@ def sink(
             "--until-caught-up ends before views have published",
             hint="cdc view run --until-caught-up first, then cdc sink --until-caught-up",
         )
-    with views_beside(settings) if views else nullcontext():
+    with _views_beside(settings) if views else nullcontext():
         run_sinks(settings, names or [], until_caught_up=until_caught_up, share=mine)
+
+
+def _views_beside(settings: Settings) -> AbstractContextManager[object]:
+    from connectors.view_beside import views_beside  # noqa: PLC0415 - it loads clients, which a completion does not need
+
+    return views_beside(settings)

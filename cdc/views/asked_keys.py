@@ -18,18 +18,23 @@ from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import key_row
 
+REASON_CHARACTERS = 100
+"""Of each reason in an answer, which has to fit into a record with all of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedKeys(Document):
     """The keys of records, as JSON, whose documents are wanted once more. ``topic``: the view's. ``id``: of the wish.
 
-    A view has one wish at a time: a newer one takes its place.
+    A view has one wish at a time. ``asked_ms``: since 1970, so that one that somebody left is told from one that is
+    waited for.
     """
 
     WHAT = "asked_keys"
     topic: str
     id: str
     keys: list[str] = field(default_factory=list)
+    asked_ms: int = 0
 
     def key(self) -> bytes:
         """The key of its record, one for each topic of a view."""
@@ -54,7 +59,7 @@ def rows_asked(plan: ViewPlan, keys: Iterable[str]) -> list[Row]:
 
 
 def in_lots(keys: Sequence[str], most: int, most_bytes: int) -> list[list[str]]:
-    """The keys in wishes of a size that a record may have.
+    """The keys in wishes of a size that a record may have, in UTF-8, as its answer may with a reason for each.
 
     >>> in_lots(["a", "bb", "c"], 2, 3)
     [['a', 'bb'], ['c']]
@@ -62,11 +67,12 @@ def in_lots(keys: Sequence[str], most: int, most_bytes: int) -> list[list[str]]:
     lots: list[list[str]] = []
     size = 0
     for key in keys:
-        if not lots or len(lots[-1]) >= most or size + len(key) > most_bytes:
+        key_bytes = len(key.encode())
+        if not lots or len(lots[-1]) >= most or size + key_bytes > most_bytes:
             lots.append([])
             size = 0
         lots[-1].append(key)
-        size += len(key)
+        size += key_bytes
     return lots
 
 
@@ -99,7 +105,8 @@ class AskedOnce:
         return self._open if self._open is not None and self._open.id == taken else None
 
     def answer(self, parked: Mapping[str, str]) -> None:
-        """All its keys are published, but those of ``parked``: key of a record -> why."""
+        """All its keys are published, but those of ``parked``: key of a record -> why, cut short where it is long."""
         assert self._open is not None
-        self._output.answer(RunnerAnswer(id=self._open.id, parked=parked))
+        short = {key: why[:REASON_CHARACTERS] for key, why in parked.items()}
+        self._output.answer(RunnerAnswer(id=self._open.id, parked=short))
         self._open = None

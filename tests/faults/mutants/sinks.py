@@ -135,8 +135,8 @@ MUTANTS = (
         f"{_CONTRACT}/test_watermarks.py -k h162",
     ),
     Mutant(
-        "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_store.py",
-        "self._own.write_upon(", "self._own.write_all(", "tests/integration/sinks/test_delta.py -k h162",
+        "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_notes.py",
+        "self._alone.write_upon(", "self._alone.write_all(", "tests/integration/sinks/test_delta.py -k h162",
     ),
     Mutant(
         "take either of two spellings of a key at one position", "sinks/batch_plan.py",
@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         "use a row from Postgres that the watermark has passed", "sinks/cache/cached_fills.py",
-        "seen and standing(self.token, watermark) in _NOT_PASSED", "seen",
+        "seen and all(standing(self.token, part) in _NOT_PASSED for part in parts)", "seen",
         "tests/integration/sinks/test_read_through.py -k h269",
     ),
     Mutant(

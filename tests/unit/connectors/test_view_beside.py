@@ -57,6 +57,16 @@ def test_an_error_that_no_try_can_help_ends_the_views_alone() -> None:
     assert isinstance(beside.fault, ConfigError)
 
 
+def test_a_bug_in_the_views_is_kept_for_the_end() -> None:
+    def keep(_stopping: threading.Event) -> None:
+        raise KeyError("no such thing")
+
+    beside = ViewsBeside(keep)
+    beside.start()
+    assert beside.end()
+    assert isinstance(beside.fault, KeyError)
+
+
 def _settings(views: dict[str, dict[str, object]]) -> Settings:
     return Settings.model_validate(
         {

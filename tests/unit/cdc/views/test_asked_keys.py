@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.views.asked_keys import in_lots
+from cdc.views.answers import RunnerAnswer
+from cdc.views.asked_keys import REASON_CHARACTERS, AskedKeys, in_lots
+from connectors.view_recomputing import LOT_BYTES, LOT_KEYS
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS
 from tests.unit.cdc.views.view_histories import History, Runner, interfere
@@ -134,4 +136,13 @@ def test_h380_another_topics_wish_is_left_alone(tmp_path: Path) -> None:
 def test_lots_hold_every_key_in_order(keys: list[str], most: int, size: int) -> None:
     lots = in_lots(keys, most, size)
     assert [key for lot in lots for key in lot] == keys
-    assert all(len(lot) <= most and (len(lot) == 1 or sum(map(len, lot)) <= size) for lot in lots)
+    sizes = [sum(len(key.encode()) for key in lot) for lot in lots]
+    assert all(len(lot) <= most and (len(lot) == 1 or used <= size) for lot, used in zip(lots, sizes, strict=True))
+
+
+def test_h380_an_answer_fits_into_a_record_with_every_reason() -> None:
+    keys = [orjson.dumps({"id": "\u6f22" * 24, "n": number}).decode() for number in range(3 * LOT_KEYS)]
+    for lot in in_lots(keys, LOT_KEYS, LOT_BYTES):
+        parked = {key: "\u6f22" * REASON_CHARACTERS for key in lot}
+        assert len(RunnerAnswer(id="0" * 16, parked=parked).to_json()) < 1_000_000
+        assert len(AskedKeys(topic="t", id="0" * 16, keys=lot).to_json()) < 1_000_000
