@@ -104,6 +104,8 @@ _FRESH = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Delta writes its log through the other one, which would leave a checksum beside each commit (hazard H399).
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.locality.wait": "0s",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.pollingDelay": "5ms",

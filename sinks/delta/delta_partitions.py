@@ -17,14 +17,16 @@ import pyarrow as pa
 
 from cdc.schema import TableSchema
 from cdc.stored import reading
-from sinks.arrow import pc
 from sinks.port import CannotCarry
 from sinks.warehouse.warehouse_columns import KEY, WarehouseColumn
 
 _BUCKET, _PART = "_bucket_", "_part_"
 _BUCKETED = re.compile(r"_bucket_(\d{1,5})")
 _LENGTH = 64
-"""So many characters of a value name a partition: it is a folder's name, too."""
+"""So many characters of a value name a partition, at most."""
+_FOLDER_BYTES = 240
+"""A partition is a folder, too: ``column=value``, in which a byte may be written as three (hazard H397)."""
+_BARE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 
 class Partition(NamedTuple):
@@ -52,6 +54,8 @@ def partition_of(said: str, schema: TableSchema, columns: Sequence[WarehouseColu
         if not _plain(found[0].type):
             raise _refused(schema, f"the settings partition it by {wanted}, and no partition is of that type")
         made = Partition(f"{_PART}{found[0].name}", pa.string())
+        if _written_bytes(made.column) > _FOLDER_BYTES // 2:
+            raise _refused(schema, f"the settings partition it by {wanted}, and no folder has so long a name")
     if made.column in {column.name for column in columns}:
         raise _refused(schema, f"it has a column {made.column}, which is the name of the sink's own")
     return made
@@ -81,11 +85,33 @@ def partitioned(rows: pa.Table, by: Sequence[str]) -> pa.Table:
             made: Any = pa.array([bucket_of(str(key), buckets) for key in rows[KEY].to_pylist()], pa.int32())
         elif name.startswith(_PART) and name.removeprefix(_PART) in rows.column_names:
             text: Any = rows[name.removeprefix(_PART)].cast(pa.string())
-            made = pc.utf8_slice_codeunits(text, 0, _LENGTH)
+            room = _FOLDER_BYTES - _written_bytes(name)
+            made = pa.array([_cut(one, room) for one in text.to_pylist()], pa.string())
         else:
             continue
         rows = rows.append_column(name, made)
     return rows
+
+
+def _written_bytes(text: str) -> int:
+    return sum(1 if byte in _BARE else 3 for byte in text.encode())
+
+
+def _cut(text: str | None, room: int) -> str | None:
+    """The beginning of a value, in so many bytes of a folder's name.
+
+    >>> _cut("a/b", 4), _cut("a/b", 5), _cut(None, 5)
+    ('a/', 'a/b', None)
+    """
+    if text is None or (3 * 4 * len(text) <= room and len(text) <= _LENGTH):
+        return text
+    kept = ""
+    for character in text[:_LENGTH]:
+        room -= _written_bytes(character)
+        if room < 0:
+            break
+        kept += character
+    return kept
 
 
 def bucket_of(key: str, buckets: int) -> int:

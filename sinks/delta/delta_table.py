@@ -115,7 +115,7 @@ class Delta:
 
     def restored_since(self, version: int) -> bool:
         """Whether somebody put the table back to an older state by a commit after that version, as RESTORE does."""
-        return self._retry.call(lambda: _restored_since(self._table, version))
+        return self._retry.call(lambda: restored_behind(self._table, version))
 
     @property
     def local(self) -> bool:
@@ -364,7 +364,7 @@ class Delta:
         opened = deltalake.DeltaTable(self.path, storage_options=self._options)
         if opened.version() < self._seen:
             raise Removed(f"an older copy of the Delta table {self.path} was put in its place")
-        if self._seen >= 0 and _restored_since(opened, self._seen):
+        if self._seen >= 0 and restored_behind(opened, self._seen):
             raise Removed(f"an older version of the Delta table {self.path} was restored")
         self._opened = opened
         return True
@@ -392,6 +392,7 @@ class Delta:
         )
 
 
-def _restored_since(table: deltalake.DeltaTable, version: int) -> bool:
+def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:
+    """Whether a commit after that version put the table back to an older state."""
     newer = table.version() - version
     return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))

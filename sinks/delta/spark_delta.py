@@ -15,9 +15,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from sinks.arrow import pc
+from sinks.delta.delta_faults import Removed
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_partitions import buckets_in
-from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_table import Delta, Storage, restored_behind
 from sinks.delta.delta_tiers import TIERS, Tier, due_tier
 from sinks.warehouse.warehouse_spark import SparkFailed, WarehouseSpark, quoted_name, running_session
 
@@ -115,12 +116,16 @@ class SparkDelta(Delta):
         return list(zip(files[f"partition.{by[0]}"].to_pylist() if by else [None] * len(sizes), sizes, strict=True))
 
     def _carried_out(self, act: Callable[[], T]) -> T:
+        before = self.version
         try:
             done = act()
         except SparkFailed as failed:
             text = str(failed)
             raise (CommitFailedError if any(words in text for words in _CONFLICTS) else DeltaError)(text) from None
         self._updated()
+        # Spark looks at the table anew: somebody may have restored it between our look and Spark's (hazard H396).
+        if restored_behind(self._table, before):
+            raise Removed(f"an older version of the Delta table {self.path} was restored")
         return done
 
 

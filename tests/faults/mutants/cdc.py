@@ -13,6 +13,18 @@ _REBUILD = "tests/unit/cdc/rebuild"
 
 MUTANTS = (
     Mutant(
+        "answer who asked for documents before they are out", "cdc/views/keeper.py",
+        "if all(left.values()):", "if left is not None:", "tests/unit/cdc/views/test_asked_keys.py",
+    ),
+    Mutant(
+        "take up the same wish for documents with each cut", "cdc/views/keeper.py",
+        "state.note(asked=asked.id)", 'state.note(asked="")', "tests/unit/cdc/views/test_asked_keys.py",
+    ),
+    Mutant(
+        "write a document into a store that the view's topic has otherwise", "cdc/verification/view_repair.py",
+        "if row == rows.get(key):", "if row is not None:", "tests/unit/cdc/verification/test_view_repair.py",
+    ),
+    Mutant(
         "leave what a killed comparison made", "cdc/comparison/run.py",
         "        self.clean()\n        with ExitStack()", "        with ExitStack()", _COMPARISON,
     ),

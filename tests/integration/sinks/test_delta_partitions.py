@@ -77,6 +77,19 @@ def test_a_row_goes_with_its_value_to_another_partition(warehouse: Path, engine:
         assert statuses(store) == {str(number): text for number, text in list(enumerate(reversed(STRANGE)))[1:]}
 
 
+def _long_values() -> list[str]:
+    """Each of them a folder's name that no file system takes, were it written whole."""
+    return ["\u6f22" * 64, "\U0001f600" * 64, "a/" * 40, "x" * 300, "\u00e9" * 64]
+
+
+def test_h397_a_long_value_does_not_stop_the_store(warehouse: Path, engine: str) -> None:
+    topic, values = Topic(), _long_values()
+    with closing(opened(warehouse, engine, STATUS)) as store:
+        for lsn in (1, 2):
+            put(store, topic, lsn, *(order(number, text) for number, text in enumerate(values)))
+            assert statuses(store) == {str(number): text for number, text in enumerate(values)}
+
+
 def test_h374_partitions_change_by_a_rebuild_alone(warehouse: Path, engine: str) -> None:
     topic = Topic()
     with closing(opened(warehouse, engine, {})) as store:
