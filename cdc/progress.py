@@ -54,6 +54,8 @@ class Progress:
     heartbeat_ms: int = field(default=0, compare=False)
     """When the source was heard to have nothing new below ``lsn``, in ms since 1970. 0 behind a change."""
     lineage: SourceLineage | None = None
+    shard: str = field(default="", compare=False)
+    """The shard of capture that wrote it, by the topic it was read from. Never in the record itself."""
 
     def at(self, offsets: Offsets) -> Progress:
         """The same with other offsets."""
@@ -141,6 +143,21 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMark:
+    """What a store shows of one shard's tables, or the log holds of them: every change with ``(epoch, commit_lsn) <
+    (epoch, lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it."""
+
+    epoch: int
+    lsn: int
+    lineage: SourceLineage | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The members as stored documents have them."""
+        found: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn}
+        return found if self.lineage is None else {**found, "lineage": self.lineage.document()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     """A store's note about itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
     the tables in ``held``: topic -> why.
@@ -151,7 +168,9 @@ class Watermark:
     when, in ms since 1970, the store was last seen to be level with the log's end, or began. 0 where nobody knows.
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
     what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
-    server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
+    server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it. ``shards``:
+    by shard of capture, what the store shows of its tables, of which ``epoch`` and ``lsn`` are the least. Empty for a
+    pipeline without shards.
     """
 
     epoch: int
@@ -163,6 +182,7 @@ class Watermark:
     aside: Mapping[str, str] = field(default_factory=dict)
     epoch_id: str = ""
     lineage: SourceLineage | None = None
+    shards: Mapping[str, ShardMark] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
@@ -186,6 +206,8 @@ class Watermark:
             document["epoch_id"] = self.epoch_id
         if self.lineage is not None:
             document["lineage"] = self.lineage.document()
+        if self.shards:
+            document["shards"] = {shard: mark.document() for shard, mark in self.shards.items()}
         return dumped(document)
 
     @classmethod
@@ -194,8 +216,9 @@ class Watermark:
         about = "the watermark in the store"
         read = record_of(cls, read_members(value, about), about)
         # To Kafka an offset of -1 is the end of the log: all that the store lacks would be passed over.
+        marks = [number for mark in read.shards.values() for number in (mark.epoch, mark.lsn)]
         lowest = min(
-            read.epoch, read.lsn, read.level_ms, *(o for parts in read.offsets.values() for o in parts.values())
+            read.epoch, read.lsn, read.level_ms, *marks, *(o for parts in read.offsets.values() for o in parts.values())
         )
         if lowest < 0:
             raise DamagedError(f"{about} has a number below 0")
