@@ -25,6 +25,7 @@ from cdc.jvm.jars import class_path
 from cdc.progress import Progress
 from cdc.rebuild.rules import RebuildState
 from cdc.settings import LogSettings
+from cdc.shard_documents import ShardsState
 from cdc.state import Document
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.turn import WriterState
@@ -56,6 +57,7 @@ _IMPORTED: tuple[type[Document], ...] = (
     EpochsState,
     KeyedAnewState,
     RebuildState,
+    ShardsState,
     WalWitness,
     WriterState,
 )
