@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from cdc.errors import ConfigError
@@ -150,7 +151,7 @@ def start_session(spec: SessionSpec) -> SparkSession:
         require_master(spec.master)
     if spec.java_home is not None:
         os.environ["JAVA_HOME"] = str(spec.java_home)
-    _quiet_client()
+    quiet_client()
     _make_folder(spec.log_folder)
     with as_file(files("spark") / "log4j2.properties") as log4j:
         conf = configuration(spec, log4j.absolute())
@@ -263,8 +264,11 @@ def _adopted(conf: Mapping[str, str]) -> SparkSession:
 _SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.jars")
 
 
-def _quiet_client() -> None:
-    """Silence py4j about a callback that raised and about a JVM that is gone: we report both ourselves, once."""
+def quiet_client() -> None:
+    """Silence py4j about a callback that raised and about a JVM that is gone, and PySpark about statements that failed:
+    we report all ourselves, once. PySpark would print the whole message, which may hold a row's value (hazard H420)."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     # It has a handler of its own, which drops all. Some of it goes to the root's logger.
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_not_of_py4j)

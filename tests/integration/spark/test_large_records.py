@@ -29,8 +29,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "own": {"driver_batch_rows": 0, "reader": "own"},
 }
 SLICES = {"driver": 2 * 4, "executors": 2 * 4, "own": 2}
-"""Of a line about tasks that write: each reads one, or writes up to four of what Spark hands to it. Those of the driver's
-way write, too, where the size of records is not known yet (hazard H394)."""
+"""Of a line about tasks that write: each reads one, or writes up to four of what Spark hands to it. So they do in the
+driver's way, too, where the size of records is not known yet (hazard H394)."""
 STORES = ("cache", "search", "warehouse", "reports")
 
 

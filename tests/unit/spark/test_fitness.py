@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from cdc.errors import ConfigError, Exit
 from spark.failures import SparkLost, read_failure
 from spark.fitness import Fitness, look, require_fit
-from spark.spark_session import SessionSpec, require_master, start_session
+from spark.spark_session import SessionSpec, quiet_client, require_master, start_session
 
 HERE = Fitness("driver", "3.11.4", (), {"pyarrow": "26.0.1"})
+
+
+def test_h420_pyspark_prints_no_statement_that_failed(capfd: pytest.CaptureFixture[str]) -> None:
+    quiet_client()
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).exception("the value of a row", errorClass="CAST_INVALID_INPUT")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_python_is_looked_at() -> None:
