@@ -1,15 +1,19 @@
-"""Iceberg warehouses of the tests: a JDBC catalog in a database of the stack, and somebody else's hand."""
+"""Iceberg warehouses of the tests: a JDBC catalog in a database of the stack or in a file, and somebody else's hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
 from sinks.registry import Option, SinkSpec
 
@@ -32,6 +36,35 @@ def lake_catalog(dsn: str) -> LakeLogin:
 
 def _password(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip().rpartition(":")[2]
+
+
+class FileCatalog(LakeCatalog):
+    """A warehouse in a folder, with its catalog in an SQLite file there. Spark knows no such one."""
+
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(
+            LakePlace(
+                catalog="postgresql://nobody@nowhere/lake",
+                name="lake",
+                warehouse=str(root),
+                namespace="shop",
+                options={},
+                password=None,
+            ),
+            clock,
+        )
+
+    @cached_property
+    def opened(self) -> SqlCatalog:
+        return SqlCatalog(self.place.name, uri=f"sqlite:///{self.place.warehouse}/catalog.db")
+
+
+def go_back(table: Table, snapshot: int) -> None:
+    """Make an older snapshot the newest one, as ``rollback_to_snapshot`` of Spark does."""
+    table._do_commit(
+        (SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot),),
+        (AssertTableUUID(uuid=table.metadata.table_uuid),),
+    )
 
 
 @contextmanager

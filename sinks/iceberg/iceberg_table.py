@@ -246,11 +246,15 @@ class IcebergTable:
         """Delete the rows below a position."""
         self._delete(below(floor), f"{CDC_POS} < {quote_literal(floor)}")
 
-    def _delete(self, rows: BooleanExpression, sql: str) -> None:
+    def _delete(self, rows: BooleanExpression | None, sql: str) -> None:
+        """``rows``: the condition without Spark, which is asked for at each try: it may have ended since the last one.
+        None: nothing happens then."""
+
         def delete() -> None:
             if running_session() is None:
-                with _without_warnings():
-                    self._table.delete(rows)
+                if rows is not None:
+                    with _without_warnings():
+                        self._table.delete(rows)
                 return
             name = self._spark().table(self._namespace, self.name)
             self._carried_out(lambda spark: spark.sql(f"delete from {name} where {sql}"))
@@ -261,8 +265,7 @@ class IcebergTable:
 
     def delete_where(self, sql: str) -> None:
         """Delete the rows that meet a condition of Spark's. Nothing happens without Spark."""
-        if running_session() is not None:
-            self._delete(AlwaysTrue(), sql)
+        self._delete(None, sql)
 
     def empty(self) -> None:
         """Delete all rows."""

@@ -175,6 +175,44 @@ def test_h358_a_switch_that_is_killed_anywhere_goes_on(lake: SinkSpec) -> None:
                 assert statuses(store) == {"1": status}
 
 
+ENDED = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from cdc.clock import SYSTEM_CLOCK
+from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
+from sinks.iceberg.iceberg_table import IcebergTable
+from tests.lake_sessions import lake_spark
+from tests.lakes import FileCatalog
+
+root, asked = Path(sys.argv[1]), []
+catalog, shape = FileCatalog(root), pa.schema(OWN_FIELDS)
+with lake_spark(root) as session:
+    def ends():
+        asked.append(1)
+        session.stop()
+        raise CommitFailedException("somebody wrote meanwhile")
+
+    table = IcebergTable(catalog, "orders", SYSTEM_CLOCK, ends)
+    table.create(shape)
+    given = pa.table({"cdc_key": ["1", "2"], "cdc_pos": ["0", "0"], "cdc_deleted": [False, False]})
+    catalog.load("shop", "orders").append(whole_rows(given, dict(zip(shape.names, shape.types))))
+    table.check()
+    table.delete_where("cdc_deleted")
+    print(len(asked), catalog.load("shop", "orders").scan().to_arrow().num_rows)
+"""
+
+
+def test_h382_no_row_goes_where_spark_ends_between_tries(tmp_path: Path) -> None:
+    """``SparkContext.stop()`` between two tries of the delete of remembered deletes."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "2"]
+
+
 def test_h379_a_full_folder_is_one_sentence_and_is_waited_for(lake: SinkSpec, tmp_path: Path) -> None:
     try:
         with (
