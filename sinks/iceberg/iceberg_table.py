@@ -75,13 +75,25 @@ class IcebergTable:
     def exists(self) -> bool:
         """Whether there is such a table. Opens it."""
         if self._opened is None:
-            self._opened = self._catalog.load(self._namespace, self.name)
-            self._noted()
+            self._open()
         return self._opened is not None
 
+    def _open(self) -> None:
+        self._opened = self._catalog.load(self._namespace, self.name)
+        self._noted()
+
     def _noted(self) -> None:
-        if self._opened is not None:
-            self._seen = version_of(self._opened)
+        """Take the state that was opened, or written, for the seen one. LakeRemoved when it did not come from that:
+        each opening asks, since a table may be gone back with between two tries of one statement (hazard H383)."""
+        found, seen = self._opened, self._seen
+        if found is None:
+            return
+        if seen is not None and not is_later(found, seen):
+            self._opened = None
+            raise LakeRemoved(f"another Iceberg table, or an older state of it, was put in the place of {self.shown}")
+        # A commit's answer brings pyiceberg's repetitions back, which would ask nobody.
+        unrepeated_table(found)
+        self._seen = version_of(found)
 
     @property
     def version(self) -> Version | None:
@@ -91,13 +103,8 @@ class IcebergTable:
     def check(self) -> None:
         """See what others wrote. LakeRemoved when the table is not what was last seen here: gone, another one, or an
         older state of it (hazards H84, H100)."""
-        seen = self._seen
-        self._opened = self._catalog.load(self._namespace, self.name)
-        if self._opened is None:
-            raise LakeRemoved(f"there is no Iceberg table {self.shown}", hint="the sink makes it anew and fills it")
-        if seen is not None and not is_later(self._opened, seen):
-            raise LakeRemoved(f"another Iceberg table, or an older state of it, was put in the place of {self.shown}")
-        self._noted()
+        self._reopen()
+        _ = self._table
 
     def is_later(self, noted: Version) -> bool:
         """Whether the table is in a state that came from this one."""
@@ -118,6 +125,7 @@ class IcebergTable:
                 return unrepeated_table(self._catalog.opened.load_table((self._namespace, self.name)))
 
         self._catalog.make_namespace(self._namespace)
+        self._seen = None
         self._opened = self._asked(make)
         self._noted()
         crash_point("iceberg_table_made")
@@ -327,7 +335,7 @@ class IcebergTable:
     @property
     def _table(self) -> Table:
         if self._opened is None:
-            self._opened = self._catalog.load(self._namespace, self.name)
+            self._open()
         if self._opened is None:
             raise LakeRemoved(f"there is no Iceberg table {self.shown}", hint="the sink makes it anew and fills it")
         return self._opened

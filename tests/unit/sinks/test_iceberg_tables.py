@@ -1,0 +1,110 @@
+"""An Iceberg table without Spark, in a catalog in a file: what others did to it between a look and a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+
+from cdc.clock import SYSTEM_CLOCK
+from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
+from sinks.iceberg.iceberg_faults import LakeRemoved
+from sinks.iceberg.iceberg_store import lake_table
+from sinks.iceberg.iceberg_table import IcebergTable
+from tests.lakes import FileCatalog, go_back
+
+SHAPE = pa.schema([("status", pa.string()), *OWN_FIELDS])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[FileCatalog]:
+    with closing(FileCatalog(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(catalog: FileCatalog) -> IcebergTable:
+    made = lake_table(catalog, "orders", SYSTEM_CLOCK)
+    made.create(SHAPE)
+    return made
+
+
+def rows(key: str, pos: str, status: str) -> pa.Table:
+    given: dict[str, Any] = {"status": [status], "cdc_key": [key], "cdc_pos": [pos], "cdc_deleted": [False]}
+    return whole_rows(pa.table(given), dict(zip(SHAPE.names, SHAPE.types, strict=True)))
+
+
+def foreign(catalog: FileCatalog) -> Table:
+    found = catalog.load("shop", "orders")
+    assert found is not None
+    return found
+
+
+def statuses(catalog: FileCatalog) -> list[str]:
+    return sorted(map(str, foreign(catalog).scan().to_arrow()["status"].to_pylist()))
+
+
+def newest(catalog: FileCatalog) -> int:
+    current = foreign(catalog).current_snapshot()
+    assert current is not None
+    return current.snapshot_id
+
+
+def exchange(catalog: FileCatalog) -> None:
+    """Another table takes the place of orders."""
+    catalog.opened.drop_table(("shop", "orders"))
+    lake_table(catalog, "orders", SYSTEM_CLOCK).create(SHAPE)
+
+
+def test_h383_a_rollback_behind_the_look_is_noticed(catalog: FileCatalog, table: IcebergTable) -> None:
+    table.put(rows("1", "0", "a"))
+    first = newest(catalog)
+    table.put(rows("2", "1", "b"))
+    table.check()
+    before = table.version
+    go_back(foreign(catalog), first)
+    for _ in range(2):
+        with pytest.raises(LakeRemoved, match="an older state"):
+            table.put(rows("3", "2", "c"))
+        assert table.version == before, "the next watermark notes what it speaks of"
+    with pytest.raises(LakeRemoved):
+        table.exists()
+    assert statuses(catalog) == ["a"]
+
+
+def test_h383_a_rollback_between_two_lots_is_noticed(catalog: FileCatalog, table: IcebergTable) -> None:
+    """A commit's answer brings pyiceberg's own repetitions back, which would commit upon the older state."""
+    table.put(rows("1", "0", "a"))
+    first = newest(catalog)
+    table.put(rows("2", "1", "b"))
+    go_back(foreign(catalog), first)
+    with pytest.raises(LakeRemoved):
+        table.put(rows("3", "2", "c"))
+    assert statuses(catalog) == ["a"]
+
+
+def test_h383_another_table_is_noticed_by_every_look(catalog: FileCatalog, table: IcebergTable) -> None:
+    table.put(rows("1", "0", "a"))
+    exchange(catalog)
+    table._reopen()
+    with pytest.raises(LakeRemoved, match="another Iceberg table"):
+        table.exists()
+    with pytest.raises(LakeRemoved):
+        table.put(rows("2", "1", "b"))
+    assert statuses(catalog) == []
+
+
+def test_h383_commits_of_others_are_gone_on_from(catalog: FileCatalog, table: IcebergTable) -> None:
+    table.put(rows("1", "0", "a"))
+    table.check()
+    foreign(catalog).append(rows("2", "1", "theirs"))
+    assert table.put(rows("1", "2", "b")) == 1
+    table.check()
+    assert statuses(catalog) == ["b", "theirs"]
+    assert table.version is not None
+    assert table.version.snapshot == newest(catalog)
