@@ -45,10 +45,14 @@ def is_later(table: Table, noted: Version) -> bool:
     return True
 
 
-def summary_count(table: Table, name: str) -> int:
-    """A count that the newest snapshot states. 0 where it does not."""
+def summary_count(table: Table, name: str) -> int | None:
+    """A count that the newest snapshot states. 0 in a table without one. None where it does not state it, as it need
+    not: that says nothing (hazard H384)."""
     current = table.current_snapshot()
-    return int(current.summary[name] or 0) if current is not None and current.summary is not None else 0
+    if current is None:
+        return 0
+    said = current.summary[name] if current.summary is not None else None
+    return int(said) if said is not None else None
 
 
 def file_sizes(table: Table) -> FileSizes:
@@ -60,5 +64,5 @@ def file_sizes(table: Table) -> FileSizes:
         for entry in manifest.fetch_manifest_entry(table.io):
             sizes = data if entry.data_file.content is DataFileContent.DATA else positions
             sizes.append(entry.data_file.file_size_in_bytes)
-    rows, deletes = summary_count(table, "total-records"), summary_count(table, "total-position-deletes")
+    rows, deletes = (summary_count(table, name) or 0 for name in ("total-records", "total-position-deletes"))
     return FileSizes(data=data, positions=positions, rows=rows, deletes=deletes)

@@ -184,7 +184,7 @@ class IcebergTable:
         def put() -> int:
             table = self._table
             whole = self._shaped(rows)
-            if not summary_count(table, "total-records"):
+            if summary_count(table, "total-records") == 0:
                 # A commit of somebody else's since the table was looked at ends this try.
                 table.append(whole)
                 return whole.num_rows
@@ -267,7 +267,7 @@ class IcebergTable:
             name = self._spark().table(self._namespace, self.name)
             self._carried_out(lambda spark: spark.sql(f"delete from {name} where {sql}"))
 
-        if summary_count(self._table, "total-records"):
+        if summary_count(self._table, "total-records") != 0:
             self._asked(delete)
             self._noted()
 
@@ -316,8 +316,8 @@ class IcebergTable:
 
     def row_bytes(self) -> float:
         """About how many bytes a row has on the disk. 0 where that is not known."""
-        rows = summary_count(self._table, "total-records")
-        return summary_count(self._table, "total-files-size") / rows if rows else 0.0
+        rows, size = (summary_count(self._table, name) for name in ("total-records", "total-files-size"))
+        return size / rows if size and rows else 0.0
 
     def tidy(self) -> None:
         """Now and then: join small files, and drop snapshots and files that no reader needs any more. By Spark."""

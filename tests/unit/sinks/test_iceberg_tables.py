@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.update import AddSnapshotUpdate
 
 from cdc.clock import SYSTEM_CLOCK
 from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
@@ -108,3 +109,34 @@ def test_h383_commits_of_others_are_gone_on_from(catalog: FileCatalog, table: Ic
     assert statuses(catalog) == ["b", "theirs"]
     assert table.version is not None
     assert table.version.snapshot == newest(catalog)
+
+
+def without_totals(table: Table, added: pa.Table) -> None:
+    """A commit whose summary states no totals, which are optional."""
+    with table.transaction() as change:
+        change.append(added)
+        for one in change._updates:
+            if isinstance(one, AddSnapshotUpdate) and one.snapshot.summary is not None:
+                stated = one.snapshot.summary._additional_properties
+                for name in [name for name in stated if name.startswith("total-")]:
+                    del stated[name]
+
+
+def test_h384_a_summary_without_totals_is_no_empty_table(catalog: FileCatalog, table: IcebergTable) -> None:
+    table.put(rows("1", "0", "a"))
+    without_totals(foreign(catalog), rows("9", "0", "theirs"))
+    summary = foreign(catalog).metadata.snapshots[-1].summary
+    assert summary is not None
+    assert summary["total-records"] is None
+    table.check()
+    assert table.row_bytes() == 0.0
+    assert table.put(rows("1", "1", "b")) == 1
+    assert statuses(catalog) == ["b", "theirs"]
+
+
+def test_h384_rows_below_a_floor_go_without_totals(catalog: FileCatalog, table: IcebergTable) -> None:
+    table.put(rows("1", "5", "a"))
+    without_totals(foreign(catalog), rows("9", "0", "theirs"))
+    table.check()
+    table.remove_below("3")
+    assert statuses(catalog) == ["a"]
