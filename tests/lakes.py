@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 from pyiceberg.catalog.sql import SqlCatalog
@@ -61,10 +62,8 @@ class FileCatalog(LakeCatalog):
 
 def go_back(table: Table, snapshot: int) -> None:
     """Make an older snapshot the newest one, as ``rollback_to_snapshot`` of Spark does."""
-    table._do_commit(
-        (SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot),),
-        (AssertTableUUID(uuid=table.metadata.table_uuid),),
-    )
+    main: Any = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot}
+    table._do_commit((SetSnapshotRefUpdate(**main),), (AssertTableUUID(uuid=table.metadata.table_uuid),))
 
 
 @contextmanager

@@ -188,7 +188,7 @@ class IcebergTable:
                 # A commit of somebody else's since the table was looked at ends this try.
                 table.append(whole)
                 return whole.num_rows
-            return self._merged(whole) if running_session() is not None else self._replaced(whole)
+            return self._merged(whole) if self._beside_spark() else self._replaced(whole)
 
         written = self._asked(put)
         self._noted()
@@ -259,7 +259,7 @@ class IcebergTable:
         None: nothing happens then."""
 
         def delete() -> None:
-            if running_session() is None:
+            if not self._beside_spark():
                 if rows is not None:
                     with _without_warnings():
                         self._table.delete(rows)
@@ -321,10 +321,13 @@ class IcebergTable:
 
     def tidy(self) -> None:
         """Now and then: join small files, and drop snapshots and files that no reader needs any more. By Spark."""
-        if running_session() is not None:
+        if self._beside_spark():
             for statement in self._upkeep.due(self._spark().catalog, self._snapshot_times(), self._file_sizes):
                 self._asked(lambda: self._carried_out(lambda spark: spark.sql(statement)))  # noqa: B023 - at once
                 self._noted()
+
+    def _beside_spark(self) -> bool:
+        return running_session() is not None
 
     def _snapshot_times(self) -> list[int]:
         return sorted(one.timestamp_ms for one in self._table.snapshots())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -15,11 +15,27 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from cdc.clock import SYSTEM_CLOCK
 from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
 from sinks.iceberg.iceberg_faults import LakeRemoved
-from sinks.iceberg.iceberg_store import lake_table
 from sinks.iceberg.iceberg_table import IcebergTable
 from tests.lakes import FileCatalog, go_back
 
 SHAPE = pa.schema([("status", pa.string()), *OWN_FIELDS])
+
+
+class TableWithoutSpark(IcebergTable):
+    """Also in a process where other tests have started one."""
+
+    def _beside_spark(self) -> bool:
+        return False
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark is asked for")
+
+
+def without_spark(catalog: FileCatalog) -> IcebergTable:
+    made = TableWithoutSpark(catalog, "orders", SYSTEM_CLOCK, no_spark)
+    made.create(SHAPE)
+    return made
 
 
 @pytest.fixture
@@ -30,9 +46,7 @@ def catalog(tmp_path: Path) -> Iterator[FileCatalog]:
 
 @pytest.fixture
 def table(catalog: FileCatalog) -> IcebergTable:
-    made = lake_table(catalog, "orders", SYSTEM_CLOCK)
-    made.create(SHAPE)
-    return made
+    return without_spark(catalog)
 
 
 def rows(key: str, pos: str, status: str) -> pa.Table:
@@ -59,7 +73,7 @@ def newest(catalog: FileCatalog) -> int:
 def exchange(catalog: FileCatalog) -> None:
     """Another table takes the place of orders."""
     catalog.opened.drop_table(("shop", "orders"))
-    lake_table(catalog, "orders", SYSTEM_CLOCK).create(SHAPE)
+    without_spark(catalog)
 
 
 def test_h383_a_rollback_behind_the_look_is_noticed(catalog: FileCatalog, table: IcebergTable) -> None:
