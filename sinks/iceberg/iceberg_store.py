@@ -65,6 +65,8 @@ _READ_ROWS = 2_000
 _UNPACKED = 3
 """About how much larger a row is than what it takes in its file."""
 _LOOKUP = 1_000
+_IDLE_LOOK_S = 60.0
+"""How often a table is opened that nothing is written to, where only that shows whether it is the same."""
 
 
 def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
@@ -114,6 +116,7 @@ class _IcebergTables:
         self._remember_us = int(replay_window_s * 1e6)
         self._tables: dict[str, IcebergTable] = {}
         self._owners: dict[str, TableName] = {}
+        self._looked: dict[str, float] = {}
         self._purged: dict[str, float] = {}
         self._every_s = min(3600.0, replay_window_s)
 
@@ -130,7 +133,7 @@ class _IcebergTables:
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *OWN_FIELDS]))
             return True
-        table.check()
+        self._look(table)
         lost_rows = self._is_older_copy(table)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
@@ -158,11 +161,23 @@ class _IcebergTables:
         return {name: table.version for name, table in self._tables.items() if table.version is not None}
 
     def check(self) -> None:
-        """PlaceMissing when a table that was used is gone. One question for all of them."""
+        """PlaceMissing when a table that was used is gone, was taken back or was exchanged (hazard H385). One question
+        for all of them, which tells of commits in a JDBC catalog. In a REST catalog an idle table is opened once a
+        minute."""
         used = set(self.versions())
-        gone = used - self._catalog.names(self._catalog.place.namespace) if used else set()
+        found = self._catalog.locations(self._catalog.place.namespace) if used else {}
+        gone = used - found.keys()
         if gone:
             raise PlaceMissing.of(self._owners[min(gone)], "its Iceberg table")
+        now = self._clock.monotonic()
+        for name in sorted(used):
+            table, location = self._tables[name], found[name]
+            if table.location != location if location is not None else now - self._looked[name] >= _IDLE_LOOK_S:
+                self._look(table)
+
+    def _look(self, table: IcebergTable) -> None:
+        self._looked[table.name] = self._clock.monotonic()
+        table.check()
 
     def write(self, batch: TableBatch) -> Applied:
         with _faults(batch.schema):
@@ -170,7 +185,7 @@ class _IcebergTables:
 
     def _write(self, batch: TableBatch) -> Applied:
         table = self._table(batch.schema)
-        table.check()
+        self._look(table)
         types = table.types()
         wanted = iceberg_columns(batch.schema)
         lost = lost_column(types, wanted, [column.source.name for column in wanted])
@@ -189,7 +204,7 @@ class _IcebergTables:
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
         with _faults(schema):
             table = self._table(schema)
-            table.check()
+            self._look(table)
             found: dict[str, StoredRow] = {}
             for start in range(0, len(keys), _LOOKUP):
                 found |= _rows_of(table.where_keys(keys[start : start + _LOOKUP]), schema)
@@ -198,7 +213,7 @@ class _IcebergTables:
     def remove_below(self, schema: TableSchema, floor: str) -> None:
         with _faults(schema):
             table = self._table(schema)
-            table.check()
+            self._look(table)
             table.remove_below(floor)
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
@@ -206,7 +221,7 @@ class _IcebergTables:
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)
-            table.check()
+            self._look(table)
             for start in range(0, len(some), _LOOKUP):
                 lot = dict(some[start : start + _LOOKUP])
                 table.keep_rows(list(lot), partial(_others, lot))
@@ -226,6 +241,7 @@ class _IcebergTables:
             raise CannotCarry.because(schema.table, f"its Iceberg table {name} is that of {owner}")
         if name not in self._tables:
             self._tables[name] = lake_table(self._catalog, name, self._clock)
+            self._looked[name] = self._clock.monotonic()
         return self._tables[name]
 
 

@@ -70,6 +70,8 @@ class IcebergTable:
         self.shown = f"{catalog.place.name}.{self._namespace}.{name}"
         self._opened: Table | None = None
         self._seen: Version | None = None
+        # Of its metadata as last seen here: each commit writes another one.
+        self.location = ""
         self._upkeep = Upkeep(catalog.place, name, clock)
 
     def exists(self) -> bool:
@@ -94,6 +96,7 @@ class IcebergTable:
         # A commit's answer brings pyiceberg's repetitions back, which would ask nobody.
         unrepeated_table(found)
         self._seen = version_of(found)
+        self.location = found.metadata_location
 
     @property
     def version(self) -> Version | None:

@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import Exit, Retry, SinkError
 from cdc.progress import Watermark
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
 from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import StoreAway
+from sinks.port import PlaceMissing, StoreAway
 from sinks.registry import SinkSpec, open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.fresh import fresh_name, new_database
+from tests.lakes import foreign_table, go_back
 from tests.rest_catalog import RestDoor, rest_catalog
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -103,6 +105,22 @@ def test_h376_a_rest_catalog_that_is_away_is_waited_for(lake: SinkSpec, door: Re
         assert (away.value.exit, away.value.retry) == (Exit.UNAVAILABLE, Retry.LATER)
         store.sink.apply(batch(Topic().upsert(order(1, "b"), at(2))), SHAPES)
         assert statuses(store) == {"1": "b"}
+
+
+def test_h385_an_idle_table_is_opened_once_a_minute(lake: SinkSpec, door: RestDoor) -> None:
+    clock = ManualClock(SYSTEM_CLOCK.now_ns())
+    with closing(open_sink(lake, clock)) as store:
+        for lsn in (1, 2):
+            store.sink.apply(batch(Topic().upsert(order(lsn, "a"), at(lsn))), SHAPES)
+        store.commit(MARK)
+        with foreign_table(lake) as table:
+            go_back(table, table.snapshots()[0].snapshot_id)
+        assert store.watermarks.read() == MARK
+        clock.advance(61.0)
+        for _ in range(2):
+            with pytest.raises(PlaceMissing, match="an older state"):
+                store.watermarks.read()
+            clock.advance(61.0)
 
 
 def test_h376_no_setting_of_spark_has_the_token(lake: SinkSpec, spark_session: SparkSession) -> None:

@@ -35,7 +35,7 @@ from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.fresh import fresh_name
-from tests.lakes import foreign_catalog, foreign_table, lake_catalog
+from tests.lakes import foreign_catalog, foreign_table, go_back, lake_catalog
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -200,6 +200,26 @@ def test_h354_another_table_of_the_name_is_noticed_at_once(lake: SinkSpec) -> No
             catalog.opened.create_table(place, shape_of, properties=PROPERTIES)
         with pytest.raises(PlaceMissing):
             put(store, topic, 2, order(2, "b"))
+
+
+def test_h385_an_idle_table_is_watched_by_its_catalog(lake: SinkSpec) -> None:
+    """By the question that finds tables that are gone."""
+    topic = Topic()
+    with closing(opened(lake)) as store:
+        put(store, topic, 1, order(1, "a"))
+        put(store, topic, 2, order(2, "b"))
+        store.commit(MARK)
+        with foreign_table(lake) as table:
+            first = table.snapshots()[0].snapshot_id
+            table.append(table.scan().to_arrow())
+            assert store.watermarks.read() == MARK, "somebody else's commit does no harm"
+            go_back(table, first)
+        for _ in range(2):
+            with pytest.raises(PlaceMissing, match="an older state"):
+                store.watermarks.read()
+    with closing(opened(lake)) as store:
+        store.sink.prepare(ORDERS)
+        assert store.watermarks.read() is None
 
 
 def test_h355_others_join_expire_and_write_meanwhile(lake: SinkSpec) -> None:
