@@ -42,6 +42,7 @@ COLUMN_REMOVED = "a column was removed from the table, or has another type"
 _UNFIT = (
     *((words, COLUMN_REMOVED) for words in ("UNRESOLVED_COLUMN", "INCOMPATIBLE_DATA_FOR_TABLE", COLUMN_REMOVED)),
     *((words, COLUMN_REMOVED) for words in ("Mismatch in fields", "Cannot write incompatible")),
+    ("AMBIGUOUS_REFERENCE", "two of its columns are one column to Spark"),
     ("NullPointerException", "a file of the table is missing"),
 )
 _CONFLICTS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -31,6 +31,7 @@ from sinks.iceberg.iceberg_columns import (
     iceberg_columns,
     inward,
     lost_column,
+    one_to_spark,
     outward,
 )
 from sinks.iceberg.iceberg_faults import LakeRemoved, LakeUnfit
@@ -130,6 +131,8 @@ class _IcebergTables:
     def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
         table = self._table(schema)
         wanted = iceberg_columns(schema)
+        own = [name for name, _ in OWN_FIELDS]
+        _require_no_twins(schema, own, wanted)
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *OWN_FIELDS]))
             return True
@@ -142,6 +145,7 @@ class _IcebergTables:
         lost = lost_column(existing, wanted, () if lost_rows else self._kept.of(schema.table))
         if lost:
             raise CannotCarry.because(schema.table, lost)
+        _require_no_twins(schema, existing, wanted)
         retyped = {} if older else retypes(schema.table, existing, wanted)
         table.add_columns([(c.name, c.type) for c in wanted if c.name not in existing])
         table.retype(retyped)
@@ -243,6 +247,12 @@ class _IcebergTables:
             self._tables[name] = lake_table(self._catalog, name, self._clock)
             self._looked[name] = self._clock.monotonic()
         return self._tables[name]
+
+
+def _require_no_twins(schema: TableSchema, existing: Collection[str], wanted: Sequence[WarehouseColumn]) -> None:
+    twins = one_to_spark(existing, wanted)
+    if twins:
+        raise CannotCarry.because(schema.table, twins)
 
 
 def _lots(

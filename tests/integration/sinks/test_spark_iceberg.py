@@ -274,6 +274,28 @@ def test_columns_of_icebergs_own_names_are_kept(store: OpenSink) -> None:
     assert all(f'"{name}":"{name} 2"'.encode() in found.row for name in names)
 
 
+@pytest.mark.parametrize(("before", "after"), [("Name", "name"), ("\u0131d_of", "id_of")])
+def test_h386_a_column_that_spark_reads_as_another_is_held(store: OpenSink, before: str, after: str) -> None:
+    first, second = (
+        shape(column("id", "int8", key=1), column(name, "text"), table="people", version=version)
+        for version, name in ((1, before), (2, after))
+    )
+    shapes = Shapes(first, second, ORDERS)
+    store.sink.apply(batch(Topic(first).upsert({"id": 1, before: "a"}, at(1))), Shapes(first))
+    with pytest.raises(CannotCarry, match=f"columns {before} and {after} are one column to Spark") as held:
+        store.sink.apply(batch(Topic(second).upsert({"id": 1, after: "b"}, at(2))), shapes)
+    assert held.value.table == first.table
+    put(store, Topic(), 3, order(1, "a"))
+    put(store, Topic(), 4, order(1, "b"))
+    assert statuses(store) == {"1": "b"}
+
+
+def test_h386_columns_of_one_shape_that_spark_reads_as_one(store: OpenSink) -> None:
+    odd = shape(column("id", "int8", key=1), column("\u03c2", "text"), column("\u03c3", "text"), table="greek")
+    with pytest.raises(CannotCarry, match="are one column to Spark"):
+        store.sink.apply(batch(Topic(odd).upsert({"id": 1}, at(1))), Shapes(odd))
+
+
 def test_two_tables_of_one_name_are_not_mixed(store: OpenSink) -> None:
     one = shape(column("id", "int8", key=1), table="b_c", schema="a")
     other = shape(column("id", "int8", key=1), table="c", schema="a_b")

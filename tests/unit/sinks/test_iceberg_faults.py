@@ -28,6 +28,7 @@ KEY = "OSError: AWS Error ACCESS_DENIED during HeadObject operation"
         (OperationalError("", {}, Exception("no route")), StoreAway, "cannot be reached: no route", Exit.UNAVAILABLE),
         (NoSuchTableError("t"), LakeRemoved, "there is no Iceberg table lake.shop.t", None),
         (SparkRefused("[UNRESOLVED_COLUMN.X] y"), LakeUnfit, COLUMN_REMOVED, Exit.CONFIG),
+        (SparkRefused("[AMBIGUOUS_REFERENCE] Reference"), LakeUnfit, "are one column to Spark", Exit.CONFIG),
         (SparkRefused(COLUMN_REMOVED), LakeUnfit, COLUMN_REMOVED, Exit.CONFIG),
         (OSError(KEY), SinkError, "the object store of the Iceberg catalog x refuses the key", Exit.CONFIG),
         (ForbiddenError("no"), SinkError, "the Iceberg catalog x refuses the login", Exit.CONFIG),
