@@ -39,17 +39,19 @@ PASSING = (*(CommitFailedException, OSError, DBAPIError, ServiceUnavailableError
 """May pass by themselves. Of a file that is gone: whoever opens the table anew sees another one."""
 
 COLUMN_REMOVED = "a column was removed from the table, or has another type"
+FILE_MISSING = "a file of the table is missing"
 _UNFIT = (
     *((words, COLUMN_REMOVED) for words in ("UNRESOLVED_COLUMN", "INCOMPATIBLE_DATA_FOR_TABLE", COLUMN_REMOVED)),
     *((words, COLUMN_REMOVED) for words in ("Mismatch in fields", "Cannot write incompatible")),
     ("AMBIGUOUS_REFERENCE", "two of its columns are one column to Spark"),
-    ("NullPointerException", "a file of the table is missing"),
+    ("NullPointerException", FILE_MISSING),
 )
 _CONFLICTS = (
     *("CommitFailedException", "ValidationException", "CommitStateUnknownException", "NotFoundException"),
     *("UUID does not match", "FileNotFoundException", "FAILED_READ_FILE"),
 )
 """Words of Spark about what somebody else did to the table meanwhile: it is tried again."""
+_ABSENT = ("does not exist", "No such file")
 _LOGIN = ("password authentication failed", "no password supplied", "no password was provided", "no pg_hba.conf entry")
 _KEY = (
     *("ACCESS_DENIED", "access denied", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch"),
@@ -65,6 +67,20 @@ _CAUSE = "Caused by: "
 def conflict(text: str) -> bool:
     """Whether Spark says that somebody else was at the table meanwhile."""
     return any(words in text for words in _CONFLICTS)
+
+
+def given_up(error: Exception, catalog: str, table: str) -> SinkError:
+    """:func:`explained` after the last try. A file that is still not there was not joined with others by somebody else:
+    the snapshot names it, and no try finds it (hazard H387)."""
+    if isinstance(error, FileNotFoundError) or any(map(_names_absent, str(error).splitlines())):
+        return LakeUnfit(f"the Iceberg table {table} cannot be used: {FILE_MISSING}", why=FILE_MISSING)
+    return explained(error, catalog, table)
+
+
+def _names_absent(line: str) -> bool:
+    # Java has the same class for a file that it may not open.
+    found = "NotFoundException" in line and any(words in line for words in _ABSENT)
+    return found or "FAILED_READ_FILE.FILE_NOT_EXIST" in line
 
 
 def explained(error: Exception, catalog: str, table: str) -> SinkError:

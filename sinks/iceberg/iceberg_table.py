@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -17,11 +18,12 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
+from cdc.errors import SinkError
 from cdc.sql import quote_literal
 from sinks.iceberg.iceberg_catalog import LakeCatalog, unrepeated_table
 from sinks.iceberg.iceberg_columns import CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
 from sinks.iceberg.iceberg_conditions import below, keyed, no_key
-from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeRemoved, conflict
+from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeRemoved, conflict, given_up
 from sinks.iceberg.iceberg_snapshots import Version, file_sizes, is_later, summary_count, version_of
 from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep
 from sinks.warehouse.warehouse_rows import recast
@@ -69,6 +71,7 @@ class IcebergTable:
         self._namespace = catalog.place.namespace
         self.shown = f"{catalog.place.name}.{self._namespace}.{name}"
         self._opened: Table | None = None
+        self._retry = replace(catalog.retry, explain=self._given_up)
         self._seen: Version | None = None
         # Of its metadata as last seen here: each commit writes another one.
         self.location = ""
@@ -309,9 +312,12 @@ class IcebergTable:
 
     def batches(self, most: int) -> Iterator[pa.RecordBatch]:
         """All rows, so many at once. Only the first read is tried again."""
-        for batch in self._asked(self._batches):
-            for start in range(0, batch.num_rows, most):
-                yield batch.slice(start, most)
+        try:
+            for batch in self._asked(self._batches):
+                for start in range(0, batch.num_rows, most):
+                    yield batch.slice(start, most)
+        except PASSING as error:
+            raise self._given_up(error) from None
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         reader = self._table.scan().to_arrow_batch_reader()
@@ -366,10 +372,13 @@ class IcebergTable:
             except (SparkRefused, NoSuchTableError, ValueError) as error:
                 raise self._catalog.explained(error, self.shown) from None
 
-        return self._catalog.retry.call(ask, again=self._reopen)
+        return self._retry.call(ask, again=self._reopen)
 
     def _final(self, error: Exception) -> Exception:
         return self._catalog.final(error, self.shown)
+
+    def _given_up(self, error: Exception) -> SinkError:
+        return given_up(error, self._catalog.place.shown, self.shown)
 
     def _reopen(self) -> None:
         self._opened = None

@@ -261,6 +261,26 @@ def test_h356_a_switch_fences_a_watermark_of_before(lake: SinkSpec) -> None:
         assert (mark.lsn, statuses(store)) == (20, {"1": "new"})
 
 
+def test_h387_a_file_that_is_missing_holds_its_table_alone(lake: SinkSpec) -> None:
+    other = shape(column("id", "int8", key=1), table="other")
+    with closing(opened(lake, ManualClock(SYSTEM_CLOCK.now_ns()))) as store:
+        put(store, Topic(), 1, order(1, "a"))
+        with foreign_table(lake) as table:
+            [file] = [Path(task.file.file_path.removeprefix("file://")) for task in table.scan().plan_files()]
+        file.rename(file.with_suffix(".away"))
+        for ask in (lambda: put(store, Topic(), 2, order(1, "b")), lambda: store.reader.get(ORDERS, "1")):
+            with pytest.raises(CannotCarry, match="a file of the table is missing") as held:
+                ask()
+            assert held.value.table == ORDERS.table
+        with pytest.raises(CannotCarry, match="a file of the table is missing"):
+            list(store.reader.scan(ORDERS))
+        for lsn in (3, 4):
+            assert store.sink.apply(batch(Topic(other).upsert({"id": 1}, at(lsn))), Shapes(other)).applied == 1
+        file.with_suffix(".away").rename(file)
+        put(store, Topic(), 5, order(1, "c"))
+        assert statuses(store) == {"1": "c"}
+
+
 def test_columns_of_icebergs_own_names_are_kept(store: OpenSink) -> None:
     names = ("_pos", "_deleted", "_file", "cdc_pos", "cdc_key", "Pos", "pos")
     odd = shape(column("id", "int8", key=1), *(column(name, "text") for name in names), table="odd")

@@ -7,7 +7,7 @@ from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchTa
 from sqlalchemy.exc import OperationalError
 
 from cdc.errors import Exit, Retry, SinkError
-from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, LakeRemoved, LakeUnfit, conflict, explained
+from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, LakeRemoved, LakeUnfit, conflict, explained, given_up
 from sinks.iceberg.iceberg_table import SparkRefused
 from sinks.port import StoreAway
 
@@ -50,6 +50,25 @@ def test_an_error_says_whose_fault_it_is(
     if code is not None:
         assert found.exit is code
         assert (found.retry is Retry.NEVER) == (code is Exit.CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        (CommitFailedException("x.exceptions.NotFoundException: Location does not exist: s3://b/x.parquet"), True),
+        (CommitFailedException("Job\nCaused by: java.io.FileNotFoundException: File file:/x does not exist"), True),
+        (CommitFailedException("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error"), True),
+        (FileNotFoundError(2, "Failed to open local file"), True),
+        (CommitFailedException("Job\nCaused by: java.io.FileNotFoundException: /x (Permission denied)"), False),
+        (PermissionError(13, "Failed to open local file"), False),
+        (CommitFailedException("UUID does not match"), False),
+    ],
+)
+def test_h387_a_file_that_no_try_finds_is_missing(error: Exception, missing: bool) -> None:
+    found = given_up(error, "x", "lake.shop.t")
+    assert type(found) is (LakeUnfit if missing else StoreAway)
+    assert "lake.shop.t" in found.message
+    assert type(explained(error, "x", "lake.shop.t")) is StoreAway, "a compaction may have removed it"
 
 
 def test_a_conflict_is_known_by_its_causes() -> None:
