@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 from sqlalchemy import URL, make_url, select, update
 from sqlalchemy.exc import ArgumentError
@@ -22,7 +22,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError, Retry, SinkError
 from cdc.foreign import quoted
 from sinks.iceberg.iceberg_faults import PASSING, explained
-from sinks.iceberg.iceberg_kind import JDBC, PROPERTY, S3
+from sinks.iceberg.iceberg_kind import JDBC, PROPERTY, S3, is_beside
 from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry
 
@@ -54,6 +54,11 @@ class LakePlace:
         given = {**spec.options, **spec.secrets}
         number = spec.options.get("generation")
         namespace = spec.optional("namespace") or spec.prefix
+        if is_beside(namespace):
+            raise ConfigError(
+                f"the namespace {namespace} is called like that of a generation, which a rebuild fills and discards",
+                hint="set namespace to a name that does not end in __NUMBER",
+            )
         return cls(
             catalog=spec.text("catalog"),
             name=spec.optional("catalog_name") or "lake",
@@ -247,8 +252,7 @@ class LakeCatalog:
             self.asked(partial(self._purge, (namespace, name)))
 
     def drop_namespace(self, namespace: str) -> None:
-        """Drop all tables of a namespace, with their files, and itself. Nothing happens where there is none."""
-        self.drop(namespace, sorted(self.names(namespace)))
+        """Drop a namespace without tables. Nothing happens where there is none, or where somebody has a table in it."""
         self.asked(partial(self._drop_namespace, namespace))
 
     def _purge(self, identifier: tuple[str, str]) -> None:
@@ -260,7 +264,7 @@ class LakeCatalog:
     def _drop_namespace(self, namespace: str) -> None:
         try:
             self.opened.drop_namespace(namespace)
-        except NoSuchNamespaceError:
+        except (NoSuchNamespaceError, NamespaceNotEmptyError):
             return
 
     def move(self, moves: Sequence[tuple[tuple[str, str], tuple[str, str]]]) -> None:

@@ -15,7 +15,7 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace
-from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
+from sinks.iceberg.iceberg_notes import NOTES, VERSIONS, IcebergNotes, versions_in
 from sinks.iceberg.iceberg_store import table_name
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec
@@ -98,7 +98,9 @@ class _IcebergGenerations:
         crash_point("iceberg_tables_moved")
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        self._catalog.drop_namespace(self._namespace(number))
+        namespace = self._namespace(number)
+        self._catalog.drop(namespace, [*sorted({table_name(shape.table) for shape in shapes}), NOTES])
+        self._catalog.drop_namespace(namespace)
 
     def close(self) -> None:
         self._catalog.close()

@@ -21,6 +21,16 @@ PROPERTY: Final = "catalog."
 """Begins the options that are passed to the catalog and to the object store."""
 
 
+def is_beside(namespace: str) -> bool:
+    """Whether a namespace is called like that of a generation beside one.
+
+    >>> is_beside("shop__2"), is_beside("shop_2"), is_beside("__2")
+    (True, False, False)
+    """
+    base, _, number = namespace.rpartition("__")
+    return bool(base) and number.isdecimal()
+
+
 class IcebergSinkSettings(SinkSettings):
     """A warehouse of Iceberg tables. Spark merges them."""
 
@@ -58,6 +68,8 @@ class IcebergSinkSettings(SinkSettings):
             raise ValueError("catalog begins with postgresql:// (a JDBC catalog), or with https:// (a REST catalog)")
         if self.catalog.startswith(JDBC) and self.path is None:
             raise ValueError("a JDBC catalog needs path, the folder or object store of the tables")
+        if self.namespace is not None and is_beside(self.namespace):
+            raise ValueError("a namespace that ends in __NUMBER is a generation's: choose another one")
         if self.path is not None and "://" in self.path and not self.path.startswith(S3):
             raise ValueError("path is a folder, or s3://BUCKET/PREFIX: no other object store has been tried")
         if self.catalog.startswith(REST) and self.path is not None:

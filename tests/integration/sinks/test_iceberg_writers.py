@@ -175,6 +175,23 @@ def test_h358_a_switch_that_is_killed_anywhere_goes_on(lake: SinkSpec) -> None:
                 assert statuses(store) == {"1": status}
 
 
+def test_h388_a_discard_leaves_what_is_somebody_elses(lake: SinkSpec, warehouse: Path) -> None:
+    filled = beside(lake, 2)
+    with closing(open_sink(filled)) as store:
+        put(store, 1, order(1, "a"))
+        store.commit(MARK)
+    with foreign_catalog(filled) as catalog:
+        namespace = catalog.place.namespace
+        catalog.opened.create_table((namespace, "theirs"), pa.schema([("id", pa.int64())]))
+        for left in ({"theirs"}, set()):
+            with closing(open_generations(lake)) as generations:
+                generations.discard(2, [ORDERS])
+            assert catalog.names(namespace) == left
+            catalog.drop(namespace, ["theirs"])
+        assert not catalog.opened.namespace_exists(namespace)
+    assert not list(warehouse.glob(f"{namespace}/public_orders-*/*/*"))
+
+
 ENDED = """
 import sys
 from pathlib import Path

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cdc.errors import ConfigError
 from cdc.jvm.jars import locked
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_kind import SPARK_PARTS, SPARK_PARTS_S3, IcebergSinkSettings, spark_parts
@@ -22,6 +23,7 @@ SECRET = "kein-wort-davon"
     [
         ({"catalog": "mysql://db/x", "path": "lake"}, "catalog begins with postgresql://"),
         ({"catalog": "postgresql://db/x"}, "a JDBC catalog needs path"),
+        ({"catalog": "https://lake", "namespace": "shop__2"}, "is a generation's"),
         ({"catalog": "https://lake", "path": "lake"}, "leave path out"),
         ({"catalog": "postgresql://db/x", "path": "gs://bucket/lake"}, "no other object store has been tried"),
     ],
@@ -29,6 +31,13 @@ SECRET = "kein-wort-davon"
 def test_settings_that_do_not_fit_the_catalog_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         IcebergSinkSettings(**given)
+
+
+@pytest.mark.parametrize(("prefix", "more"), [("shop__2", {}), ("shop", {"namespace": "shop__2"})])
+def test_h388_a_namespace_like_a_generations_is_refused(prefix: str, more: dict[str, str]) -> None:
+    spec = spec_for("iceberg", prefix=prefix, options={"catalog": "https://lake", **more})
+    with pytest.raises(ConfigError, match="shop__2 is called like that of a generation"):
+        LakePlace.of(spec)
 
 
 def test_a_rest_catalog_is_told_alike_to_spark_and_to_pyiceberg() -> None:
