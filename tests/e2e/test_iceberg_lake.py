@@ -110,7 +110,7 @@ class Lake:
 
     def behind(self) -> int:
         with foreign_table(self.spec) as table:
-            return summary_count(table, "total-position-deletes")
+            return summary_count(table, "total-position-deletes") or 0
 
     def data_files(self) -> int:
         return len(list(self.folder.glob("*/public_orders-*/data/*.parquet")))
