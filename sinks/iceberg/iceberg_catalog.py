@@ -50,7 +50,8 @@ class LakePlace:
 
     @classmethod
     def of(cls, spec: SinkSpec) -> LakePlace:
-        """From a spec. A generation that is filled has a namespace beside."""
+        """From a spec. A generation that is filled has a namespace beside. ConfigError for a namespace that is
+        called like such a one."""
         given = {**spec.options, **spec.secrets}
         number = spec.options.get("generation")
         namespace = spec.optional("namespace") or spec.prefix
