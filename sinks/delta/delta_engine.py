@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from sinks.delta.delta_kind import EMBEDDED, ENGINE, SPARK
 from sinks.delta.delta_notes import DeltaNotes
 from sinks.delta.delta_table import Delta, Storage
 from sinks.port import CannotCarry
+from sinks.warehouse.warehouse_columns import WarehouseColumn, one_to_spark
 
 if TYPE_CHECKING:
     from sinks.warehouse.warehouse_spark import WarehouseSpark
@@ -45,14 +46,6 @@ class DeltaEngine:
 
         return delta_spark()
 
-    def require_embedded(self) -> None:
-        """ConfigError where Spark writes the warehouse: one application feeds such a one."""
-        if self._storage.engine == SPARK:
-            raise ConfigError(
-                f'the warehouse {self._storage.root} of engine = "spark" is fed by one application',
-                hint='leave --share out: its executors write side by side; or set engine = "embedded"',
-            )
-
     def require(self) -> None:
         """ConfigError where another engine began the warehouse. An empty one is this engine's from here on."""
         if not self._agreed:
@@ -78,6 +71,15 @@ class DeltaEngine:
                 hint=f'cdc rebuild makes it anew by the other engine; or set engine = "{began}" again',
             )
         return {ENGINE: dumped(began)} if ENGINE not in notes and began == SPARK else {}
+
+    def require_columns(
+        self, schema: TableSchema, existing: Collection[str], wanted: Sequence[WarehouseColumn]
+    ) -> None:
+        """CannotCarry for a table of which Spark would write one column into another: it reads names that differ in
+        case alone as one (hazard H386)."""
+        twins = one_to_spark(existing, wanted) if self._storage.engine == SPARK else ""
+        if twins:
+            raise CannotCarry.because(schema.table, twins)
 
     def make_ready(self, table: Delta, schema: TableSchema) -> None:
         """Let Spark make deletion vectors in a table of its own. CannotCarry for another one that asks for them."""

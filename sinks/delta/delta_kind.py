@@ -86,6 +86,11 @@ SPARK_PARTS = SparkParts(
 )
 
 
+def one_merger(spec: SinkSpec) -> str:
+    """Why a warehouse takes one application alone. Empty where it takes several."""
+    return "its tables are merged by one application, whose executors do it" if spec.optional("engine") == SPARK else ""
+
+
 def spark_parts(options: Mapping[str, Option]) -> SparkParts | None:
     """Of a warehouse that Spark merges. None for one of the embedded engine."""
     return SPARK_PARTS if options.get("engine") == SPARK else None
@@ -102,6 +107,7 @@ KIND = SinkKind(
     ),
     traces="sinks.delta.delta_traces:open_traces",
     notes="sinks.delta.delta_notes:open_notes",
+    one_alone=one_merger,
     manual="sinks/README.md",
     fills_lost_tables=False,
     spark=spark_parts,

@@ -76,8 +76,6 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     every = DeltaNotes(storage, clock)
     notes = noted(notes_of(every, storage, clock, spec.share), spec)
     engine = DeltaEngine(storage, every, clock)
-    if spec.share is not None:
-        engine.require_embedded()
     tables = _DeltaTables(storage, notes, engine, spec.replay_window_s, clock)
     sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
     place = OpenGeneration(notes, None, shared=False)
@@ -124,6 +122,7 @@ class _DeltaTables:
         wanted = warehouse_columns(schema)
         self.engine.require()
         by = partition_of(self._storage.partition_by, schema, wanted)
+        self.engine.require_columns(schema, table.types() if table.exists() else (), wanted)
         if not table.exists():
             fields = [*((c.name, c.type) for c in wanted), *_OWN_FIELDS, *([by] if by else [])]
             table.create(pa.schema(fields), [by.column] if by else ())

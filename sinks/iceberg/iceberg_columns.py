@@ -103,28 +103,6 @@ def lost_column(existing: Collection[str], wanted: Sequence[WarehouseColumn], ke
     return f"column {lost[0]} was removed from the table in the store, with what it held" if lost else ""
 
 
-def one_to_spark(existing: Collection[str], wanted: Sequence[WarehouseColumn]) -> str:
-    """Why Spark cannot merge into a table with these columns beside each other. Empty where it can: it reads names
-    that differ in case alone as one, letter by letter.
-
-    >>> one_to_spark(["\u0131d", "stra\u00dfe", "strasse", "cdc_key"], [])
-    ''
-    >>> one_to_spark(["\u0131d", "id"], [])
-    'columns \u0131d and id are one column to Spark'
-    """
-    first: dict[str, str] = {}
-    for name in (*existing, *(column.name for column in wanted)):
-        twin = first.setdefault("".join(map(_caseless, name)), name)
-        if twin != name:
-            return f"columns {twin} and {name} are one column to Spark"
-    return ""
-
-
-def _caseless(letter: str) -> str:
-    upper = letter.upper()
-    return (upper if len(upper) == 1 else letter).lower()[0]
-
-
 def promotes(before: pa.DataType, after: pa.DataType) -> bool:
     """Whether Iceberg takes the wider type for files that have the narrower one.
 

@@ -31,7 +31,6 @@ from sinks.iceberg.iceberg_columns import (
     iceberg_columns,
     inward,
     lost_column,
-    one_to_spark,
     outward,
 )
 from sinks.iceberg.iceberg_faults import LakeRemoved, LakeUnfit
@@ -52,7 +51,7 @@ from sinks.port import (
 )
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
-from sinks.warehouse.warehouse_columns import DELETED, WarehouseColumn, retypes
+from sinks.warehouse.warehouse_columns import DELETED, WarehouseColumn, one_to_spark, retypes
 from sinks.warehouse.warehouse_rows import WarehouseRows
 
 if TYPE_CHECKING:

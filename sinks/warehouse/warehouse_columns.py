@@ -274,3 +274,25 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
         return scalar(number, kind).as_py()
     one = _fast([value], kind)
     return one[0].as_py() if not pa.types.is_timestamp(kind) else one[0]
+
+
+def one_to_spark(existing: Collection[str], wanted: Sequence[WarehouseColumn]) -> str:
+    """Why Spark cannot merge into a table with these columns beside each other. Empty where it can: it reads names
+    that differ in case alone as one, letter by letter.
+
+    >>> one_to_spark(["\u0131d", "stra\u00dfe", "strasse", "_key"], [])
+    ''
+    >>> one_to_spark(["\u0131d", "id"], [])
+    'columns \u0131d and id are one column to Spark'
+    """
+    first: dict[str, str] = {}
+    for name in (*existing, *(column.name for column in wanted)):
+        twin = first.setdefault("".join(map(_caseless, name)), name)
+        if twin != name:
+            return f"columns {twin} and {name} are one column to Spark"
+    return ""
+
+
+def _caseless(letter: str) -> str:
+    upper = letter.upper()
+    return (upper if len(upper) == 1 else letter).lower()[0]

@@ -22,9 +22,10 @@ from sinks.delta.delta_tiers import TIERS, Tier
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry
 from sinks.registry import open_sink
+from sinks.table_shapes import SchemaBook
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order
-from tests.contract.topics import Topic, at, batch
+from tests.contract.topics import Topic, at, batch, column, shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -125,6 +126,17 @@ def test_h398_a_file_that_is_gone_holds_its_table_alone(warehouse: Path) -> None
             file.unlink()
         with pytest.raises(CannotCarry, match="a file of the table is missing"):
             store.sink.apply(batch(topic.upsert(order(1, "new"), at(2))), SHAPES)
+
+
+@pytest.mark.usefixtures("spark_session")
+def test_h386_columns_that_are_one_to_spark_hold_the_table(warehouse: Path) -> None:
+    twins = shape(column("id", "int8", key=1), column("\u0131d_of", "text"), column("id_of", "text"), table="twins")
+    topic = Topic(twins)
+    spec = spec_for("delta", prefix="shop", options={"path": str(warehouse), "engine": "spark"})
+    with closing(open_sink(spec, SYSTEM_CLOCK)) as store:
+        row = {"id": 1, "\u0131d_of": "x", "id_of": "y"}
+        with pytest.raises(CannotCarry, match="are one column to Spark"):
+            store.sink.apply(batch(topic.upsert(row, at(1))), SchemaBook([twins]))
 
 
 @pytest.mark.usefixtures("spark_session")

@@ -134,9 +134,10 @@ def test_h370_shares_that_do_not_fit_are_refused(
     with pytest.raises(ConfigError, match="no table of cache is of share"):
         for number in range(1, 101):
             of_share(sinks.application(cached), Share(number, 100)).facts.topics("cache")
-    folder = pipeline.settings({"warehouse": {"kind": "delta", "path": str(tmp_path / "lake")}})
-    with pytest.raises(ConfigError, match="takes one application alone"):
-        change_shares(folder, "warehouse", 2)
+    merged = {"kind": "delta", "path": str(tmp_path / "lake"), "engine": "spark"}
+    for alone in (merged, {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"}):
+        with pytest.raises(ConfigError, match="takes one application alone"):
+            change_shares(pipeline.settings({"warehouse": alone}), "warehouse", 2)
 
 
 def test_h371_processes_of_shares_fed_moved_and_killed(
