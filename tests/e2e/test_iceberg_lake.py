@@ -206,6 +206,7 @@ def test_shapes_generations_and_repairs_of_an_iceberg_lake(pipeline: Pipeline, s
     assert "Traceback" not in sink.stderr
 
 
+@pytest.mark.long
 def test_h379_killed_in_a_merge_or_a_join_it_ends_as_the_source(pipeline: Pipeline, spawn: Spawn) -> None:
     """All processes of the application end at once: with files written and no commit, with a commit of which no
     watermark speaks yet, and while files are joined. Deletes are remembered."""

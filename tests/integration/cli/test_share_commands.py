@@ -199,6 +199,7 @@ def said(one: Spawned, words: str) -> bool:
     return words in one.stderr
 
 
+@pytest.mark.long
 def test_h371_moves_with_everything_killed(shop: Pipeline, spawn: Spawn) -> None:
     """From one application to three, to two and back, each killed in the middle of its work."""
     running = spawn("cdc", "--config", shop.config, "run")
