@@ -139,14 +139,14 @@ def test_h295_a_mask_stops_the_view_that_computes_with_it(pipeline: Pipeline, sp
     pipeline.good("snapshot")
     capture = spawn("cdc", "--config", pipeline.config, "run")
     runner = spawn("cdc", "--config", pipeline.config, "view", "run")
-    wait_until(lambda: of_view(pipeline)["state"] == "consistent", 60, lambda: runner.stderr[-2000:])
+    wait_until(lambda: of_view(pipeline)["state"] == "consistent", 120, lambda: runner.stderr[-2000:])
     assert capture.terminate() == 0, capture.stderr
     pipeline.document["tables"] = {"public.customers": {"columns": {"name": "truncate:1"}}}
     capture = spawn("cdc", "--config", pipeline.config, "run")
-    wait_until(lambda: '"view_stopped"' in runner.stderr, 60, lambda: runner.stderr[-2000:])
+    wait_until(lambda: '"view_stopped"' in runner.stderr, 120, lambda: runner.stderr[-2000:])
     assert "name of public.customers was masked after the view was planned" in runner.stderr
     pipeline.sql("insert into orders values (99, 1)")
-    wait_until(lambda: "customer_id" in pipeline.cdc("view", "show", "named", "99").stdout, 60)
+    wait_until(lambda: "customer_id" in pipeline.cdc("view", "show", "named", "99").stdout, 120)
     assert runner.terminate() == Exit.CONFIG
     assert "Traceback" not in runner.stderr
     refused = pipeline.cdc("view", "run", "upper")
