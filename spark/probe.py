@@ -58,9 +58,8 @@ class Probe:
                 log.warning("executor_differs", extra={"reason": sentence})
         except CdcError as failure:
             self.failure = failure
-        except (AttributeError, TypeError) as failure:
-            # The application ends, and PySpark has taken its JVM away under the call.
-            log.debug("probe_ended", exc_info=failure)
+        except (AttributeError, TypeError):
+            return  # The application ends, and PySpark has taken its JVM away under the call.
         except (PySparkException, Py4JError, OSError) as failure:
             # Executors may have gone. A fault that is no Python's comes again in the first batch, which reports it.
             told = read_failure("probe", str(failure), "spark.log")
