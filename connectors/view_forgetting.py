@@ -32,7 +32,7 @@ from cdc.views.stored_values import stored
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.types import INTEGERS
 from connectors.kafka.admin import TopicAdmin
-from connectors.view_looks import state_path
+from connectors.view_looks import other_state_path, state_path
 from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
 
@@ -130,7 +130,15 @@ class LookedView:
     def in_state(self, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
         if isinstance(self._plan, Unknown):
             raise self._plan.because
-        path = self._path()
+        path, generation = self._path(), self._known.generation if self._known is not None else 1
+        other = other_state_path(self._settings, self._name, generation)
+        if other.exists():
+            what = f"rows in {other}, which the view's other engine has left"
+            yield Trace(what=what, kept=Kept.MAYBE, until="the state is thrown away", cure=_anew(self._name))
+        yield from self._in_own_state(path, table, key)
+
+    def _in_own_state(self, path: Path, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
+        assert not isinstance(self._plan, Unknown)
         if not path.exists():
             raise _away(self._name, path)
         if path.is_dir():

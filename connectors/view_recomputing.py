@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from cdc.clock import Clock
 from cdc.settings import Settings
@@ -38,7 +39,7 @@ class KafkaRunners:
         self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
 
     def recompute(self, view: TableName, keys: Sequence[bytes], timeout_s: float) -> Mapping[bytes, str]:
-        """See the protocol. A wish is taken back where nobody answers."""
+        """See the protocol. A wish that nobody answers stays, and the next runner publishes what it names."""
         known = self._known(view)
         parked: dict[bytes, str] = {}
         with closing(CompactedFeed(self._settings.log, views_topic(self._settings.name))) as feed:
@@ -50,8 +51,11 @@ class KafkaRunners:
                 try:
                     self._fence()
                     answer = self._answer(feed, known, wish, timeout_s)
-                finally:
-                    self._take_back(wish)
+                except RunnerSilent:
+                    # A version that was in the way is gone from the store already.
+                    self._end(wish, replace(wish, asked_ms=0))
+                    raise
+                self._end(wish, None)
                 parked |= {key.encode(): why for key, why in answer.parked.items()}
         return parked
 
@@ -86,11 +90,11 @@ class KafkaRunners:
                     hint=f"start cdc view run {known.view} and repeat; cdc status says what holds one that runs",
                 )
 
-    def _take_back(self, wish: AskedKeys) -> None:
-        """Unless another one has taken its place."""
+    def _end(self, wish: AskedKeys, left: AskedKeys | None) -> None:
+        """Nobody waits for it any more. Another one that has taken its place stays."""
         newest = asked_of(self._state.read(), wish.topic)
         if newest is not None and newest.id == wish.id:
-            self._state.write([(wish.key(), None)])
+            self._state.write([(wish.key(), None if left is None else left.to_json())])
 
     def published(self, view: TableName, keys: Collection[bytes]) -> Mapping[bytes, PublishedDocument]:
         """See the protocol. The view's topic is read whole."""

@@ -58,8 +58,10 @@ class Probe:
                 log.warning("executor_differs", extra={"reason": sentence})
         except CdcError as failure:
             self.failure = failure
-        except (AttributeError, TypeError):
-            return  # The application ends, and PySpark has taken its JVM away under the call.
+        except AttributeError:
+            # PySpark takes its JVM away under the call where the application ends.
+            if context._jsc is not None:
+                raise
         except (PySparkException, Py4JError, OSError) as failure:
             # Executors may have gone. A fault that is no Python's comes again in the first batch, which reports it.
             told = read_failure("probe", str(failure), "spark.log")

@@ -175,7 +175,8 @@ class Query:
         self.carried = self.carried and not isinstance(failure, QueryFailed | SparkLost)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)
-        log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})
+        reader = "spark" if self.carried else "own"
+        log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message, "reader": reader})
 
     def _deliver(self, batch: MicroBatch) -> None:
         if self._engine.fits_driver(batch):

@@ -26,8 +26,7 @@ REASON_CHARACTERS = 100
 class AskedKeys(Document):
     """The keys of records, as JSON, whose documents are wanted once more. ``topic``: the view's. ``id``: of the wish.
 
-    A view has one wish at a time. ``asked_ms``: since 1970, so that one that somebody left is told from one that is
-    waited for.
+    A view has one wish at a time. ``asked_ms``: since 1970, 0 for one that nobody waits for any more.
     """
 
     WHAT = "asked_keys"

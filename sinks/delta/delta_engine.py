@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -73,11 +73,11 @@ class DeltaEngine:
         return {ENGINE: dumped(began)} if ENGINE not in notes and began == SPARK else {}
 
     def require_columns(
-        self, schema: TableSchema, existing: Collection[str], wanted: Sequence[WarehouseColumn]
+        self, schema: TableSchema, existing: Callable[[], Collection[str]], wanted: Sequence[WarehouseColumn]
     ) -> None:
         """CannotCarry for a table of which Spark would write one column into another: it reads names that differ in
         case alone as one (hazard H386)."""
-        twins = one_to_spark(existing, wanted) if self._storage.engine == SPARK else ""
+        twins = one_to_spark(existing(), wanted) if self._storage.engine == SPARK else ""
         if twins:
             raise CannotCarry.because(schema.table, twins)
 

@@ -122,8 +122,9 @@ class _DeltaTables:
         wanted = warehouse_columns(schema)
         self.engine.require()
         by = partition_of(self._storage.partition_by, schema, wanted)
-        self.engine.require_columns(schema, table.types() if table.exists() else (), wanted)
-        if not table.exists():
+        there = table.exists()
+        self.engine.require_columns(schema, lambda: table.types() if there else (), wanted)
+        if not there:
             fields = [*((c.name, c.type) for c in wanted), *_OWN_FIELDS, *([by] if by else [])]
             table.create(pa.schema(fields), [by.column] if by else ())
             self.engine.make_ready(table, schema)

@@ -44,7 +44,7 @@ def bench(bench: Bench) -> None:
     log = HandMadeLog(f"m{secrets.token_hex(4)}", servers["kafka"]["bootstrap_servers"], PARTITIONS, tables=tables)
     _make(log)
     # A broker answers that topics are made before it has made the folders of their partitions. What asks it meanwhile
-    # waits for those: 199 s at 8,000 partitions, which were taken for the start's own.
+    # waits for those, and that is not the start's own time.
     made_s = time.monotonic()
     wait_until(partial(_answers, log), _START_S)
     bench.say(f"the broker was ready {time.monotonic() - made_s:.0f} s after it had said so")

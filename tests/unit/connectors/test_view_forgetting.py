@@ -1,0 +1,37 @@
+"""The states of a view that may hold a row, as ``cdc forget`` asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdc.forget.holding import Kept, Trace
+from cdc.forget.typed_key import TypedKey
+from cdc.settings import Settings
+from cdc.views.known_views import Views
+from cdc.views.state_faults import StateAway
+from cdc.views.view_plan import planned
+from connectors.view_forgetting import LookedView
+from tests.unit.cdc.views.view_histories import SHAPES
+
+PLAN = planned("select o.id, o.customer_id from orders o", SHAPES)
+
+
+def test_h381_a_state_that_another_engine_left_may_hold_it(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {
+            "name": "shop",
+            "source": {"dsn": "postgresql://u@h/d", "tables": ["public.*"]},
+            "log": {"bootstrap_servers": "b:9092"},
+            "views": {"v": {"sql": "v.sql", "state": str(tmp_path)}},
+        }
+    )
+    left = tmp_path / "shop.v.1.buckets"
+    left.mkdir()
+    key = TypedKey.read("1", SHAPES[0])
+    found: list[Trace] = []
+    with pytest.raises(StateAway, match="is not on this machine"):
+        found.extend(LookedView(settings, "v", PLAN, Views({}, {}), None).in_state(SHAPES[0], key))
+    (one,) = found
+    assert (one.kept, str(left) in one.what, one.cure) == (Kept.MAYBE, True, "cdc view rebuild v")
