@@ -38,16 +38,16 @@ def test_it_has_its_own_arguments_files_folder_and_exit_code(fork_server: ForkSe
 
 @pytest.mark.slow
 def test_it_ends_by_a_signal_or_with_the_server(fork_server: ForkServer, tmp_path: Path) -> None:
-    def waiting() -> Forked:
-        other = started(fork_server, tmp_path, "demo", "--dir", str(tmp_path / "demo"))
+    def waiting(name: str) -> Forked:
+        other = started(fork_server, tmp_path, "demo", "--dir", str(tmp_path / name))
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.2)
         return other
 
-    killed = waiting()
+    killed = waiting("killed")
     killed.kill()
     assert killed.wait(10) == -9
-    left = waiting()
+    left = waiting("left")
     fork_server.close()
     with pytest.raises(RuntimeError, match="fork server ended"):
         left.wait(10)
