@@ -82,7 +82,7 @@ class Store(StoreCalls):
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
-        self._filling, self._beats = False, BeatCount()
+        self._filling, self._ready, self._beats = False, False, BeatCount()
 
     @property
     def offsets(self) -> Offsets:
@@ -117,9 +117,9 @@ class Store(StoreCalls):
 
     @property
     def caught_up(self) -> bool:
-        """Whether it shows all that was in the topics it reads when it first began."""
+        """Whether it has begun and shows all that was in the topics it reads when it first did."""
         goal = {topic: ends for topic, ends in (self._goal or {}).items() if topic in self.topics.ids}
-        return self._goal is not None and covers(self.offsets, goal)
+        return self._ready and covers(self.offsets, goal)
 
     @property
     def backlog(self) -> int:
@@ -147,7 +147,7 @@ class Store(StoreCalls):
 
         TopicError when it was fed from other topics than those of today, or claims more than they have.
         """
-        around, self.fault = self._around, None
+        around, self.fault, self._ready = self._around, None, False
         self.captured = self.topics = around.facts.topics(self.name)
         # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
         self._close()
@@ -170,7 +170,7 @@ class Store(StoreCalls):
         noted = self._go_back()
         self._sweeps.begin(self._shown)
         read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
-        self._place = Claim(read, around.clock.monotonic(), noted)
+        self._place, self._ready = Claim(read, around.clock.monotonic(), noted), True
         self._figures.answered(around.clock.monotonic())
         self._tell()
         # Orders that came while no sink fed the store are carried out before its first batch.

@@ -46,8 +46,8 @@ class Bench:
     failures: list[Exception] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
-    forgets: bool = False
-    """Whether making room for a table loses the watermark, as where the table was missing."""
+    on_prepare: Callable[[], None] = lambda: None
+    """Called where room for a table is made."""
 
     def store(self, name: str = "cache") -> Store:
         around = Surroundings(facts=self.facts, dead=self.dead, view=self.view, metrics=self.metrics)
@@ -74,7 +74,7 @@ class Bench:
 
     def _connect(self) -> OpenSink:
         opened = self.memory.open()
-        failing = _Failing(opened, self.failures, self.memory.notes.clear if self.forgets else lambda: None)
+        failing = _Failing(opened, self.failures, self.on_prepare)
         sink = OpenSink(sink=failing, watermarks=opened.watermarks, reader=opened.reader)
         self.opened.append(sink)
         return sink
@@ -317,6 +317,18 @@ def test_it_is_caught_up_when_it_shows_what_the_start_found(bench: Bench) -> Non
     assert store.caught_up
 
 
+def test_h421_a_store_that_still_begins_has_not_caught_up(bench: Bench) -> None:
+    """What the rest of a beginning may find: a table that is gone, settings that the store was not made by."""
+    bench.facts.end = 7
+    bench.settle(bench.begun(), 7, row(1, 6))
+    store, seen = bench.store(), list[bool]()
+    bench.on_prepare = lambda: seen.append(store.caught_up)
+    for _ in range(2):
+        store.run(store.begin)
+        assert store.caught_up
+    assert seen == [False, False]
+
+
 def test_h110_a_table_not_looked_at_yet_is_not_level(bench: Bench) -> None:
     """The watch looks every few seconds, and a store begins between two looks."""
     bench.facts.end = 7
@@ -351,7 +363,7 @@ def test_h110_what_ended_a_query_is_over_with_a_slice(bench: Bench) -> None:
 def test_a_watermark_that_making_a_table_forgot_is_not_believed(bench: Bench) -> None:
     bench.facts.end = 7
     bench.settle(bench.begun(), 7, row(1, 6))
-    bench.forgets = True
+    bench.on_prepare = bench.memory.notes.clear  # as where the table was missing
     again = bench.store()
     assert again.run(again.begin) == {TOPIC: {0: -2}}
     assert not again.caught_up
