@@ -14,10 +14,15 @@ from pyspark.sql import SparkSession
 from cdc.clock import SYSTEM_CLOCK
 from cdc.settings import Settings
 from cdc.topic import TableName
+from cdc.views.fences import BEFORE_ALL, NEVER
 from cdc.views.known_views import KnownView
+from cdc.views.silent_output import SilentOutput
+from cdc.views.view_manifest import ViewManifest
+from cdc.views.view_ports import ViewOutput
 from cdc.views.view_state import plan_digest
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.record_reader import KafkaReading
+from connectors.view_ending import fence_above_earlier
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
 from spark.package import build_zip
 from spark.spark_session import SessionSpec, end_session, start_session
@@ -48,17 +53,27 @@ def opened_bucket_keeper(
     shipped: ShippedView,
     known: KnownView,
     session: SparkSession,
-    topics: Mapping[TableName, str],
-    about: tuple[tuple[float, float], str],
+    about: tuple[Mapping[TableName, str], tuple[float, float], str],
+    *,
+    builds: bool = False,
 ) -> Iterator[BucketKeeper]:
-    """The runner of a view, begun. The block ends what it has opened. ``topics``: of the tables that it uses.
+    """The runner of a view, begun. The block ends what it has opened.
 
-    ``about``: for how long the cleaner leaves a record alone, and topics keep deletions; and the source's database.
+    ``about``: the topics of the tables that it uses; for how long the cleaner leaves a record alone, and topics keep
+    deletions; and the source's database. ``builds``: it only builds its state, and publishes nothing.
     """
-    times_s, database = about
+    topics, times_s, database = about
     parts = shipped.parts()
     forms = [*(form.entries for form in parts.forms.values()), *STATE_TABLES, DOCUMENTS]
     tables = DeltaTables(Path(shipped.root), forms, SYSTEM_CLOCK)
+    output: ViewOutput = (
+        SilentOutput()
+        if builds
+        else KafkaViewOutput(settings, known.view, known.generation, known.topic, known.partitions)
+    )
+    found = tables.document()
+    published = ViewManifest.from_json(found).reached.published if found is not None else BEFORE_ALL
+    above = NEVER if builds else fence_above_earlier(settings, known, published, output)
     with closing(KafkaViewInput(settings, *times_s)) as source:
         keeper = BucketKeeper(
             BucketKeeperParts(
@@ -69,7 +84,7 @@ def opened_bucket_keeper(
                 batches=ViewBatches(shipped, SparkExchange(session, known.view)),
                 input=source,
                 opener=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),
-                output=KafkaViewOutput(settings, known.view, known.generation, known.topic, known.partitions),
+                output=output,
                 topics=topics,
                 view=known.view,
                 topic=known.topic,
@@ -77,6 +92,7 @@ def opened_bucket_keeper(
                 partitions=known.partitions,
                 name=settings.name,
                 database=database,
+                above=above,
             ),
             clock=SYSTEM_CLOCK,
             largest=int(settings.views[known.view].largest),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetter
 from cdc.epochs import FIRST_EPOCH, EpochsState
-from cdc.errors import CdcError, ConfigError, Exit, Retry, TopicError
+from cdc.errors import ConfigError, TopicError
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, is_postgres
@@ -37,6 +37,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_log import KafkaViewOutput
+from connectors.view_topics import ViewTopicsChanged
 
 if TYPE_CHECKING:
     from spark.debezium_feed import Translation
@@ -44,16 +45,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _ASK_S = 1.0
 _COLUMNS = ("offset", "time_ms", "key", "value", *HEADERS)
-
-
-class ViewTopicsChanged(CdcError):
-    """A table of a view is in another topic now, or in more partitions: the view has to be opened anew."""
-
-    exit = Exit.UNAVAILABLE
-    retry = Retry.LATER
-
-    def __init__(self, said: str) -> None:
-        super().__init__(said, hint="start cdc view run again: it reads what there is now")
 
 
 def require_places(topics: Mapping[str, str], noted: Mapping[str, str]) -> None:

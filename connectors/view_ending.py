@@ -1,26 +1,33 @@
-"""A view's state thrown away, and a view's end: what ``cdc view rebuild`` and ``cdc view drop`` do."""
+"""A view's state thrown away, a generation's end and a view's: the ends that ``cdc view rebuild`` and ``cdc view drop``
+bring."""
 
 from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cdc.errors import ActiveError, UsageError
 from cdc.settings import Settings
 from cdc.topic import view_topic, views_topic
-from cdc.views.known_views import KnownView, claim_key, closed_key, known_key, late_topic
+from cdc.views.answers import answer_key
+from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, known_key, late_topic
 from cdc.views.state_faults import opening_fault
+from cdc.views.view_ports import ViewOutput
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
+from connectors.newest_progress import newest_progress
 from connectors.view_log import KafkaViewOutput
 from connectors.view_looks import other_state_path, state_path
 from connectors.view_topics import known_views
 
 _FILES = ("", "-wal", "-shm")
+_OF_A_GENERATION = (claim_key, closed_key, answer_key)
+"""The keys of what the views topic says of one."""
 
 
 @contextmanager
@@ -49,27 +56,70 @@ def sole_keeper(path: Path) -> Iterator[None]:
             lock.close()
 
 
-def rebuild_view(settings: Settings, name: str) -> str:
-    """Throw the state of a view away, so that its next runner builds it anew. Returns what was done, in a sentence.
-
-    UsageError where the settings have no such view, or it was never published. ActiveError while a runner keeps it
-    here.
+def throw_state_away(settings: Settings, name: str, generation: int) -> str:
+    """Throw the state of a generation away, so that its next runner builds it anew. Returns what was done, in a
+    sentence. ActiveError while a runner keeps it here.
     """
-    if name not in settings.views:
-        raise UsageError(f"the settings name no view {name}", hint=f"views: {', '.join(settings.views) or 'none yet'}")
-    require_broker(settings.log)
-    known = known_views(settings).known.get(name)
-    if known is None:
-        raise UsageError(f"the view {name} was never published", hint=f"cdc view run {name} builds it")
-    paths = state_path(settings, name, known.generation), other_state_path(settings, name, known.generation)
+    there = _remove_states(settings, name, generation)
+    said = "its state is thrown away" if there else "it has no state on this machine"
+    return f"{name}: {said}; cdc view run {name} builds it anew from the topics, and what stores show stays meanwhile"
+
+
+def _remove_states(settings: Settings, name: str, generation: int) -> bool:
+    """Remove the states of a generation on this machine, by whichever engine. Returns whether there was one.
+    ActiveError while a runner keeps one."""
+    paths = state_path(settings, name, generation), other_state_path(settings, name, generation)
     with ExitStack() as stack:
         for path in paths:
             stack.enter_context(sole_keeper(path))
         there = any(path.exists() for path in paths)
         for path in paths:
             remove_state(path)
-    said = "its state is thrown away" if there else "it has no state on this machine"
-    return f"{name}: {said}; cdc view run {name} builds it anew from the topics, and what stores show stays meanwhile"
+    return there
+
+
+def generation_topics(settings: Settings, name: str) -> dict[int, str]:
+    """The topics of a view's generations that are there, by their numbers. LogError when no broker answers."""
+    start = view_topic(settings.name, name, 0).removesuffix("0")
+    ends = [topic.removeprefix(start) for topic in TopicAdmin(settings.log).names() if topic.startswith(start)]
+    return {number: f"{start}{number}" for number in sorted(int(end) for end in ends if end.isdecimal())}
+
+
+def fence_above_earlier(settings: Settings, known: KnownView, published: Fence, output: ViewOutput) -> Fence:
+    """End the runners of the generations before this one. Returns a fence above all that they have published:
+    BEFORE_ALL where this one has published already, by its state or by its claim, or is the first.
+
+    Nothing can be published at a fence that no progress record had by then. LogError when no broker answers.
+    """
+    claimed = output.claimed()
+    if known.generation == 1 or published > BEFORE_ALL or (claimed is not None and claimed.lsn):
+        return BEFORE_ALL
+    for number, topic in generation_topics(settings, known.view).items():
+        if number < known.generation:
+            KafkaViewOutput(settings, known.view, number, topic, 1)
+    newest = newest_progress(settings)
+    return BEFORE_ALL if newest is None else Fence(newest.epoch, newest.lsn + 1)
+
+
+def end_state(settings: Settings, name: str, generation: int) -> Iterator[str]:
+    """Remove a generation's state on this machine, in a sentence. One that a runner still keeps is left."""
+    try:
+        if _remove_states(settings, name, generation):
+            yield f"{name}: the state of generation {generation} removed"
+    except ActiveError as kept:
+        yield f"{name}: the state of generation {generation} stays: {kept.message}"
+
+
+def end_generation(settings: Settings, name: str, generation: int, topic: str) -> Iterator[str]:
+    """Remove a generation that nobody is to see any more: its state here, its topic and what is known of it. A sentence
+    for each. A state that a runner still keeps is left."""
+    yield from end_state(settings, name, generation)
+    keys = [of(name, generation) for of in _OF_A_GENERATION]
+    KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(key, None) for key in keys])
+    admin = TopicAdmin(settings.log)
+    if topic in admin.describe([topic]):
+        admin.delete([topic])
+        yield f"{name}: topic {topic} deleted"
 
 
 def drop_view(settings: Settings, name: str) -> Iterator[str]:
@@ -78,49 +128,45 @@ def drop_view(settings: Settings, name: str) -> Iterator[str]:
     It may be killed at any step and run again. UsageError where there is no such view, or a sink of the settings names
     it. ActiveError while a runner keeps it here; one elsewhere ends with that.
     """
-    with ExitStack() as stack:
-        paths: tuple[Path, ...] = ()
-        if name in settings.views:
-            paths = state_path(settings, name, 1), other_state_path(settings, name, 1)
-            for path in paths:
-                stack.enter_context(sole_keeper(path))
-        yield from _drop(settings, name, paths)
-
-
-def _drop(settings: Settings, name: str, states: Sequence[Path]) -> Iterator[str]:
     require_broker(settings.log)
-    admin, found = TopicAdmin(settings.log), known_views(settings)
-    known = found.known.get(name)
-    topic = known.topic if known is not None else view_topic(settings.name, name, 1)
-    there = topic in admin.describe([topic])
-    if known is None and not there:
-        others = ", ".join(found.known) or "none"
-        raise UsageError(f"no view {name} was published", hint=f"published views: {others}")
-    for state in states:
-        # First: a view that is made again would go on from one that stayed.
-        there_was = state.exists()
-        remove_state(state)
-        if there_was or state == states[0]:
-            yield f"state: {state} removed"
-    if known is not None and there:
+    found = known_views(settings).known
+    topics = generation_topics(settings, name)
+    if name not in found and not topics:
+        raise UsageError(f"no view {name} was published", hint=f"published views: {', '.join(found) or 'none'}")
+    numbers = sorted({1, *topics, *([found[name].generation] if name in found else [])})
+    with ExitStack() as stack:
+        paths: list[Path] = []
+        for number in numbers if name in settings.views else ():
+            paths += [state_path(settings, name, number), other_state_path(settings, name, number)]
+        for path in paths:
+            stack.enter_context(sole_keeper(path))
+        for path in paths:
+            # First: a view that is made again would go on from one that stayed.
+            there_was = path.exists()
+            remove_state(path)
+            if there_was or path == paths[0]:
+                yield f"state: {path} removed"
+        yield from _drop(settings, name, numbers, topics)
+
+
+def _drop(settings: Settings, name: str, numbers: Sequence[int], topics: Mapping[int, str]) -> Iterator[str]:
+    admin = TopicAdmin(settings.log)
+    for number, topic in topics.items():
         # A runner on another machine cannot write any more.
-        KafkaViewOutput(settings, name, known.generation, topic, known.partitions)
-    if known is not None:
-        _forget(settings, known)
+        KafkaViewOutput(settings, name, number, topic, 1)
+    known = [known_key(name), coming_key(name)]
+    keys = [*known, *(of(name, number) for number in numbers for of in _OF_A_GENERATION)]
+    if views_topic(settings.name) in admin.describe([views_topic(settings.name)]):
+        KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(key, None) for key in keys])
     yield f"view {name}: forgotten; sinks name it no more"
     late = late_topic(settings.name, name)
     if late in admin.describe([late]):
         admin.delete([late])
         yield f"topic {late}: deleted"
-    # Last: it says what there is to drop once nothing else knows the view.
-    admin.delete([topic])
-    yield f"topic {topic}: deleted"
-
-
-def _forget(settings: Settings, known: KnownView) -> None:
-    place = known.view, known.generation
-    records = [(known_key(known.view), None), (claim_key(*place), None), (closed_key(*place), None)]
-    KafkaCompactedTopic(settings.log, views_topic(settings.name)).write(records)
+    # Last: they say what there is to drop once nothing else knows the view.
+    for topic in topics.values():
+        admin.delete([topic])
+        yield f"topic {topic}: deleted"
 
 
 def remove_state(path: Path, delete: Callable[[Path], object] = shutil.rmtree) -> None:

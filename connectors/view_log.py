@@ -27,6 +27,7 @@ from connectors.kafka.feed import ProgressTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.view_asides import KafkaAsides
+from connectors.view_topics import ViewTopicsChanged, known_views
 
 _T = TypeVar("_T")
 _TIMEOUT_S = 30.0
@@ -89,6 +90,31 @@ class KafkaViewInput:
         self._reader.close()
 
 
+class WatchedViewInput(KafkaViewInput):
+    """The same for a build that somebody watches. ``watch``: called with how many offsets of a reading are behind it,
+    and how many it has."""
+
+    def __init__(
+        self, settings: Settings, compaction_lag_s: float, retention_s: float, watch: Callable[[int, int], None]
+    ) -> None:
+        super().__init__(settings, compaction_lag_s, retention_s)
+        self._watch = watch
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        """See the protocol."""
+        wanted = list(spans)
+        total = sum(span.end - max(0, span.start) for span in wanted)
+        reached = {(span.topic, span.partition): max(0, span.start) for span in wanted}
+        left = total
+        for lot in super().read(wanted):
+            place = (lot.topic, lot.partition)
+            if lot.offsets and place in reached:
+                left -= lot.offsets[-1] + 1 - reached[place]
+                reached[place] = lot.offsets[-1] + 1
+            self._watch(total - left, total)
+            yield lot
+
+
 class KafkaViewOutput:
     """Implements :class:`cdc.views.view_ports.ViewOutput` for one generation. A second one ends the first (H16).
 
@@ -97,6 +123,7 @@ class KafkaViewOutput:
 
     def __init__(self, settings: Settings, view: str, generation: int, topic: str, partitions: int) -> None:
         self._settings = settings
+        self._view = view
         self._claims = views_topic(settings.name)
         self._key = claim_key(view, generation)
         self._closed_key = closed_key(view, generation)
@@ -240,8 +267,17 @@ class KafkaViewOutput:
                 raise
             error = said.args[0]
             if error.code() in _FENCED:
+                self._require_published()
                 raise ActiveError("another runner keeps this view now", hint="one runner per view") from None
             raise LogError(f"{doing}: {error.str()}", hint="check [log] and that the brokers run") from None
+
+    def _require_published(self) -> None:
+        """ViewTopicsChanged where another generation has taken this one's place."""
+        known = known_views(self._settings).known.get(self._view)
+        if known is not None and known.topic != self._topic:
+            raise ViewTopicsChanged(
+                f"generation {known.generation} of the view {self._view} is published now"
+            ) from None
 
 
 def _fence(pos: object) -> Fence | None:

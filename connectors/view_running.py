@@ -13,27 +13,30 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError, ConfigError, TopicError
+from cdc.errors import ActiveError, CdcError, ConfigError, TopicError
 from cdc.settings import Settings, topics_maker
 from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewHealth
+from cdc.views.fences import NEVER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
 from cdc.views.record_rows import view_shape
-from cdc.views.state_faults import StateAway, StateForbidden
+from cdc.views.silent_output import SilentOutput
+from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
 from cdc.views.state_places import require_its_engine
+from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.view_eager import EagerViewInput, EagerViewOutput, ViewTopicsChanged
-from connectors.view_ending import sole_keeper
-from connectors.view_log import KafkaViewInput, KafkaViewOutput
+from connectors.view_eager import EagerViewInput, EagerViewOutput
+from connectors.view_ending import fence_above_earlier, sole_keeper
+from connectors.view_log import KafkaViewInput, KafkaViewOutput, WatchedViewInput
 from connectors.view_looks import other_state_path, state_path
 from connectors.view_planning import PlannedView, planned_views, view_settings
-from connectors.view_topics import known_views
+from connectors.view_topics import ViewTopicsChanged, known_views
 from connectors.view_turns import OpenedView, RunsView, StateFigures, ViewTurns
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from spark.spark_session import SessionSpec
 
 log = logging.getLogger(__name__)
+MakesSession = Callable[[], "SessionSpec"]
+"""How Spark is to be started, for views whose state executors keep."""
 _IDLE_S = 0.05
 _AGAIN_S = 1.0
 
@@ -58,29 +63,38 @@ def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
         late = table_topic_spec(settings.log, late_topic(settings.name, view.name))
         admin.create([replace(late, partitions=1)])
     if known is None:
-        return _made(settings, admin, view)
+        made = made_generation(settings, view, 1)
+        KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(made.key, made.to_json())])
+        return made
     if known.digest != view.digest:
         raise ConfigError(
             f"the view {view.name} is published from another text{' or function' if view.post else ''}",
-            hint="a changed one is another view: give it another name in cdc.toml, and the stores that name",
+            hint=f"cdc view rebuild {view.name} builds it by the changed one, and then lets that take its place",
         )
-    facts = admin.describe([known.topic]).get(known.topic)
-    if facts is None or facts.topic_id != known.topic_id:
-        said = "is gone" if facts is None else "was made anew"
-        raise TopicError(
-            f"the topic {known.topic} {said}", hint="give the view another name in cdc.toml, and the stores that name"
-        )
+    said = topic_fault(settings, known)
+    if said:
+        raise TopicError(said, hint=f"cdc view rebuild {view.name} makes it once more, in another topic")
     return known
 
 
-def _made(settings: Settings, admin: TopicAdmin, view: PlannedView, generation: int = 1) -> KnownView:
+def topic_fault(settings: Settings, known: KnownView) -> str:
+    """Why a view's topic is not the one that was made for it, in a sentence. Empty where it is."""
+    facts = TopicAdmin(settings.log).describe([known.topic]).get(known.topic)
+    if facts is not None and facts.topic_id == known.topic_id:
+        return ""
+    return f"the topic {known.topic} {'is gone' if facts is None else 'was made anew'}"
+
+
+def made_generation(settings: Settings, view: PlannedView, generation: int) -> KnownView:
+    """Make the topic of a generation. Nobody knows of it yet."""
+    admin = TopicAdmin(settings.log)
     topic = view_topic(settings.name, view.name, generation)
     spec = table_topic_spec(settings.log, topic)
     if view.settings.partitions:
         spec = replace(spec, partitions=view.settings.partitions)
     admin.create([spec])
     facts = admin.describe([topic])[topic]
-    made = KnownView(
+    return KnownView(
         view=view.name,
         generation=generation,
         topic=topic,
@@ -89,8 +103,6 @@ def _made(settings: Settings, admin: TopicAdmin, view: PlannedView, generation: 
         digest=view.digest,
         shape=view_shape(view.name, view.plan, topic).to_json().decode(),
     )
-    KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(made.key, made.to_json())])
-    return made
 
 
 def _views_spec(settings: Settings) -> TopicSpec:
@@ -99,31 +111,41 @@ def _views_spec(settings: Settings) -> TopicSpec:
 
 
 @contextmanager
-def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> Iterator[tuple[Keeper, ViewState]]:
+def opened_keeper(
+    settings: Settings, view: PlannedView, known: KnownView, watch: Callable[[int, int], None] | None = None
+) -> Iterator[tuple[Keeper, ViewState]]:
     """A view's runner, begun, with its state. The block closes both.
 
-    Raises TopicError when the pipeline has no topics yet.
+    ``watch``: it only builds its state and publishes nothing, and says so how far it reads: see
+    :class:`connectors.view_log.WatchedViewInput`. Raises TopicError when the pipeline has no topics yet.
     """
-    tables, times_s, database = _topics_of(settings, view)
+    tables, times_s, database = topics_of(settings, view)
     with ExitStack() as stack:
         path = state_path(settings, view.name, known.generation)
         stack.enter_context(sole_keeper(path))
         state = stack.enter_context(closing(ViewState(path, view.plan, known.generation)))
-        source, output = _ends_of(settings, view, known, state, tables, times_s)
-        stack.enter_context(closing(source))
+        source: ViewInput
+        output: ViewOutput
+        if watch is not None:
+            source, output = WatchedViewInput(settings, *times_s, watch), SilentOutput()
+            stack.enter_context(closing(source))
+        else:
+            source, output = _ends_of(settings, view, known, state, tables, times_s)
+            stack.enter_context(closing(source))
+        above = NEVER if watch is not None else fence_above_earlier(settings, known, state.reached.published, output)
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
         late = late_topic(settings.name, view.name)
         parts = KeeperParts(
-            view.plan, state, source, output, records, tables, view.post, view.window, late, known.topic_id
+            view.plan, state, source, output, records, tables, view.post, view.window, late, known.topic_id, above
         )
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state
 
 
-def _topics_of(settings: Settings, view: PlannedView) -> tuple[dict[TableName, str], tuple[float, float], str]:
+def topics_of(settings: Settings, view: PlannedView) -> tuple[dict[TableName, str], tuple[float, float], str]:
     """The topics of a view's tables, for how long the cleaner leaves a record alone and topics keep deletions, and the
     source's database. TopicError when the pipeline has no topics yet."""
     documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
@@ -160,7 +182,7 @@ def run_views(
     names: Sequence[str],
     *,
     until_caught_up: bool,
-    spark: Callable[[], SessionSpec] | None = None,
+    spark: MakesSession | None = None,
 ) -> None:
     """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
 
@@ -182,7 +204,7 @@ def keep_views(
     stopping: threading.Event,
     *,
     until_caught_up: bool = False,
-    spark: Callable[[], SessionSpec] | None = None,
+    spark: MakesSession | None = None,
 ) -> None:
     """Keep these views, all by default, until ``stopping``, or until each has published all that the log holds.
 
@@ -206,14 +228,14 @@ def _keep_views(
     stopping: threading.Event,
     *,
     until_caught_up: bool,
-    spark: Callable[[], SessionSpec] | None,
+    spark: MakesSession | None,
 ) -> None:
     views = planned_views(settings, names or list(settings.views))
     with ExitStack() as stack:
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
         if settings.view_runner.http_address:
             stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
-        session = _session_for([one for one in views.values() if isinstance(one, PlannedView)], spark, stack)
+        session = session_for([one for one in views.values() if isinstance(one, PlannedView)], spark, stack)
         turns = ViewTurns({name: partial(_opened, settings, one, session) for name, one in views.items()})
         stack.enter_context(closing(turns))
         health.views = turns.figures
@@ -226,9 +248,7 @@ def _keep_views(
             raise fault
 
 
-def _session_for(
-    views: Sequence[PlannedView], spark: Callable[[], SessionSpec] | None, stack: ExitStack
-) -> SparkSession | None:
+def session_for(views: Sequence[PlannedView], spark: MakesSession | None, stack: ExitStack) -> SparkSession | None:
     """A session where executors keep one of these views."""
     if spark is None or not any(one.place.on_executors for one in views):
         return None
@@ -257,31 +277,44 @@ def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSess
     require_its_engine(view.name, view.place, path, other_state_path(settings, view.name, known.generation))
     with ExitStack() as stack:
         try:
-            keeper, state = stack.enter_context(_begun(settings, view, known, session))
+            keeper, state = stack.enter_context(begun_runner(settings, view, known, session))
+        except ActiveError as kept:
+            coming = known_views(settings).coming.get(view.name)
+            if coming is None or coming.generation != known.generation:
+                raise
+            raise StateTaken(kept.message, hint=f"cdc view rebuild {view.name} publishes it") from None
         except StateForbidden as refused:
             if view.name not in known_views(settings).progress:
                 raise
             raise StateAway(refused.message, hint=refused.hint) from None
+        if known_views(settings).known.get(view.name) != known:
+            # Its producer may be the newer one, so nothing else would end it.
+            raise ViewTopicsChanged(f"another generation of the view {view.name} is published now")
         yield OpenedView(keeper, state, path)
 
 
 @contextmanager
-def _begun(
-    settings: Settings, view: PlannedView, known: KnownView, session: SparkSession | None
+def begun_runner(
+    settings: Settings,
+    view: PlannedView,
+    known: KnownView,
+    session: SparkSession | None,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[RunsView, StateFigures]]:
+    """The runner of a generation, begun, by the engine that the view's section names. ``watch``: as
+    :func:`opened_keeper` has it."""
     place = view.place
     if not place.on_executors or session is None:
-        with opened_keeper(settings, view, known) as opened:
+        with opened_keeper(settings, view, known, watch) as opened:
             yield opened
         return
     from connectors.view_bucketed import opened_bucket_keeper  # noqa: PLC0415 - it loads Spark's client
 
-    tables, times_s, database = _topics_of(settings, view)
+    about = topics_of(settings, view)
     path = state_path(settings, view.name, known.generation)
+    shipped = view.shipped(path, place.buckets)
     with (
         sole_keeper(path),
-        opened_bucket_keeper(
-            settings, view.shipped(path, place.buckets), known, session, tables, (times_s, database)
-        ) as keeper,
+        opened_bucket_keeper(settings, shipped, known, session, about, builds=watch is not None) as keeper,
     ):
         yield keeper, keeper

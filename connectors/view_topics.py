@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import DamagedError
+from cdc.errors import CdcError, DamagedError, Exit, Retry
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -22,6 +22,17 @@ from connectors.postgres.selection import Pattern
 log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _NONE = Views({}, {})
+
+
+class ViewTopicsChanged(CdcError):
+    """A table of a view is in another topic now, or in more partitions, or the view itself is: it has to be opened
+    anew."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said, hint="start cdc view run again: it reads what there is now")
 
 
 def known_views(settings: Settings) -> Views:
@@ -44,9 +55,10 @@ def topics_of_views(settings: Settings) -> list[str]:
     own, admin = views_topic(settings.name), TopicAdmin(settings.log)
     if own not in admin.describe([own]):
         return []
-    known = known_views(settings).known
-    late = admin.describe([late_topic(settings.name, name) for name in known])
-    return [*(view.topic for view in known.values()), *late, own]
+    views = known_views(settings)
+    late = admin.describe([late_topic(settings.name, name) for name in views.known])
+    topics = dict.fromkeys(view.topic for of in (views.known, views.coming) for view in of.values())
+    return [*admin.describe(topics), *late, own]
 
 
 def view_patterns(patterns: Iterable[str]) -> list[str]:

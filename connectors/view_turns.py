@@ -16,7 +16,7 @@ from cdc.lsn import Lsn
 from cdc.view_metrics import ViewFigures
 from cdc.views.fences import Fence
 from cdc.views.keeper import Turn
-from cdc.views.state_faults import StateAway, StateForbidden
+from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
 from cdc.views.view_state import Reached
 from connectors.view_looks import state_bytes
 
@@ -36,6 +36,9 @@ class RunsView(Protocol):
 
     @property
     def level(self) -> bool: ...
+
+    @property
+    def prepared(self) -> bool: ...
 
 
 class StateFigures(Protocol):
@@ -87,8 +90,8 @@ class KeptView:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is open, or is opened next without a fault that was seen."""
-        return self.fault is None
+        """Whether it is open, is opened next without a fault that was seen, or waits for who brings it on."""
+        return self.fault is None or isinstance(self.fault, StateTaken)
 
     def open(self) -> bool:
         """Open it. Returns whether nothing moved. StateAway also where a place that was used before is forbidden."""

@@ -118,7 +118,12 @@ class LogWatch:
             for store in self._stores:
                 store.hear(heard)
         if self._is_due("ends") or self._unseen():
-            self.look_at_ends()
+            try:
+                self.look_at_ends()
+            except CdcError as error:
+                # The former topic of a view may be gone that another generation has taken the place of.
+                if error.retry is not Retry.NEVER or not self._topics_changed():
+                    raise
         if self._is_due("topics"):
             self.look_at_topics()
         if self._is_due("idle"):
@@ -189,6 +194,11 @@ class LogWatch:
                 store.fault = TopicsChanged(f"the tables of {store.name} have changed")
             elif store.holds_outgrown(self._facts.schemas):
                 store.fault = TopicsChanged(f"a table that {store.name} holds has changed again")
+
+    def _topics_changed(self) -> bool:
+        """Whether a store's query begins again with other topics."""
+        self.look_at_topics()
+        return any(isinstance(store.fault, TopicsChanged) for store in self._stores)
 
     def _is_due(self, what: str) -> bool:
         now_s = self._clock.monotonic()

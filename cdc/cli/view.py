@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +18,10 @@ from cdc.lsn import Lsn
 from cdc.status.rules import size
 from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
+from connectors.verified import open_cut
 from connectors.view_consistency import promises
-from connectors.view_ending import drop_view, rebuild_view
+from connectors.view_ending import drop_view
+from connectors.view_generations import ViewRebuild
 from connectors.view_importing import imported_views, write_text
 from connectors.view_planning import newest_shapes, plan_view, view_settings
 from connectors.view_running import run_views
@@ -170,11 +173,15 @@ def list_views(
         progress = views.progress.get(name)
         lsn = str(Lsn(progress.lsn)) if progress is not None and progress.lsn else None
         held = progress.aside.get(known.topic) if progress is not None else None
+        coming = views.coming.get(name)
+        number = coming.generation if coming is not None and coming.generation != known.generation else None
         if as_json:
             found = {"view": name, "generation": known.generation, "topic": known.topic, "lsn": lsn, "held": held}
+            found |= {"coming": number}
             typer.echo(orjson.dumps(found).decode())
         else:
             more = f"  held: {held}" if held else ""
+            more += f"  generation {number} is built beside it" if number is not None else ""
             none = "eager, of a source without LSNs" if eager and progress is not None else "not published yet"
             echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or none}{more}")
 
@@ -184,11 +191,27 @@ def rebuild(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A view of the settings.", autocompletion=completion.views)],
 ) -> None:
-    """Throw a view's state away: the next cdc view run builds it anew from the topics, and sweeps what has left.
+    """Build a view anew from the topics, by the text that the settings have now.
 
-    Its topic and the stores stay as they are meanwhile. Exit code 83 while a runner keeps it.
+    By a changed text, another generation is built beside the published one, which its runner keeps meanwhile. Then that
+    runner follows or ends, and stores take the documents of the new one and let the others go. The former topic stays
+    until the next one. Killed in between, run it again.
+
+    By the same text the state is thrown away: the next cdc view run builds it anew, and sweeps what has left. Topic and
+    stores stay as they are meanwhile. Exit code 83 while a runner keeps it.
     """
-    _said(context, [rebuild_view(context.obj.settings(), name)])
+    settings = context.obj.settings()
+    ViewRebuild(
+        settings,
+        spark=partial(_session, settings),
+        mark=partial(_mark, settings),
+        tell=lambda sentence: _said(context, [sentence]),
+    ).run(name)
+
+
+def _mark(settings: Settings) -> None:
+    with closing(open_cut(settings)) as source:
+        source.fence()
 
 
 @view.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cdc.position import Position
+from cdc.position import MAX_EPOCH, Position
 from cdc.progress import Offsets, Progress
 from cdc.wire.format import SEEN_LSN
 from cdc.wire.records import BEGINNING, Lot, Span
@@ -31,6 +31,8 @@ class Fence(NamedTuple):
 
 
 BEFORE_ALL = Fence(0, 0)
+NEVER = Fence(MAX_EPOCH + 1, 0)
+"""Beyond all."""
 
 
 class TopicRecord(NamedTuple):

@@ -26,10 +26,14 @@ from cdc.views.keeper_rules import (
     claim_of,
     cut_is_whole,
     held_by,
+    in_order,
     log_cut,
     log_held,
     noted_after,
     of_another_topic,
+    prepared,
+    published_before,
+    sweep_above,
     too_old,
     unswept_tables,
 )
@@ -70,7 +74,8 @@ class Turn:
 class KeeperParts:
     """The parts of a runner. ``topics``: the topic of each table that the view uses. ``post``: the user's function on
     finished documents. ``window``: by which groups close, None where none do. ``late``: the topic of late changes.
-    ``topic_id``: Kafka's, of the view's topic."""
+    ``topic_id``: Kafka's, of the view's topic. ``above``: the fence that is above all that other generations of the
+    view have published, NEVER for one that is only built."""
 
     plan: ViewPlan
     state: ViewState
@@ -82,6 +87,7 @@ class KeeperParts:
     window: WindowKey | None = None
     late: str = ""
     topic_id: str = ""
+    above: Fence = BEFORE_ALL
 
 
 class Keeper:
@@ -109,6 +115,7 @@ class Keeper:
         self._asked = AskedOnce(parts.input, parts.output, parts.records.topic)
         self._changes = RecordChanges(plan, self._tables, self._input.shape, timed=parts.window is not None)
         self._topic_id = parts.topic_id
+        self._above = parts.above
         self._blocked: frozenset[Row] = frozenset()
         self._told: Mapping[str, str] | None = None
         self._at_end = False
@@ -151,7 +158,9 @@ class Keeper:
             if state.reached.built:
                 state.queue(rows, state.reached.fence)
             finals = self._finals_behind(state.reached.ends)
-            state.note(ends=ends, published=max(state.reached.published, claimed, self._output.newest() or BEFORE_ALL))
+            published = published_before(state.reached, claimed, self._output.newest(), self._above)
+            sweep = sweep_above(state.reached.sweep, self._above)
+            state.note(ends=ends, published=published, sweep=sweep)
             self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._asked.begin(state.reached.asked)
         self._find_blocked()
@@ -188,6 +197,11 @@ class Keeper:
         done = reached.proven and reached.built and reached.sweep is None and not reached.held
         done = done and self._asked.taken(reached.asked) is None
         return self._at_end and done and self._claimed == reached.fence
+
+    @property
+    def prepared(self) -> bool:
+        """Whether its state is whole, and has all that the log holds."""
+        return self._at_end and prepared(self._state.reached, self._state.reached.held, self._unswept())
 
     def _advance(self) -> int:
         progress = self._input.progress()
@@ -314,9 +328,8 @@ class Keeper:
 
     def _may_publish(self) -> bool:
         reached = self._state.reached
-        # Until the cut has reached what was ever published, keys are only collected (V5).
-        sound = reached.built and reached.proven and not reached.held and not self._unswept()
-        return sound and reached.fence >= reached.published and not self._takes_back()
+        sound = in_order(reached, self._above) and not reached.held and not self._unswept()
+        return sound and not self._takes_back()
 
     def _takes_back(self) -> bool:
         """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25)."""

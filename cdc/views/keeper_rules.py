@@ -10,7 +10,7 @@ from typing import Any
 
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
-from cdc.views.fences import Fence
+from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.held_tables import held_tables
 from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_ports import ViewInput
@@ -84,7 +84,8 @@ def noted_after(
         "offsets": cut.offsets,
         "built": built,
         "proven": proven,
-        "sweep": cut.fence if built and not reached.built else reached.sweep,
+        # Nothing of this state is out yet, and everything goes out at that fence or later.
+        "sweep": max(cut.fence, reached.published) if built and not reached.built else reached.sweep,
         "marks": cut.marks,
         "swept": cut.swept,
         "later": tuple(cut.later),
@@ -114,6 +115,29 @@ def cut_is_whole(log_input: ViewInput, cut: CutReading, topics: Iterable[str], n
         return True
     offsets = cut.offsets
     return not log_input.beyond({topic: offsets.get(topic, {}) for topic in topics})
+
+
+def published_before(reached: Reached, claimed: Fence, newest: Fence | None, above: Fence) -> Fence:
+    """The newest fence of what was ever published of a view: by its state, its claim and its topic. ``above``: of the
+    generations before its own. :data:`cdc.views.fences.NEVER` says nothing."""
+    return max(reached.published, claimed, newest or BEFORE_ALL, BEFORE_ALL if above == NEVER else above)
+
+
+def sweep_above(sweep: Fence | None, above: Fence) -> Fence | None:
+    """The sweep of a build, which leaves nothing of what other generations have published since. ``above``: as
+    :func:`published_before` has it."""
+    return sweep if sweep is None or above == NEVER else max(sweep, above)
+
+
+def in_order(reached: Reached, above: Fence) -> bool:
+    """Whether documents may go out as far as what was published before is concerned. Until the cut has reached that,
+    keys are only collected (V5). ``above``: as :func:`published_before` has it."""
+    return above != NEVER and reached.built and reached.proven and reached.fence >= reached.published
+
+
+def prepared(reached: Reached, held: Mapping[str, str], unswept: Iterable[str]) -> bool:
+    """Whether a state is whole, so that all its documents can be published."""
+    return reached.proven and reached.built and not held and not list(unswept)
 
 
 def claim_of(claim: Fence, fence: Fence, published: Fence, claimed: Fence, topic_claim: Fence) -> Fence | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 from cdc.views.closed_windows import ClosedUpTo
 
-_VIEW, _PROGRESS = "view", "progress"
+_VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,11 @@ def known_key(view: str) -> bytes:
     return dumped({"what": _VIEW, "view": view})
 
 
+def coming_key(view: str) -> bytes:
+    """The key of the generation that ``cdc view rebuild`` is to put in the place of the published one."""
+    return dumped({"what": _COMING, "view": view})
+
+
 def claim_key(view: str, generation: int) -> bytes:
     """The key of a view's progress."""
     return dumped({"what": _PROGRESS, "view": view, "generation": generation})
@@ -98,25 +103,29 @@ def is_claim(key: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """All that the topic holds. ``progress``: of each view's present generation, where it has any."""
+    """All that the topic holds. ``progress``: of each view's present generation, where it has any. ``coming``: the
+    generation that is being built beside it, by another text."""
 
     known: Mapping[str, KnownView]
     progress: Mapping[str, Progress]
+    coming: Mapping[str, KnownView] = field(default_factory=dict)
 
 
 def read_views(records: Mapping[bytes, bytes]) -> Views:
     """The newest record of each key as views and their progress."""
-    known: dict[str, KnownView] = {}
+    found: dict[str, dict[str, KnownView]] = {_VIEW: {}, _COMING: {}}
     for key, document in records.items():
-        if _what(key) == _VIEW:
+        of_kind = found.get(_what(key))
+        if of_kind is not None:
             view = KnownView.from_json(document)
-            known[view.view] = view
+            of_kind[view.view] = view
+    known = found[_VIEW]
     progress = {
         name: Progress.from_json(value)
         for name, view in known.items()
         if (value := records.get(claim_key(name, view.generation))) is not None
     }
-    return Views(known, progress)
+    return Views(known, progress, found[_COMING])
 
 
 def _what(key: bytes) -> str:

@@ -28,6 +28,10 @@ class StateAway(CdcError):
     retry = Retry.LATER
 
 
+class StateTaken(StateAway):
+    """Somebody else has the state for now, and brings it on: that is waited for."""
+
+
 class StateForbidden(ConfigError):
     """We may not write where a view's state is to be. The empty folder of a mount that is away looks the same."""
 

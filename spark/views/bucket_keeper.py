@@ -23,11 +23,15 @@ from cdc.views.keeper_rules import (
     claim_of,
     cut_is_whole,
     held_by,
+    in_order,
     log_cut,
     log_held,
     log_parked,
     noted_after,
     of_another_topic,
+    prepared,
+    published_before,
+    sweep_above,
     too_old,
     unsound,
     unswept_tables,
@@ -67,11 +71,9 @@ class BucketKeeper:
         self._parts = parts
         self._plan = parts.shipped.parts().plan
         self._input, self._output = parts.input, parts.output
-        self._tables = parts.tables
-        self._batches = parts.batches
+        self._tables, self._batches = parts.tables, parts.batches
         self._clock = clock
-        self._largest = largest
-        self._piece = piece
+        self._largest, self._piece = largest, piece
         self._topics = {topic: table for table, topic in parts.topics.items()}
         self._records = ViewRecords(
             self._plan, parts.view, parts.topic, parts.partitions, name=parts.name, database=parts.database
@@ -81,8 +83,7 @@ class BucketKeeper:
         self._cuts = CutFlow(parts, self._plan, self._topics)
         self._told: Mapping[str, str] | None = None
         self._at_end = False
-        self._claimed = BEFORE_ALL
-        self._topic_claim = BEFORE_ALL
+        self._claimed = self._topic_claim = BEFORE_ALL
         self.read_bytes = 0
         """What tasks have read of the state's files for the newest cut and its documents."""
         found = self._tables.document()
@@ -119,9 +120,13 @@ class BucketKeeper:
     def level(self) -> bool:
         """Whether nothing waits, and the claim has reached the newest progress that was seen."""
         reached = self._at
-        done = reached.proven and reached.built and reached.sweep is None and not self._held
-        done = done and self._asked.taken(reached.asked) is None
-        return self._at_end and done and not self.manifest.due and self._claimed == reached.fence
+        done = self.prepared and reached.sweep is None and self._asked.taken(reached.asked) is None
+        return done and not self.manifest.due and self._claimed == reached.fence
+
+    @property
+    def prepared(self) -> bool:
+        """Whether its state is whole, and has all that the log holds."""
+        return self._at_end and prepared(self._at, self._held, self._unswept())
 
     def sizes(self) -> tuple[int, int]:
         """How many keys wait, and how many are parked, with rows that are not known."""
@@ -140,11 +145,11 @@ class BucketKeeper:
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
         names, swept = self._names(keys)
         kept = self._kept(names) if names else BatchReport()
-        due = self._due_with(names)
-        if swept and self._at.built:
-            due = ALL_DUE  # A newer state has swept, and with it documents that it had parked.
-        published = max(self._at.published, claimed, self._output.newest() or BEFORE_ALL)
-        reached = replace(self._at, ends=ends, published=published, topic_id=self._parts.topic_id)
+        # A newer state has swept, and with it documents that it had parked.
+        due = ALL_DUE if swept and self._at.built else self._due_with(names)
+        published = published_before(self._at, claimed, self._output.newest(), self._parts.above)
+        sweep, topic_id = sweep_above(self._at.sweep, self._parts.above), self._parts.topic_id
+        reached = replace(self._at, ends=ends, published=published, sweep=sweep, topic_id=topic_id)
         below, waiting = self._waiting_with(kept)
         # All that this state has published was below that one's mark, so they are written again (H244).
         emptied = [PUBLISHED.table] if swept else []
@@ -170,10 +175,8 @@ class BucketKeeper:
         """Remove files that no version has which the manifest names, or the one before it (VACUUM never passes it)."""
         manifest = self.manifest
         if manifest.turn % CLEAN_EVERY == 0:
-            names = manifest.versions.keys()
-            keep = {n: sorted({manifest.versions[n], manifest.older.get(n, manifest.versions[n])}) for n in names}
-            count = self._tables.clean(keep, _KEPT_HOURS)
-            log.info("view_state_cleaned", extra={"files": count})
+            keep = {n: sorted({v, manifest.older.get(n, v)}) for n, v in manifest.versions.items()}
+            log.info("view_state_cleaned", extra={"files": self._tables.clean(keep, _KEPT_HOURS)})
 
     def _names(self, keys: Iterable[bytes]) -> tuple[list[str], bool]:
         """The names of keys in the view's topic, and whether a floor's key is among them."""
@@ -235,10 +238,7 @@ class BucketKeeper:
             self._batches.forget()
 
     def _may_publish(self) -> bool:
-        reached = self._at
-        # Until the cut has reached what was ever published, keys are only collected (V5).
-        sound = reached.built and reached.proven and not self._held and not self._unswept()
-        return sound and reached.fence >= reached.published
+        return in_order(self._at, self._parts.above) and not self._held and not self._unswept()
 
     def _unswept(self) -> list[str]:
         return unswept_tables(self._at, self._topics.values())

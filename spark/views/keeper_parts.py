@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cdc.topic import TableName
+from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.wire.records import ReaderOpener
 from spark.views.delta_tables import DeltaTables
@@ -17,7 +18,8 @@ from spark.views.view_parts import ShippedView
 class BucketKeeperParts:
     """The parts of a runner. ``digest``: of its plan. ``opener``: how executors read the log. ``view``, ``topic``,
     ``partitions``, ``name``, ``database``: as :class:`cdc.views.view_records.ViewRecords` has them. ``topic_id``:
-    Kafka's, of the view's topic. ``topics``: of the tables that the view uses."""
+    Kafka's, of the view's topic. ``topics``: of the tables that the view uses. ``above``: as
+    :class:`cdc.views.keeper.KeeperParts` has it."""
 
     shipped: ShippedView
     digest: str
@@ -34,3 +36,4 @@ class BucketKeeperParts:
     partitions: int
     name: str
     database: str
+    above: Fence = BEFORE_ALL

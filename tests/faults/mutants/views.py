@@ -15,6 +15,7 @@ _EAGER = "tests/unit/cdc/views/test_eager.py"
 _CLOSING = "tests/unit/cdc/views/test_closing.py"
 _POSTS = "tests/unit/connectors/test_view_posts.py"
 _SESSIONS = "tests/integration/views/test_sessions.py"
+_GENERATIONS = "tests/unit/spark/test_view_generations.py"
 
 MUTANTS = (
     Mutant(
@@ -133,6 +134,23 @@ MUTANTS = (
         "pass over the age of what lies beyond a fence", "cdc/views/keeper_rules.py",
         "min(log_input.progress_ms, cut.beyond_ms or log_input.progress_ms)",
         "log_input.progress_ms", _KEEPER,
+    ),
+    Mutant(
+        "publish a later generation where a former one has published", "cdc/views/keeper_rules.py",
+        "BEFORE_ALL if above == NEVER else above)", "BEFORE_ALL)", _GENERATIONS,
+    ),
+    Mutant(
+        "sweep for a later generation where its state was whole", "cdc/views/keeper_rules.py",
+        "return sweep if sweep is None or above == NEVER else max(sweep, above)", "return sweep", _GENERATIONS,
+    ),
+    Mutant(
+        "end the application where a view's former topic is gone", "spark/log_watch.py",
+        "if error.retry is not Retry.NEVER or not self._topics_changed():", "if True:",
+        "tests/unit/spark/test_heads.py",
+    ),
+    Mutant(
+        "sweep at the cut that made a state whole", "cdc/views/keeper_rules.py",
+        '"sweep": max(cut.fence, reached.published) if', '"sweep": cut.fence if', _GENERATIONS,
     ),
     Mutant(
         "look for documents behind a change only", "cdc/views/embedded_state.py",

@@ -28,7 +28,6 @@ from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_consistency import promises, refuse_to_wait, require_consistency
 from connectors.view_eager import (
-    ViewTopicsChanged,
     require_epoch,
     require_kept_key,
     require_places,
@@ -36,6 +35,7 @@ from connectors.view_eager import (
     translated_lot,
 )
 from connectors.view_embedded import shape_in
+from connectors.view_topics import ViewTopicsChanged
 from spark.debezium_feed import Translation
 from spark.known_epochs import KnownEpochs
 from tests.unit.cdc.views.view_histories import shown

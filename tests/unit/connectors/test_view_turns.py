@@ -39,6 +39,7 @@ class Double:
     open: int = 0
     path: Path = Path("/nowhere")
     level: bool = True
+    prepared: bool = True
     claimed: Fence = BEFORE_ALL
     reached: Reached = field(default_factory=lambda: Reached(plan="p", generation=1))
 

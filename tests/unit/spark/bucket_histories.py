@@ -9,8 +9,9 @@ from pathlib import Path
 
 from cdc.schema import TableSchema
 from cdc.views.bucket_layout import BucketLayout
-from cdc.views.fences import Fence
+from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
+from cdc.views.silent_output import SilentOutput
 from cdc.views.view_plan import planned
 from cdc.views.view_state import plan_digest
 from spark.views.bucket_files import DOCUMENTS, CopyForm
@@ -51,6 +52,8 @@ class BucketRunner:
     topic: MemoryViewTopic = field(default_factory=MemoryViewTopic)
     shapes: tuple[TableSchema, ...] = SHAPES
     buckets: int = 3
+    generation: int = 1
+    above: Fence = BEFORE_ALL
     kill_chance: float = 0.0
     keeper: BucketKeeper | None = None
 
@@ -75,19 +78,20 @@ class BucketRunner:
         parts = BucketKeeperParts(
             shipped=shipped,
             digest=plan_digest(plan),
-            generation=1,
+            generation=self.generation,
             tables=DeltaTables(root, [*forms, *STATE_TABLES, DOCUMENTS], self.history.clock, self._maybe),
             batches=ViewBatches(shipped, MemoryExchange()),
             input=self.history.input,
             opener=MemoryOpener(self.history.input),
-            output=MemoryViewOutput(self.topic, self._maybe, self._maybe),
+            output=SilentOutput() if self.above == NEVER else MemoryViewOutput(self.topic, self._maybe, self._maybe),
             topics={shape.table: shape.topic for shape in used},
             view="v",
-            topic="t.view.v.1",
+            topic=f"t.view.v.{self.generation}",
             topic_id=self.topic.topic_id,
             partitions=PARTITIONS,
             name="t",
             database="d",
+            above=self.above,
         )
         self.keeper = BucketKeeper(parts, clock=self.history.clock, piece=2)
         self.keeper.begin()
@@ -109,6 +113,11 @@ class BucketRunner:
     def end(self) -> None:
         """The process is gone. What it committed stays."""
         self.keeper = None
+
+    @property
+    def prepared(self) -> bool:
+        """Whether it lives, and its state has everything."""
+        return self.keeper is not None and self.keeper.prepared
 
     @property
     def level(self) -> bool:

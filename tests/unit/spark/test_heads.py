@@ -6,10 +6,13 @@ from collections.abc import Collection
 from threading import Event
 from typing import Any, cast
 
+import pytest
+
 from cdc.clock import ManualClock
+from cdc.errors import CdcError, TopicError
 from cdc.measures import Head, Heads
 from cdc.progress import Offsets
-from spark.log_watch import LogWatch, Measuring
+from spark.log_watch import LogWatch, Measuring, TopicsChanged
 from spark.ports import SinkTopics
 from spark.watermark import LogView
 from tests.unit.spark.doubles import MemoryFacts, MemoryFeed
@@ -40,7 +43,13 @@ class Standing:
 
     def __init__(self, offset: int) -> None:
         self.offsets: Offsets = {T: {0: offset}}
-        self.topics = SinkTopics({T: "id"}, {T: 1})
+        self.topics = self.captured = SinkTopics({T: "id"}, {T: 1})
+        self.name = "cache"
+        self.fault: CdcError | None = None
+
+    def holds_outgrown(self, shapes: object) -> bool:
+        """It holds nothing."""
+        return False
 
     def idle(self) -> None:
         """It rests."""
@@ -119,3 +128,22 @@ def test_h298_a_store_that_begins_after_the_look_is_looked_at() -> None:
     watch._look()
     watch._look()
     assert asked == [[], [TOPIC]], "once for what is new, and then when it is due"
+
+
+def test_h411_a_topic_that_another_one_replaced_ends_nobody() -> None:
+    """A store follows the former topic of a view until the topics are looked at, every ten seconds."""
+
+    class Gone(MemoryFacts):
+        def ends(self, topics: SinkTopics) -> Offsets:
+            raise TopicError("the topic does not exist")
+
+    store, facts = Standing(9), Gone(topic_id="id2")
+    store.topics = store.captured = SinkTopics({TOPIC: "id1"}, {TOPIC: 1})
+    watch = LogWatch(cast(Any, [store]), facts, MemoryFeed(), LogView(), ManualClock(), measuring=Measuring())
+    watch._look()
+    assert isinstance(store.fault, TopicsChanged)
+    watch._look()  # the store has not begun again yet
+    store.captured, store.fault = facts.topics("cache"), None
+    watch._due_s["ends"] = 0.0
+    with pytest.raises(TopicError):
+        watch._look()

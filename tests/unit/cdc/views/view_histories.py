@@ -17,10 +17,12 @@ from cdc.progress import Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName, partition_of
 from cdc.views.asked_keys import AskedKeys
-from cdc.views.fences import Fence
+from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
+from cdc.views.silent_output import SilentOutput
 from cdc.views.view_plan import planned
+from cdc.views.view_ports import ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 
@@ -218,7 +220,8 @@ def shown(topic: MemoryViewTopic) -> dict[bytes, object]:
 
 @dataclass
 class Runner:
-    """A view's runner that is started anew after each kill. ``shapes``: of the history's tables."""
+    """A view's runner that is started anew after each kill. ``shapes``: of the history's tables. ``generation``,
+    ``above``: of the view, and of what others have published."""
 
     sql: str
     history: History
@@ -226,17 +229,23 @@ class Runner:
     topic: MemoryViewTopic = field(default_factory=MemoryViewTopic)
     bulk: int = 1000
     shapes: tuple[TableSchema, ...] = SHAPES
+    generation: int = 1
+    above: Fence = BEFORE_ALL
     _open: tuple[Keeper, ViewState] | None = None
 
     def start(self) -> None:
         """Open the state that is there, and begin."""
         plan = planned(self.sql, self.shapes)
-        state = ViewState(self.folder / "state", plan, 1)
-        records = ViewRecords(plan, "v", "t.view.v.1", PARTITIONS, name="t", database="d")
-        output = MemoryViewOutput(self.topic, self._maybe, self._maybe)
+        state = ViewState(self.folder / "state", plan, self.generation)
+        records = ViewRecords(plan, "v", f"t.view.v.{self.generation}", PARTITIONS, name="t", database="d")
+        output: ViewOutput = SilentOutput()
+        if self.above != NEVER:
+            output = MemoryViewOutput(self.topic, self._maybe, self._maybe)
         topics = {shape.table: shape.topic for shape in self.shapes if shape.table in plan.relations}
         topic_id = self.topic.topic_id
-        parts = KeeperParts(plan, state, self.history.input, output, records, topics, topic_id=topic_id)
+        parts = KeeperParts(
+            plan, state, self.history.input, output, records, topics, topic_id=topic_id, above=self.above
+        )
         keeper = Keeper(parts, clock=self.history.clock, piece=2, bulk=self.bulk)
         self._open = keeper, state
         keeper.begin()
@@ -273,6 +282,11 @@ class Runner:
         """The one that runs, and its state."""
         assert self._open is not None
         return self._open
+
+    @property
+    def prepared(self) -> bool:
+        """Whether it lives, and its state has everything."""
+        return self._open is not None and self._open[0].prepared
 
     @property
     def level(self) -> bool:

@@ -1,0 +1,207 @@
+"""``cdc view rebuild``: a view built anew, by the text that the settings have now.
+
+Where the text is the published one, its state is thrown away, and its runner builds that anew. Another text, or a topic
+that is gone, makes another generation of the view: its state is built beside the published one, which its runner keeps
+meanwhile. Then it takes that one's place in the views topic, and is published at a fence above all that was before,
+with a sweep mark behind the last document: so each store takes its documents and lets the others go.
+
+Its former topic stays until there is another generation: nobody knows which sinks have looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import ActiveError, CdcError, ConfigError, UsageError
+from cdc.lsn import Lsn
+from cdc.settings import Settings
+from cdc.topic import views_topic
+from cdc.views.known_views import KnownView, closed_key, coming_key
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.view_ending import end_generation, end_state, generation_topics, throw_state_away
+from connectors.view_planning import PlannedView, planned_views
+from connectors.view_running import MakesSession, begun_runner, made_generation, session_for, topic_fault
+from connectors.view_topics import known_views
+from connectors.view_turns import RunsView, StateFigures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+declare("generation_noted", "generation_built", "generation_known", "generation_published", "generation_tidied")
+
+_TELL_S = 5.0
+_MARK_S = 1.0
+_IDLE_S = 0.1
+
+
+class ViewRebuild:
+    """One run of the command. ``spark``: the session of a view whose state executors keep. ``mark``: writes a mark to
+    the source's log, so that there is a fence above what was published also where the source rests. ``tell``: is told
+    what goes on, a sentence at a time.
+
+    It may be killed at any step and run again: it goes on from there.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        spark: MakesSession | None,
+        mark: Callable[[], object],
+        tell: Callable[[str], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._mark = mark
+        self._tell = tell
+        self._clock = clock
+        self._topic = KafkaCompactedTopic(settings.log, views_topic(settings.name))
+        self._told_s = clock.monotonic()
+        self._marked_s = clock.monotonic() - _MARK_S
+
+    def run(self, name: str) -> None:
+        """Build a view anew, to the end.
+
+        UsageError where the settings have no such view, or it was never published. ConfigError for a text that cannot
+        be kept, and for a changed one of a view whose documents may rest on more than the log has. ActiveError while a
+        runner keeps the state that is to be made.
+        """
+        settings = self._settings
+        if name not in settings.views:
+            known_names = ", ".join(settings.views) or "none yet"
+            raise UsageError(f"the settings name no view {name}", hint=f"views: {known_names}")
+        require_broker(settings.log)
+        found = known_views(settings)
+        known, coming = found.known.get(name), found.coming.get(name)
+        if known is None:
+            raise UsageError(f"the view {name} was never published", hint=f"cdc view run {name} builds it")
+        view = planned_views(settings, [name])[name]
+        if isinstance(view, CdcError):
+            raise view
+        if coming is None and known.digest == view.digest and not topic_fault(settings, known):
+            self._tell(throw_state_away(settings, name, known.generation))
+            return
+        with ExitStack() as stack:
+            session = session_for([view], self._spark, stack)
+            coming = self._noted(view, known, coming)
+            if coming.generation != known.generation:
+                self._build(view, known, coming, session)
+                self._topic.write([(coming.key, coming.to_json())])
+                crash_point("generation_known")
+            self._publish(view, coming, session)
+        self._tidy(coming)
+
+    def _noted(self, view: PlannedView, known: KnownView, coming: KnownView | None) -> KnownView:
+        """The generation that is to come, with its topic. One of yet another text is given up."""
+        if coming is not None and coming.digest == view.digest and not topic_fault(self._settings, coming):
+            return coming
+        if coming is not None and coming.generation == known.generation:
+            # It was published to its end, or nearly: what is wanted now comes behind it.
+            coming = None
+        self._require_made_of_the_log(view, known)
+        if coming is not None:
+            self._end(coming.view, coming.generation, coming.topic)
+        topics = generation_topics(self._settings, view.name)
+        number = max([known.generation, *topics, *([coming.generation] if coming is not None else [])]) + 1
+        made = made_generation(self._settings, view, number)
+        self._topic.write([(coming_key(view.name), made.to_json())])
+        crash_point("generation_noted")
+        return made
+
+    def _require_made_of_the_log(self, view: PlannedView, known: KnownView) -> None:
+        """ConfigError where a former document cannot be made of the log once more, or has no LSN to be above of."""
+        hint = "give the changed one another name in cdc.toml, and the stores that name"
+        if view.eager:
+            raise ConfigError(f"the view {view.name} is eager, and takes no other text", hint=hint)
+        closed = self._topic.read().get(closed_key(view.name, known.generation)) is not None
+        if view.window is not None or closed:
+            raise ConfigError(
+                f"windows of the view {view.name} close, and rows of those may be gone: it takes no other text",
+                hint=hint,
+            )
+
+    def _build(self, view: PlannedView, known: KnownView, coming: KnownView, session: SparkSession | None) -> None:
+        of_known = f"generation {known.generation}, which its runner keeps meanwhile"
+        self._tell(f"{view.name}: generation {coming.generation} is built beside {of_known}")
+        with begun_runner(self._settings, view, coming, session, self._watch(view.name)) as (runner, state):
+            while not runner.prepared:
+                if runner.turn().idle and not runner.prepared:
+                    self._say(view.name, "; ".join(state.reached.held.values()) or "waits for the log's newest LSN")
+                    self._clock.sleep(_IDLE_S)
+        crash_point("generation_built")
+
+    def _publish(self, view: PlannedView, coming: KnownView, session: SparkSession | None) -> None:
+        self._tell(f"{view.name}: generation {coming.generation} takes the place of those before it")
+        try:
+            with begun_runner(self._settings, view, coming, session) as (runner, state):
+                self._until_level(view.name, runner, state)
+        except ActiveError as kept:
+            # Started anew meanwhile, by the changed text: that one publishes it.
+            self._tell(f"{view.name}: {kept.message}, and publishes it")
+            self._until_claimed(coming)
+        crash_point("generation_published")
+
+    def _until_level(self, name: str, runner: RunsView, state: StateFigures) -> None:
+        count = 0
+        while not runner.level:
+            turn = runner.turn()
+            count += turn.documents
+            if turn.idle:
+                reached = state.reached
+                if reached.fence < reached.published:
+                    self._mark_at_times()
+                held = "; ".join(reached.held.values())
+                self._say(name, held or f"waits for an LSN above {Lsn(reached.published.lsn)}")
+                self._clock.sleep(_IDLE_S)
+            else:
+                self._say(name, f"{count:,} documents published")
+        self._tell(f"{name}: {count:,} documents published by the text of now")
+
+    def _until_claimed(self, coming: KnownView) -> None:
+        while True:
+            progress = known_views(self._settings).progress.get(coming.view)
+            if progress is not None and progress.lsn:
+                return
+            self._mark_at_times()
+            self._say(coming.view, "waits for its runner")
+            self._clock.sleep(_MARK_S)
+
+    def _mark_at_times(self) -> None:
+        now_s = self._clock.monotonic()
+        if now_s - self._marked_s >= _MARK_S:
+            self._marked_s = now_s
+            self._mark()
+
+    def _tidy(self, coming: KnownView) -> None:
+        """End the generations before this one. The topic of the last one stays until there is another: a sink may not
+        have looked yet."""
+        name, topics = coming.view, generation_topics(self._settings, coming.view)
+        earlier = [number for number in topics if number < coming.generation]
+        for number in earlier[:-1]:
+            self._end(name, number, topics[number])
+        for number in earlier[-1:]:
+            for said in end_state(self._settings, name, number):
+                self._tell(said)
+            self._tell(f"{name}: topic {topics[number]} stays until the next rebuild, or cdc view drop {name}")
+        crash_point("generation_tidied")
+        self._topic.write([(coming_key(name), None)])
+
+    def _end(self, name: str, generation: int, topic: str) -> None:
+        for said in end_generation(self._settings, name, generation, topic):
+            self._tell(said)
+
+    def _watch(self, name: str) -> Callable[[int, int], None]:
+        return lambda done, total: self._say(name, f"{done:,} of {total:,} records read")
+
+    def _say(self, name: str, what: str) -> None:
+        """At most every few seconds."""
+        now_s = self._clock.monotonic()
+        if now_s - self._told_s >= _TELL_S:
+            self._told_s = now_s
+            self._tell(f"{name}: {what}")
