@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cdc.errors import ActiveError, UsageError
 from cdc.settings import Settings
-from cdc.topic import view_topic, views_topic
+from cdc.topic import views_topic
 from cdc.views.answers import answer_key
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, known_key, late_topic
@@ -23,7 +23,7 @@ from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
 from connectors.view_log import KafkaViewOutput
 from connectors.view_looks import other_state_path, state_path
-from connectors.view_topics import known_views
+from connectors.view_topics import generation_topics, known_views
 
 _FILES = ("", "-wal", "-shm")
 _OF_A_GENERATION = (claim_key, closed_key, answer_key)
@@ -78,13 +78,6 @@ def _remove_states(settings: Settings, name: str, generation: int) -> bool:
     return there
 
 
-def generation_topics(settings: Settings, name: str) -> dict[int, str]:
-    """The topics of a view's generations that are there, by their numbers. LogError when no broker answers."""
-    start = view_topic(settings.name, name, 0).removesuffix("0")
-    ends = [topic.removeprefix(start) for topic in TopicAdmin(settings.log).names() if topic.startswith(start)]
-    return {number: f"{start}{number}" for number in sorted(int(end) for end in ends if end.isdecimal())}
-
-
 def fence_above_earlier(settings: Settings, known: KnownView, published: Fence, output: ViewOutput) -> Fence:
     """End the runners of the generations before this one. Returns a fence above all that they have published:
     BEFORE_ALL where this one has published already, by its state or by its claim, or is the first.
@@ -120,6 +113,18 @@ def end_generation(settings: Settings, name: str, generation: int, topic: str) -
     if topic in admin.describe([topic]):
         admin.delete([topic])
         yield f"{name}: topic {topic} deleted"
+
+
+def end_former_generations(settings: Settings, name: str) -> Iterator[str]:
+    """End the generations of a view before the published one, whose topic stays behind a rebuild. A sentence for each.
+    UsageError where there is none."""
+    known = known_views(settings).known.get(name)
+    topics = {} if known is None else generation_topics(settings, name)
+    former = [number for number in topics if known is not None and number < known.generation]
+    if not former:
+        raise UsageError(f"the view {name} has no former generation", hint="cdc view list shows the published ones")
+    for number in former:
+        yield from end_generation(settings, name, number, topics[number])
 
 
 def drop_view(settings: Settings, name: str) -> Iterator[str]:

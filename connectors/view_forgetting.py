@@ -34,7 +34,7 @@ from cdc.wire.types import INTEGERS
 from connectors.kafka.admin import TopicAdmin
 from connectors.view_looks import other_state_path, state_path
 from connectors.view_planning import newest_shapes, plan_view
-from connectors.view_topics import known_views
+from connectors.view_topics import generation_topics, known_views
 
 _BUSY_S = 1.0
 
@@ -51,7 +51,10 @@ def views_of(settings: Settings, table: TableName) -> Sequence[ForgetView]:
         plan = look(lambda: _plan(settings, name, shapes))  # noqa: B023 - called at once
         if isinstance(plan, Unknown) or table in plan.relations:
             late = late_topic(settings.name, name)
-            found.append(LookedView(settings, name, plan, views, late if late in lates else None))
+            known = views.known.get(name)
+            topics = generation_topics(settings, name) if known is not None else {}
+            former = [topic for number, topic in topics.items() if known is not None and number < known.generation]
+            found.append(LookedView(settings, name, plan, views, late if late in lates else None, former))
     return found
 
 
@@ -74,14 +77,24 @@ def _plan(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> ViewP
 
 
 class LookedView:
-    """One view. ``plan``: unknown where its text is away. Implements :class:`cdc.forget.ports.ForgetView`."""
+    """One view. ``plan``: unknown where its text is away. ``former``: the topics of its generations before. Implements
+    :class:`cdc.forget.ports.ForgetView`."""
 
-    def __init__(self, settings: Settings, name: str, plan: ViewPlan | Unknown, views: Views, late: str | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        plan: ViewPlan | Unknown,
+        views: Views,
+        late: str | None,
+        former: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
         self._plan = plan
         self._known: KnownView | None = views.known.get(name)
         self._name = name
         self._late = late
+        self._former = former
 
     @property
     def name(self) -> str:
@@ -128,6 +141,9 @@ class LookedView:
         return fence_of(progress) if progress is not None else None
 
     def in_state(self, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
+        for topic in self._former:
+            what, cure = f"documents of a former generation in {topic}", f"cdc view drop {self._name} --former"
+            yield Trace(what=what, kept=Kept.MAYBE, until="the topic is deleted", cure=cure)
         if isinstance(self._plan, Unknown):
             raise self._plan.because
         path, generation = self._path(), self._known.generation if self._known is not None else 1

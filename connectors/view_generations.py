@@ -23,10 +23,10 @@ from cdc.topic import views_topic
 from cdc.views.known_views import KnownView, closed_key, coming_key
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.view_ending import end_generation, end_state, generation_topics, throw_state_away
+from connectors.view_ending import end_generation, end_state, throw_state_away
 from connectors.view_planning import PlannedView, planned_views
 from connectors.view_running import MakesSession, begun_runner, made_generation, session_for, topic_fault
-from connectors.view_topics import known_views
+from connectors.view_topics import generation_topics, known_views
 from connectors.view_turns import RunsView, StateFigures
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class ViewRebuild:
         for number in earlier[-1:]:
             for said in end_state(self._settings, name, number):
                 self._tell(said)
-            self._tell(f"{name}: topic {topics[number]} stays until the next rebuild, or cdc view drop {name}")
+            self._tell(f"{name}: topic {topics[number]} stays until the next rebuild, or cdc view drop {name} --former")
         crash_point("generation_tidied")
         self._topic.write([(coming_key(name), None)])
 

@@ -10,7 +10,7 @@ from cdc.errors import CdcError, DamagedError, Exit, Retry
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.topic import VIEW_SCHEMA, TableName, schema_topic, views_topic
+from cdc.topic import VIEW_SCHEMA, TableName, schema_topic, view_topic, views_topic
 from cdc.views.known_views import KnownView, Views, closed_key, is_claim, late_topic, read_closed, read_views
 from cdc.views.window_keys import WindowKey
 from connectors.kafka.admin import TopicAdmin
@@ -50,15 +50,22 @@ def closed_windows(settings: Settings, view: KnownView, window: WindowKey) -> Ca
     return lambda key: closed is not None and window.of_store_key(key) <= closed.us
 
 
+def generation_topics(settings: Settings, name: str) -> dict[int, str]:
+    """The topics of a view's generations that are there, by their numbers. LogError when no broker answers."""
+    start = view_topic(settings.name, name, 0).removesuffix("0")
+    ends = [topic.removeprefix(start) for topic in TopicAdmin(settings.log).names() if topic.startswith(start)]
+    return {number: f"{start}{number}" for number in sorted(int(end) for end in ends if end.isdecimal())}
+
+
 def topics_of_views(settings: Settings) -> list[str]:
-    """The topics of each view, and last the views topic. Nothing before the first view."""
+    """The topics of each view, of all its generations, and last the views topic. Nothing before the first view."""
     own, admin = views_topic(settings.name), TopicAdmin(settings.log)
     if own not in admin.describe([own]):
         return []
     views = known_views(settings)
     late = admin.describe([late_topic(settings.name, name) for name in views.known])
-    topics = dict.fromkeys(view.topic for of in (views.known, views.coming) for view in of.values())
-    return [*admin.describe(topics), *late, own]
+    topics = [topic for name in views.known for topic in generation_topics(settings, name).values()]
+    return [*topics, *late, own]
 
 
 def view_patterns(patterns: Iterable[str]) -> list[str]:

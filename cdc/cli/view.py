@@ -20,7 +20,7 @@ from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
 from connectors.verified import open_cut
 from connectors.view_consistency import promises
-from connectors.view_ending import drop_view
+from connectors.view_ending import drop_view, end_former_generations
 from connectors.view_generations import ViewRebuild
 from connectors.view_importing import imported_views, write_text
 from connectors.view_planning import newest_shapes, plan_view, view_settings
@@ -219,12 +219,19 @@ def drop(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A view that was published.", autocompletion=completion.views)],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the view's name.")] = False,
+    former: Annotated[bool, typer.Option("--former", help="Only the generations before the published one.")] = False,
 ) -> None:
     """Delete a view's topic, what is known of it, and its state. The view's name has to be typed back.
+
+    With --former: the topics that rebuilds by changed texts have left, without a question: no sink reads them any more
+    that has looked since.
 
     Stores keep the documents that they have until they are rebuilt. Exit code 83 while a runner keeps it.
     """
     settings = context.obj.settings()
+    if former:
+        _said(context, end_former_generations(settings, name))
+        return
     if not yes:
         context.obj.console.print(f"This deletes the documents of the view {name} from the log.", highlight=False)
         typed = typer.prompt("Type the view's name to go on", default="", show_default=False, err=True)

@@ -95,6 +95,11 @@ def test_v7_a_changed_text_takes_the_place_of_the_former(pipeline: Pipeline, spa
     (listed,) = map(orjson.loads, pipeline.good("view", "list", "--json").splitlines())
     assert (listed["generation"], listed["coming"]) == (2, None)
     assert topics_of_the_view(pipeline) == [1, 2]
+    assert "named.1 deleted" in pipeline.cdc("view", "drop", "named", "--former").stderr
+    assert topics_of_the_view(pipeline) == [2]
+    assert_refused(pipeline.cdc("view", "drop", "named", "--former"), Exit.USAGE, "no former generation", "view list")
+    pipeline.sql("update customers set name = 'after' where id = 2")
+    wait_until(lambda: reported(pipeline).get(11) == ("after",), 120, lambda: sink.stderr[-2000:])
     assert sink.process.poll() is None, sink.stderr[-2000:]
     assert former.terminate() == Exit.OK, former.stderr[-2000:]
     assert "its state is thrown away" in pipeline.cdc("view", "rebuild", "named").stderr

@@ -18,15 +18,33 @@ from tests.unit.cdc.views.view_histories import SHAPES
 PLAN = planned("select o.id, o.customer_id from orders o", SHAPES)
 
 
-def test_h381_a_state_that_another_engine_left_may_hold_it(tmp_path: Path) -> None:
-    settings = Settings.model_validate(
+def view_settings(folder: Path) -> Settings:
+    return Settings.model_validate(
         {
             "name": "shop",
             "source": {"dsn": "postgresql://u@h/d", "tables": ["public.*"]},
             "log": {"bootstrap_servers": "b:9092"},
-            "views": {"v": {"sql": "v.sql", "state": str(tmp_path)}},
+            "views": {"v": {"sql": "v.sql", "state": str(folder)}},
         }
     )
+
+
+def test_h410_documents_of_a_former_generation_may_hold_it(tmp_path: Path) -> None:
+    key = TypedKey.read("1", SHAPES[0])
+    view = LookedView(view_settings(tmp_path), "v", PLAN, Views({}, {}), None, ["shop.view.v.1"])
+    found: list[Trace] = []
+    with pytest.raises(StateAway):
+        found.extend(view.in_state(SHAPES[0], key))
+    (one,) = found
+    assert (one.kept, one.what, one.cure) == (
+        Kept.MAYBE,
+        "documents of a former generation in shop.view.v.1",
+        "cdc view drop v --former",
+    )
+
+
+def test_h381_a_state_that_another_engine_left_may_hold_it(tmp_path: Path) -> None:
+    settings = view_settings(tmp_path)
     left = tmp_path / "shop.v.1.buckets"
     left.mkdir()
     key = TypedKey.read("1", SHAPES[0])
