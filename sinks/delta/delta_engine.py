@@ -15,7 +15,8 @@ from cdc.schema import TableSchema
 from cdc.stored import reading
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, SPARK
 from sinks.delta.delta_notes import DeltaNotes
-from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_storage import Storage
+from sinks.delta.delta_table import Delta
 from sinks.port import CannotCarry
 from sinks.warehouse.warehouse_columns import WarehouseColumn, one_to_spark
 

@@ -38,6 +38,7 @@ UNFIT = (
     ("No table metadata or protocol found", "files of the table's log are missing"),
     ("DELTA_FILE_NOT_FOUND", "a file of the table is missing"),
     ("FILE_NOT_EXIST", "a file of the table is missing"),
+    ("FileNotFoundError", "a file of the table is missing"),
     ("FileNotFoundException", "a file of the table is missing"),
     ("DELTA_VIOLATE_CONSTRAINT", "a constraint of the table refuses its rows"),
     ("DELTA_MERGE_UNRESOLVED_EXPRESSION", COLUMNS),

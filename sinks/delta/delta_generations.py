@@ -15,8 +15,9 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
 from sinks.delta.delta_notes import VERSIONS, DeltaNotes, without_places
+from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
-from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_table import Delta
 from sinks.generations import GENERATION, Generations, lower, number_in_use
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 
 from sinks.arrow import pc
-from sinks.delta.delta_table import Storage
+from sinks.delta.delta_storage import Storage
 from sinks.warehouse.warehouse_columns import DELETED, KEY, POS
 
 _LOG = "_delta_log"

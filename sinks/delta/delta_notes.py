@@ -15,7 +15,8 @@ from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.shares import Share
 from cdc.stored import reading
-from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_storage import Storage
+from sinks.delta.delta_table import Delta
 from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, read_watermark
 from sinks.registry import SinkSpec
 from sinks.shared_notes import NotesApart, OpenNotes

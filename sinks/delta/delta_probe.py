@@ -11,7 +11,7 @@ from cdc.checks.facts import StoreFacts
 from cdc.errors import SinkError
 from cdc.foreign import quoted
 from sinks.delta.delta_kind import RELATIVE
-from sinks.delta.delta_table import Storage
+from sinks.delta.delta_storage import Storage
 from sinks.registry import SinkSpec
 from sinks.warehouse.warehouse_folder import require_folder
 

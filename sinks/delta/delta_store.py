@@ -21,7 +21,8 @@ from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
 from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, notes_of
 from sinks.delta.delta_partitions import partition_of, require_same
-from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_storage import Storage
+from sinks.delta.delta_table import Delta
 from sinks.generations import OpenGeneration
 from sinks.names import folder
 from sinks.notes import KeptColumns, Notes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,13 @@ from cdc.errors import SinkError
 from cdc.sql import quote_literal
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
 from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit
-from sinks.delta.delta_kind import EMBEDDED
+from sinks.delta.delta_files import indexed
 from sinks.delta.delta_partitions import buckets_in, partitioned
+from sinks.delta.delta_rewrite import ONE_TRY, KeyedFiles
+from sinks.delta.delta_storage import Storage
 from sinks.port import StoreAway
-from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry, brief
+from sinks.warehouse.warehouse_columns import KEY, POS
 
 declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
 
@@ -41,32 +42,6 @@ _SMALL_BYTES, FILE_BYTES = 1024**2, 64 * 1024**2
 """To what size: at once, because a merge opens every file (20 ms of CPU for one, 90 for 75), and by the clock."""
 _LARGE_ROW_BYTES = 4096
 """From this size on rows are appended where the table holds none of their keys."""
-_ONE_TRY = deltalake.CommitProperties(max_commit_retries=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
-    """Where the warehouse is, and the engine that writes it. ``options`` may hold secrets. ``partition_by``: see
-    :func:`sinks.delta.delta_partitions.partition_of`."""
-
-    root: str
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    engine: str = EMBEDDED
-    partition_by: str = ""
-
-    @classmethod
-    def of(cls, spec: SinkSpec) -> Storage:
-        """From a spec's ``path`` and everything that begins with ``storage.``."""
-        given = {**spec.options, **spec.secrets}
-        options = {n.removeprefix("storage."): str(v) for n, v in given.items() if n.startswith("storage.")}
-        engine = spec.optional("engine") or EMBEDDED
-        by = spec.optional("partition_by") or ""
-        return cls(root=spec.text("path").rstrip("/"), options=options, engine=engine, partition_by=by)
-
-    @property
-    def local(self) -> bool:
-        """Whether the warehouse is a folder of this machine."""
-        return "://" not in self.root
 
 
 class Delta:
@@ -144,7 +119,7 @@ class Delta:
                 schema,
                 mode="ignore",
                 partition_by=list(partitions),
-                configuration=self._configuration,
+                configuration={**self._configuration, **_skipping(schema.names)},
                 storage_options=self._options,
             )
 
@@ -187,7 +162,7 @@ class Delta:
             table, whole = self._table, self._whole(rows)
             if not table.file_uris() or self._are_new(whole, key):
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
-                deltalake.write_deltalake(table, whole, mode="append", commit_properties=_ONE_TRY)
+                deltalake.write_deltalake(table, whole, mode="append", commit_properties=ONE_TRY)
                 return whole.num_rows
             return self._merged(whole, key, order)
 
@@ -200,6 +175,11 @@ class Delta:
         return written
 
     def _merged(self, rows: pa.Table, key: str, order: str) -> int:
+        keyed = self._keyed(key, order)
+        if keyed.possible():
+            written = keyed.merge(rows)
+            self._updated()
+            return written
         same = self._same(key)
         merge = self._table.merge(rows, same, source_alias="s", target_alias="t", streamed_exec=False)
         done: dict[str, Any] = (
@@ -347,8 +327,24 @@ class Delta:
         table.vacuum(dry_run=False, full=True)
 
     def _join(self, file_bytes: int) -> None:
-        """Join the files that are smaller than that."""
-        self._table.optimize.compact(target_size=file_bytes)
+        """Join the files that are smaller than that, or than what a table with keys has its files of."""
+        keyed = self._keyed()
+        if not keyed.possible():
+            self._table.optimize.compact(target_size=file_bytes)
+        elif keyed.join():
+            self._updated()
+
+    def _keyed(self, key: str = KEY, order: str = POS) -> KeyedFiles:
+        schema = pa.schema(list(self.types().items()))
+        return KeyedFiles(
+            table=self._table,
+            schema=schema,
+            key=key,
+            order=order,
+            folder=self.path,
+            near=self._storage.local,
+            options=self._options,
+        )
 
     @property
     def _table(self) -> deltalake.DeltaTable:
@@ -390,6 +386,12 @@ class Delta:
             f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
             hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
         )
+
+
+def _skipping(names: Sequence[str]) -> dict[str, str | None]:
+    """The property of a wide table that has its files' keys in the log."""
+    some = indexed(names, (KEY, POS))
+    return {"delta.dataSkippingStatsColumns": ",".join(some)} if KEY in names and len(some) < len(names) else {}
 
 
 def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:

@@ -23,8 +23,9 @@ from sinks.delta.delta_leftovers import (
     spans,
     superseded,
 )
+from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
-from sinks.delta.delta_table import Delta, Storage
+from sinks.delta.delta_table import Delta
 from sinks.port import StoreAway
 from sinks.registry import SinkSpec
 from sinks.row_traces import remembered, shown_row

@@ -67,7 +67,7 @@ SINK = (
 OF_STORE = {
     "cache": ("cache_trip_sent",),
     "search": ("search_index_made", "search_body_taken", "search_page_swept"),
-    "delta": ("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written"),
+    "delta": ("delta_table_made", "delta_columns_added", "delta_files_written", "delta_merged", "delta_note_written"),
     "sql": ("sql_staged", "sql_before_commit", "sql_after_commit"),
 }
 VERIFY = ("verify_cut", "verify_reached", "verify_looked")

@@ -17,7 +17,7 @@ from sinks.arrow import pc
 from sinks.delta import spark_delta
 from sinks.delta.delta_faults import Removed
 from sinks.delta.delta_kind import SPARK_PARTS
-from sinks.delta.delta_table import Storage
+from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_tiers import TIERS, Tier
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry

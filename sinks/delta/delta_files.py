@@ -1,0 +1,161 @@
+"""The data files of a Delta table as its log knows them: which may hold some keys, and which are to be joined. Pure.
+
+Format of ``stats``: Delta's protocol, "Per-file Statistics" (delta-io/delta, PROTOCOL.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from itertools import islice
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from sinks.arrow import pc
+from sinks.delta.delta_tiers import MANY
+
+_FILES, _LEAST_BYTES, _LEAST_APART_BYTES, _MOST_BYTES = 2048, 128 * 1024, 1024**2, 32 * 1024**2
+_INDEXED = 32
+"""Readers look at the statistics of so many columns, the first ones, unless the table names others."""
+_TEXT = 64
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class DataFile(NamedTuple):
+    """``low`` and ``high``: between these are its keys. None where the log does not say."""
+
+    path: str
+    size: int
+    rows: int
+    low: str | None
+    high: str | None
+
+
+class KeysIn(NamedTuple):
+    """A file, and from where to where the keys lie, of those asked for, that it may hold."""
+
+    file: DataFile
+    start: int
+    end: int
+
+
+def data_files(actions: pa.Table, key: str) -> list[DataFile]:
+    """By what delta-rs's ``get_add_actions(flatten=True)`` says. ``key``: the column of the keys."""
+    none: list[Any] = [None] * actions.num_rows
+
+    def column(name: str) -> list[Any]:
+        return actions[name].to_pylist() if name in actions.column_names else none
+
+    rows = (count or 0 for count in column("num_records"))
+    lows, highs = column(f"min.{key}"), column(f"max.{key}")
+    return [DataFile(*one) for one in zip(column("path"), column("size_bytes"), rows, lows, highs, strict=True)]
+
+
+def may_hold(files: Iterable[DataFile], keys: Sequence[str]) -> Iterator[KeysIn]:
+    """The files that may hold one of some keys, which are sorted.
+
+    >>> small, large = DataFile("a", 1, 9, "b", "f"), DataFile("b", 1, 9, "g", None)
+    >>> [(held.file.path, held.start, held.end) for held in may_hold([small, large], ["a", "c", "f"])]
+    [('a', 1, 3)]
+    """
+    for file in files:
+        start = bisect_left(keys, file.low) if file.low is not None else 0
+        end = bisect_right(keys, file.high) if file.high is not None else len(keys)
+        if start < end:
+            yield KeysIn(file, start, end)
+
+
+def file_bytes(files: Iterable[DataFile], *, near: bool) -> int:
+    """How large a file of this table should be. ``near``: on this machine, where a file costs little to open.
+
+    A changed key costs about one file, and a table about 2,000 files at most.
+    """
+    least = _LEAST_BYTES if near else _LEAST_APART_BYTES
+    return min(max(sum(file.size for file in files) // _FILES, least), _MOST_BYTES)
+
+
+def due_join(files: Sequence[DataFile], wanted: int) -> list[DataFile]:
+    """The small files that are to be joined. None of them unless there are many of about one size.
+
+    A row is joined about once for each four times by which its file grows, up to a quarter of ``wanted`` bytes.
+
+    >>> few = [DataFile(str(n), 1_000, 9, None, None) for n in range(16)]
+    >>> due_join(few, 131_072)
+    []
+    >>> len(due_join([*few, DataFile("one", 31_000, 9, None, None)], 131_072))
+    0
+    >>> len(due_join([*few, DataFile("one", 1_500, 9, None, None)], 131_072))
+    17
+    """
+    limit = wanted // 4
+    while limit > 256:
+        size = [file for file in files if limit // 4 <= file.size < limit]
+        if len(size) > MANY:
+            return [file for file in files if file.size < limit]
+        limit //= 4
+    small = [file for file in files if file.size < limit]
+    return small if len(small) > MANY else []
+
+
+def stats_of(rows: pa.Table) -> str:
+    """What the log says of a file with these columns: nulls of plain ones, and the least and greatest value of those
+    whose order every reader agrees on. A longer text is cut, and has no greatest value."""
+    found: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    types: Any = pa.types
+    for field in rows.schema:
+        if types.is_nested(field.type):
+            continue
+        column: Any = rows[field.name]
+        found["nullCount"][field.name] = column.null_count
+        if column.null_count < len(column) and _ordered(field.type):
+            ends = pc.min_max(column)
+            found["minValues"][field.name] = _low(ends["min"].as_py())
+            high = _high(ends["max"].as_py())
+            if high is not None:
+                found["maxValues"][field.name] = high
+    return orjson.dumps(found).decode()
+
+
+def indexed(names: Sequence[str], first: Sequence[str]) -> Sequence[str]:
+    """The columns that a table keeps statistics of: all, or of a wide table ``first`` and some more with plain names.
+
+    >>> indexed(["a", "_key"], ["_key"])
+    ['a', '_key']
+    >>> indexed([*(f"c{n}" for n in range(40)), "_key"], ["_key"])[:2]
+    ['_key', 'c0']
+    """
+    if len(names) <= _INDEXED:
+        return names
+    plain = (name for name in names if name not in first and name.isascii() and name.replace("_", "a").isalnum())
+    return [*first, *islice(plain, _INDEXED - len(first))]
+
+
+def _ordered(kind: pa.DataType) -> bool:
+    types: Any = pa.types
+    return any(one(kind) for one in (types.is_integer, types.is_string, types.is_date, types.is_timestamp))
+
+
+def _low(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_TEXT]
+    return _moment(value) if isinstance(value, datetime) else value.isoformat() if isinstance(value, date) else value
+
+
+def _high(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT else None
+    # Milliseconds are all that the format has: rounded up.
+    if isinstance(value, datetime):
+        try:
+            return _moment(value + _MILLISECOND if value.microsecond % 1000 else value)
+        except OverflowError:
+            return None
+    return _low(value)
+
+
+def _moment(value: datetime) -> str:
+    ending = "Z" if value.tzinfo is not None else ""
+    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{ending}"

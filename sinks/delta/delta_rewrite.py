@@ -1,0 +1,241 @@
+"""A Delta table's files written anew one by one: those that hold a changed row, and no other one.
+
+delta-rs's own merge writes all that it touches as one heap of rows, in which the next batch touches everything again.
+Here each file that holds a changed row is written again by itself, sorted by key, and cut where it grew: files stay
+small, and lie apart by key, so that the log alone says of most that they hold none of a batch's keys. Files are added
+and removed in one commit, at the version that was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import deltalake
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.crash import crash_point, declare
+from sinks.arrow import pc
+from sinks.delta.delta_files import DataFile, KeysIn, data_files, due_join, file_bytes, indexed, may_hold, stats_of
+
+declare("delta_files_written")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ONE_TRY = CommitProperties(max_commit_retries=0)
+"""What another writer commits meanwhile ends the try: it may have put in a row that was looked for here."""
+_KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+_PLAIN_WRITER, _FEATURES_WRITER = 2, 7
+_TOGETHER = 4
+"""Small files of so many times a file's size are written anew as one, with the new rows."""
+_NEAR, _FAR = 2, 16
+"""So many files are read at once: on this machine, and where each look is a request."""
+_AT_ONCE_BYTES = 32 * 1024**2
+"""Fewer, where they are larger together: a row takes several times as much in memory, and once more to be sorted."""
+_PACKED = 3
+_KEPT_BYTES = 8 * 1024**2
+"""Up to so many bytes of files are read once, and kept while they are written anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedFiles:
+    """The files of one table, at the version that the handle has. ``schema``: the table's. ``order``: the column
+    that says which state of a key is newer. ``folder`` and ``near``: where it is, and whether that is on this machine.
+    The handle's version is the old one after a commit."""
+
+    table: deltalake.DeltaTable
+    schema: pa.Schema
+    key: str
+    order: str
+    folder: str
+    near: bool
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def possible(self) -> bool:
+        """Whether the table has nothing that writers have to keep beside its rows, as a feed of changes, constraints,
+        deletion vectors, other names for columns, or partitions."""
+        protocol, about = self.table.protocol(), self.table.metadata()
+        plain = protocol.min_writer_version <= _PLAIN_WRITER
+        known = protocol.min_writer_version == _FEATURES_WRITER and _KNOWN_FEATURES.issuperset(
+            protocol.writer_features or ()
+        )
+        asked = about.configuration.get("delta.appendOnly") == "true"
+        asked = asked or "delta.invariants" in self.table.schema().to_json()
+        ours = {self.key, self.order}.issubset(self.schema.names) and not about.partition_columns
+        return (plain or known) and ours and not asked
+
+    def merge(self, rows: pa.Table) -> int:
+        """Put rows in, one a key, and leave out those of which the table has a newer state. Returns how many were put
+        in. CommitFailedError where somebody else has written."""
+        rows = rows.sort_by(self.key)
+        files = self._files()
+        keys: list[Any] = rows[self.key].to_pylist()
+        asked = list(may_hold(files, keys))
+        columns = None if sum(held.file.size for held in asked) <= _KEPT_BYTES else [self.key, self.order]
+        largest = max((held.file.size for held in asked), default=0)
+        inside = self._side_by_side(lambda held: self._inside(held, rows, columns), asked, largest)
+        stale = {number for one in inside for number, fresh in zip(one.rows, one.fresh, strict=True) if not fresh}
+        placed: set[int] = set()
+        touched: list[_Anew] = []
+        for one in inside:
+            ours = {number for number in one.rows if number not in stale}
+            if ours:
+                gone = rows[self.key].take(pa.array(sorted(ours), pa.int64()))
+                touched.append(_Anew([one], gone, sorted(ours - placed)))
+                placed |= ours
+        new = [number for number in range(rows.num_rows) if number not in stale and number not in placed]
+        wanted = file_bytes(files, near=self.near)
+        anew = _gathered(touched, new, wanted)
+        if anew:
+            added = self._side_by_side(
+                lambda one: self._written(self._changed(one, rows), one.files, wanted), anew, largest
+            )
+            self._commit([file for one in touched for file in one.files], [file for some in added for file in some])
+        return rows.num_rows - len(stale)
+
+    def join(self) -> bool:
+        """Join small files where there are many. Whether there were."""
+        files = self._files()
+        wanted = file_bytes(files, near=self.near)
+        due = due_join(files, wanted)
+        lots = list(_lots(due, 16 * wanted))
+        if lots:
+            added = [self._written(pa.concat_tables(map(self._read, lot)), lot, wanted) for lot in lots]
+            self._commit(due, [file for some in added for file in some], changes=False)
+        return bool(lots)
+
+    def _files(self) -> list[DataFile]:
+        return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key)
+
+    def _inside(self, held: KeysIn, rows: pa.Table, columns: list[str] | None) -> _Inside:
+        """The rows of a batch whose keys a file holds. ``columns``: to read, all of which are kept where it is None."""
+        found = self._read(held.file, columns)
+        asked: Any = rows[self.key].slice(held.start, held.end - held.start).combine_chunks()
+        numbers = pc.index_in(found[self.key], value_set=asked)
+        there = pc.is_valid(numbers)
+        numbers = pc.add(numbers.filter(there).cast(pa.int64()), held.start)
+        fresh = pc.fill_null(pc.greater_equal(rows[self.order].take(numbers), found[self.order].filter(there)), True)
+        return _Inside(held.file, numbers.to_pylist(), fresh.to_pylist(), found if columns is None else None)
+
+    def _changed(self, anew: _Anew, rows: pa.Table) -> pa.Table:
+        whole = (self._read(one.file) if one.whole is None else one.whole for one in anew.inside)
+        left = [one.filter(pc.invert(pc.is_in(one[self.key], value_set=anew.gone))) for one in whole]
+        return pa.concat_tables([*left, rows.take(pa.array(anew.rows, pa.int64()))])
+
+    def _read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
+        with self._folder().open_input_file(file.path) as source:
+            found: pa.Table = pq.ParquetFile(source).read(columns, use_threads=False)
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        return found if found.schema.equals(schema) else _conformed(found, schema)
+
+    def _folder(self) -> pa_fs.FileSystem:
+        if self.near:
+            return pa_fs.SubTreeFileSystem(self.folder, pa_fs.LocalFileSystem())
+        handler: Any = DeltaStorageHandler
+        return pa_fs.PyFileSystem(handler.from_table(self.table._table, self.options))
+
+    def _written(self, rows: pa.Table, files: Sequence[DataFile], wanted: int) -> list[AddAction]:
+        """Rows in files of about the wanted size. ``files``: those in which they, or most of them, lay before."""
+        before, counted = sum(file.size for file in files), sum(file.rows for file in files)
+        size = rows.num_rows * before / counted if counted else rows.nbytes / _PACKED
+        pieces = ceil(size / wanted) if size > 1.5 * wanted else 1
+        rows, each = rows.sort_by(self.key), ceil(rows.num_rows / pieces)
+        return [self._put(rows.slice(start, each)) for start in range(0, rows.num_rows, each)]
+
+    def _put(self, rows: pa.Table) -> AddAction:
+        path = f"part-00000-{uuid4()}-c000.snappy.parquet"
+        with self._folder().open_output_stream(path) as stream:
+            pq.write_table(rows, stream, compression="snappy")
+            size = stream.tell()
+        return AddAction(path, size, {}, _now_ms(), True, stats_of(rows.select(self._indexed())))
+
+    def _indexed(self) -> list[str]:
+        return list(indexed(self.schema.names, (self.key, self.order)))
+
+    def _commit(self, removed: Iterable[DataFile], added: Sequence[AddAction], *, changes: bool = True) -> None:
+        crash_point("delta_files_written")
+        for one in added:
+            one.data_change = changes
+        gone = [RemoveAction(file.path, changes, _now_ms(), size=file.size, partition_values={}) for file in removed]
+        self.table.create_write_transaction([*gone, *added], "append", self.table.schema(), commit_properties=ONE_TRY)
+
+    def _side_by_side(self, act: Callable[[T], R], some: Sequence[T], largest: int) -> list[R]:
+        """``largest``: bytes of the largest file that is read for one of them."""
+        most = min(_NEAR if self.near else _FAR, len(some), _AT_ONCE_BYTES // max(largest, 1))
+        if most < 2:
+            return [act(one) for one in some]
+        with ThreadPoolExecutor(most, thread_name_prefix="files") as threads:
+            return list(threads.map(act, some))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inside:
+    """``rows``: numbers of a batch's rows, one for each row of the file with such a key. ``fresh``: whether the batch's
+    is at least as new as that. ``whole``: the file's rows, where they were kept."""
+
+    file: DataFile
+    rows: list[int]
+    fresh: list[bool]
+    whole: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Anew:
+    """Files that are written anew together: without the rows of keys that are ``gone``, with some rows of the batch."""
+
+    inside: list[_Inside]
+    gone: Any
+    rows: list[int]
+
+    @property
+    def files(self) -> list[DataFile]:
+        return [one.file for one in self.inside]
+
+
+def _gathered(touched: Sequence[_Anew], new: Sequence[int], wanted: int) -> list[_Anew]:
+    """Small files with the new rows, where they are few, and each other file by itself."""
+    small = [one for one in touched if one.files[0].size < wanted // 2]
+    if sum(one.files[0].size for one in small) > _TOGETHER * wanted:
+        small = []
+    apart = [one for one in touched if one not in small]
+    if not small and not new:
+        return apart
+    gone: Any = pa.chunked_array([chunk for one in small for chunk in one.gone.chunks], pa.string())
+    inside = [held for one in small for held in one.inside]
+    return [*apart, _Anew(inside, gone, [*(number for one in small for number in one.rows), *new])]
+
+
+def _conformed(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A file's rows in the columns that the table has by now."""
+    columns: list[Any] = [
+        found[field.name].cast(field.type) if field.name in found.column_names else pa.nulls(found.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _lots(files: Sequence[DataFile], most: int) -> Iterator[list[DataFile]]:
+    """Files in the order of their keys, of so many bytes together."""
+    lot: list[DataFile] = []
+    for file in sorted(files, key=lambda one: one.low or ""):
+        if lot and sum(one.size for one in lot) + file.size > most:
+            yield lot
+            lot = []
+        lot.append(file)
+    if lot:
+        yield lot
+
+
+def _now_ms() -> int:
+    # By the machine's clock, as delta-rs has it: VACUUM compares the two.
+    return SYSTEM_CLOCK.now_ns() // 1_000_000

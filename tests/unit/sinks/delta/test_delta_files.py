@@ -1,0 +1,136 @@
+"""The data files of a Delta table: which of them a batch may touch, and what the log says of those that we write."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake.transaction import AddAction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.delta.delta_files import DataFile, data_files, due_join, file_bytes, indexed, may_hold, stats_of
+from sinks.delta.delta_rewrite import KeyedFiles
+
+MB = 1024**2
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "whole": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "text": (pa.string(), TEXTS),
+    "day": (pa.date32(), st.dates(date(1, 1, 2), date(9999, 12, 30))),
+    "moment": (pa.timestamp("us"), MOMENTS),
+    "zoned": (pa.timestamp("us", "UTC"), MOMENTS.map(lambda one: one.replace(tzinfo=UTC))),
+}
+
+
+def file(name: str, size: int, low: str | None = None, high: str | None = None) -> DataFile:
+    return DataFile(name, size, 10, low, high)
+
+
+@given(st.lists(TEXTS, unique=True, max_size=20), st.lists(TEXTS, min_size=1, max_size=5))
+def test_h430_a_file_is_left_out_only_if_it_holds_no_key(asked: list[str], held: list[str]) -> None:
+    keys = sorted(asked)
+    found = {key for one in may_hold([file("a", 1, min(held), max(held))], keys) for key in keys[one.start : one.end]}
+    assert set(held) & set(keys) <= found
+    assert all(min(held) <= key <= max(held) for key in found)
+
+
+def test_a_file_of_which_nothing_is_known_may_hold_all() -> None:
+    assert [(one.start, one.end) for one in may_hold([file("a", 1)], ["a", "b"])] == [(0, 2)]
+
+
+def test_files_grow_with_their_table() -> None:
+    assert file_bytes([file("a", 5 * MB)], near=True) == 128 * 1024
+    assert file_bytes([file("a", 5 * MB)], near=False) == MB
+    assert file_bytes([file("a", 10_000 * MB)], near=True) == 5_000 * 1024
+    assert file_bytes([file("a", 10**12)], near=True) == 32 * MB
+
+
+@given(st.lists(st.integers(5_000, 200_000), max_size=400))
+def test_joins_end_and_write_a_row_a_few_times(sizes: list[int]) -> None:
+    """Small files come one after the other: few stay, and what joins write is bounded by what came."""
+    files: list[DataFile] = []
+    written = 0
+    for number, size in enumerate(sizes):
+        files.append(file(str(number), size))
+        due = due_join(files, 8 * MB)
+        if due:
+            files = [one for one in files if one not in due]
+            files.append(file(f"joined {number}", sum(one.size for one in due)))
+            written += files[-1].size
+    assert sum(one.size < 2 * MB for one in files) <= 17 * 8
+    assert written <= 8 * sum(sizes)
+
+
+def test_a_wide_table_has_statistics_of_keys() -> None:
+    names = [*(f"c{number}" for number in range(100)), "odd name", "_key", "_pos"]
+    assert list(indexed(names, ("_key", "_pos")))[:3] == ["_key", "_pos", "c0"]
+    assert len(indexed(names, ("_key", "_pos"))) == 32
+    assert list(indexed(["a", "_key"], ("_key",))) == ["a", "_key"]
+
+
+@given(st.data(), st.sampled_from(sorted(VALUES)))
+def test_h433_no_reader_skips_a_row_by_our_statistics(data: st.DataObject, name: str) -> None:
+    """The least and the greatest value, as delta-rs reads them back, hold every value between them."""
+    kind, values = VALUES[name]
+    some: list[Any] = data.draw(st.lists(st.none() | values, min_size=1, max_size=6))
+    rows: Any = pa.table({"v": pa.array(some, kind)})
+    with TemporaryDirectory() as folder:
+        held = read_back(folder, rows)
+    there = [one for one in some if one is not None]
+    low, high = held.get("min.v"), held.get("max.v")
+    assert held["null_count.v"] == some.count(None)
+    assert low is None or all(low <= one for one in there)
+    assert high is None or all(high >= one for one in there)
+    if isinstance(high, datetime):
+        assert high - max(there) < timedelta(milliseconds=1)
+
+
+def test_h433_a_cut_text_has_no_greatest_value(tmp_path: Path) -> None:
+    long: Any = pa.table({"v": ["a" * 70, "a" * 65]})
+    held = read_back(str(tmp_path), long)
+    assert (held["min.v"], held.get("max.v")) == ("a" * 64, None)
+
+
+def read_back(folder: str, rows: pa.Table) -> dict[str, Any]:
+    table = deltalake.DeltaTable.create(folder, rows.schema)
+    add = AddAction("a.parquet", 1, {}, 0, True, stats_of(rows))
+    table.create_write_transaction([add], "append", table.schema())
+    table.update_incremental()
+    [found] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.enableChangeDataFeed": "true"},
+        {"delta.appendOnly": "true"},
+        {"delta.enableDeletionVectors": "true"},
+    ],
+)
+def test_h434_a_table_with_more_to_keep_is_left_to_delta_rs(tmp_path: Path, properties: dict[str, str]) -> None:
+    schema = pa.schema([("_key", pa.string()), ("_pos", pa.string())])
+    plain = deltalake.DeltaTable.create(str(tmp_path / "plain"), schema)
+    more = deltalake.DeltaTable.create(str(tmp_path / "more"), schema, configuration=dict(properties))
+    apart = deltalake.DeltaTable.create(
+        str(tmp_path / "apart"), pa.schema([*schema, ("p", pa.string())]), partition_by=["p"]
+    )
+    constrained = deltalake.DeltaTable.create(str(tmp_path / "constrained"), schema)
+    constrained.alter.add_constraint({"short": "_key < 'z'"})
+    assert [keyed(one, schema).possible() for one in (plain, more, apart, constrained)] == [True, False, False, False]
+
+
+def keyed(table: deltalake.DeltaTable, schema: pa.Schema) -> KeyedFiles:
+    return KeyedFiles(table=table, schema=schema, key="_key", order="_pos", folder=table.table_uri, near=True)
+
+
+def test_a_table_without_statistics_has_files_all_the_same() -> None:
+    found: Any = pa.table({"path": ["a"], "size_bytes": [7]})
+    assert data_files(found, "_key") == [DataFile("a", 7, 0, None, None)]
