@@ -16,6 +16,7 @@ from sinks.notes import WATERMARK
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import SqlClient
 from sinks.sql.sql_kind import generation_tables
+from sinks.sql.sql_labels import copy_labels
 from sinks.sql.sql_natives import StoredColumns
 from sinks.sql.sql_store import SqlNotes
 from sinks.sql.sql_tables import SqlTables, tables_of
@@ -112,6 +113,7 @@ class _SqlGenerations:
             connection.exec_driver_sql(load("sinks.sql", "tables.sql")["lock_postgresql"].format(table=name))
         names = [column.name for column in old.columns if column.name in new.columns]
         connection.execute(sa.delete(new))
+        copy_labels(connection, old, new)
         connection.execute(sa.insert(new).from_select(names, sa.select(*[old.c[name] for name in names])))
 
 

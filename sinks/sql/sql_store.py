@@ -23,6 +23,7 @@ from sinks.registry import SinkSpec
 from sinks.shared_notes import OpenNotes, noted
 from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_labels import look_at_labels, widen_labels
 from sinks.sql.sql_natives import SqlColumn, StoredColumns
 from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
 from sinks.sql.sql_tables import SqlTables, make_schema, tables_of, unless_done
@@ -334,6 +335,7 @@ def _in_savepoint(connection: sa.Connection, put: Put, table: sa.Table, rows: pa
     """How many rows were written, or why the database refuses some of them: then none was."""
     try:
         with connection.begin_nested():
+            widen_labels(connection, table, rows)
             return put(connection, table, rows)
     except exc.StatementError as error:
         if fault_of(error) is not Fault.RECORD:
@@ -356,7 +358,7 @@ def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) ->
     """A shape's columns, typed as the table holds them, and the table with the columns of other shapes."""
     existing = tables.stored_types(connection, schema)
     columns = tables.columns(schema, existing)
-    return columns, tables.table(schema, columns, existing)
+    return columns, look_at_labels(connection, tables.table(schema, columns, existing))
 
 
 def _stored_shape(tables: SqlTables, schema: TableSchema, existing: StoredColumns) -> Shape:

@@ -15,9 +15,11 @@ from cdc.errors import ConfigError
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.topic import TableName
+from cdc.wire.types import ENUM
 from sinks.port import CannotCarry
 from sinks.registry import SinkSpec
 from sinks.sql.sql_kind import LIVE
+from sinks.sql.sql_labels import begin_labels, drop_labels
 from sinks.sql.sql_natives import (
     SqlColumn,
     StoredColumns,
@@ -176,7 +178,9 @@ class SqlTables:
         existing = self.stored_types(connection, schema)
         if existing is None:
             make_schema(connection, self._db_schema)
-            self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
+            made = self.table(schema, self.columns(schema))
+            made.create(connection, checkfirst=True)
+            begin_labels(connection, made, self._enums(self.columns(schema)))
             self.show(connection, schema.table)
             return True
         wanted = self.columns(schema)
@@ -190,6 +194,9 @@ class SqlTables:
         for column in wanted:
             if column.name not in existing:
                 self._alter(connection, "add_column", table, column.name, self.sql_type(column.type, column.native))
+                begin_labels(connection, table, self._enums([column]))
+        if self._native and not older:
+            drop_labels(connection, table, self._enums(wanted))
         for name, (kind, native) in retyped.items():
             have = existing.natives.get(name, "")
             using = self._using(name, have, kind) if not native else f"{self.quoted(name)}::{native}"
@@ -197,6 +204,10 @@ class SqlTables:
         if not older:
             self.show(connection, schema.table, rights)
         return False
+
+    def _enums(self, columns: Sequence[SqlColumn]) -> list[str]:
+        """Those whose labels are checked."""
+        return [one.name for one in columns if self._native and one.source.kind == ENUM and not one.source.array]
 
     def _retyped(
         self, schema: TableSchema, existing: StoredColumns, wanted: Sequence[SqlColumn]

@@ -43,3 +43,18 @@ where c.oid = to_regclass(:view) and a.grantee <> c.relowner;
 
 -- name: grant_live
 grant {right} on {view} to {grantee};
+
+-- name: find_labels
+select a.attname, obj_description(c.oid, 'pg_constraint')
+from pg_constraint c join pg_attribute a on a.attrelid = c.conrelid and a.attnum = c.conkey[1]
+where c.conrelid = to_regclass(:table) and c.contype = 'c' and obj_description(c.oid, 'pg_constraint') like :mark;
+
+-- name: drop_labels
+alter table {table} drop constraint if exists {name};
+
+-- name: add_labels
+-- Rows that are there have fewer labels, or none.
+alter table {table} add constraint {name} check ({column} = any (array[{labels}]::text[])) not valid;
+
+-- name: comment_labels
+comment on constraint {name} on {table} is {comment};
