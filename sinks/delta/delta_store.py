@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +12,6 @@ from cdc.clock import Clock
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from cdc.wire import format as wire
-from sinks.arrow import pc
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
@@ -27,12 +23,10 @@ from sinks.generations import OpenGeneration
 from sinks.names import folder
 from sinks.notes import KeptColumns, Notes
 from sinks.port import (
-    STRANGE_ROW,
     Applied,
     CannotCarry,
     OpenSink,
     PlaceMissing,
-    Refused,
     StoreAway,
     StoredRow,
     rows_at_once,
@@ -52,16 +46,9 @@ from sinks.warehouse.warehouse_columns import (
     retypes,
     warehouse_columns,
 )
+from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
 
-SIDE_BY_SIDE = 8
-"""So many tables are written at once."""
-_MERGE_ROWS = 250_000
-_SCAN_ROWS = 16_384
-_READ_ROWS = 2_000
-_UNPACKED = 3
-"""About how much larger a row is than what it takes in its file."""
-_LOOKUP = 1_000
 _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
     (KEY, pa.string()),
     (POS, pa.string()),
@@ -104,12 +91,10 @@ class _DeltaTables:
         self._kept = KeptColumns(notes)
         self._noted: NotedVersions | None = None
         self._clock = clock
-        self._remember_us = int(replay_window_s * 1e6)
+        self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, Delta] = {}
         self.engine = engine
         self._topics: dict[str, str] = {}
-        self._purged: dict[str, float] = {}
-        self._every_s = min(3600.0, replay_window_s)
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         with _faults(schema):
@@ -184,20 +169,12 @@ class _DeltaTables:
         rows = WarehouseRows(batch.schema, columns)
         done = Applied()
         pieces = rows.tables(batch, self._clock.now_ns() // 1000)
-        for tables, kept, refused in _lots(pieces):
+        for tables, kept, refused in lots(pieces):
             done += Applied(refused=refused)
             if kept:
-                done += self._merge(table, tables, kept)
-        self._maintain(batch.schema, table)
+                done += counted(table.put(tables, KEY, POS), kept)
+        self._maintain(table)
         return done
-
-    def _merge(self, table: Delta, rows: pa.Table, deletes: Sequence[bool]) -> Applied:
-        """Put rows in. The newer of each key stays."""
-        written = table.put(rows, KEY, POS)
-        stale = len(deletes) - written
-        # The merge does not report which stale ones were deletes, so they are subtracted from the deletes first.
-        deleted = max(0, sum(deletes) - stale)
-        return Applied(applied=written - deleted, deleted=deleted, stale=stale)
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
         with _faults(schema):
@@ -216,18 +193,16 @@ class _DeltaTables:
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)
-            for start in range(0, len(some), _LOOKUP):
-                lot = dict(some[start : start + _LOOKUP])
+            for start in range(0, len(some), LOOKUP):
+                lot = dict(some[start : start + LOOKUP])
                 # An empty position stands for several rows under one key, too: none of them is ours.
                 several = _several(table, [key for key, pos in lot.items() if not pos])
                 ended = [f"{KEY} = {quote_literal(key)}" for key in several]
                 table.delete(" or ".join([*ended, *(_is_version(key, pos) for key, pos in lot.items())]))
 
-    def _maintain(self, schema: TableSchema, table: Delta) -> None:
-        now = self._clock.monotonic()
-        if now - self._purged.setdefault(table.path, now) >= self._every_s:
-            self._purged[table.path] = now
-            before = datetime.fromtimestamp((self._clock.now_ns() // 1000 - self._remember_us) / 1e6, UTC)
+    def _maintain(self, table: Delta) -> None:
+        before = self._expiry.due(table.path)
+        if before is not None:
             table.delete(f"{DELETED} and {DELETED_AT} < '{before:%Y-%m-%dT%H:%M:%S.%fZ}'")
         table.tidy()
 
@@ -236,16 +211,6 @@ class _DeltaTables:
         if path not in self._tables:
             self._tables[path] = self.engine.table(path)
         return self._tables[path]
-
-
-def _lots(
-    pieces: Iterator[tuple[pa.Table, TableBatch, tuple[Refused, ...]]],
-) -> Iterator[tuple[pa.Table, list[bool], tuple[Refused, ...]]]:
-    """Pieces joined to what one merge takes: columns, which rows are deletes, what was refused."""
-    while lot := list(itertools.islice(pieces, _MERGE_ROWS // _SCAN_ROWS)):
-        rows = pa.concat_tables([table for table, _, _ in lot])
-        deletes: list[Any] = rows[DELETED].to_pylist()
-        yield rows, deletes, tuple(itertools.chain.from_iterable(refused for _, _, refused in lot))
 
 
 class _DeltaSession:
@@ -281,7 +246,7 @@ class _DeltaReader:
             return
         rows = WarehouseRows(schema, warehouse_columns(schema))
         with _faults(schema):
-            most = rows_at_once(_UNPACKED * table.row_bytes(), _READ_ROWS)
+            most = rows_at_once(UNPACKED * table.row_bytes(), READ_ROWS)
             for batch in table.batches(most):
                 if batch.num_rows:
                     yield _stored(rows, batch, schema)
@@ -296,11 +261,7 @@ class _DeltaReader:
             return {}
         with _faults(schema):
             found = table.where(f"{KEY} in ({', '.join(map(quote_literal, keys))})")
-            live = set(found.filter(pc.invert(pc.fill_null(found[DELETED], False)))[KEY].to_pylist())
-            counted: Counter[Any] = Counter(found[KEY].to_pylist())
-            # A key that another writer put in twice has no position that decides (hazard H101).
-            several = [key for key, count in counted.items() if count > 1 and key in live]
-            return _rows_of(found, schema) | {key: StoredRow(key=key, pos="", row=STRANGE_ROW) for key in several}
+            return _rows_of(found, schema) | odd_rows(found, KEY, DELETED)
 
     def close(self) -> None:
         """Nothing is open between scans."""
@@ -321,8 +282,8 @@ def _is_version(key: str, pos: str) -> str:
 
 def _look_up(table: Delta, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
     found: dict[str, StoredRow] = {}
-    for start in range(0, len(keys), _LOOKUP):
-        wanted = ", ".join(quote_literal(key) for key in keys[start : start + _LOOKUP])
+    for start in range(0, len(keys), LOOKUP):
+        wanted = ", ".join(quote_literal(key) for key in keys[start : start + LOOKUP])
         found |= _rows_of(table.where(f"{KEY} in ({wanted})"), schema)
     return found
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,7 +16,6 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire import format as wire
-from sinks.arrow import pc
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
@@ -40,31 +37,22 @@ from sinks.iceberg.iceberg_table import IcebergTable
 from sinks.names import folder
 from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
 from sinks.port import (
-    STRANGE_ROW,
     Applied,
     CannotCarry,
     OpenSink,
     PlaceMissing,
-    Refused,
     StoredRow,
     rows_at_once,
 )
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
-from sinks.warehouse.warehouse_columns import DELETED, WarehouseColumn, one_to_spark, retypes
+from sinks.warehouse.warehouse_columns import WarehouseColumn, one_to_spark, retypes
+from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
 from sinks.warehouse.warehouse_rows import WarehouseRows
 
 if TYPE_CHECKING:
     from sinks.iceberg.iceberg_spark import IcebergSpark
 
-SIDE_BY_SIDE = 8
-"""So many tables are written at once."""
-_MERGE_ROWS = 250_000
-_SCAN_ROWS = 16_384
-_READ_ROWS = 2_000
-_UNPACKED = 3
-"""About how much larger a row is than what it takes in its file."""
-_LOOKUP = 1_000
 _IDLE_LOOK_S = 60.0
 """How often a table is opened that nothing is written to, where only that shows whether it is the same."""
 
@@ -113,12 +101,10 @@ class _IcebergTables:
         self._kept = KeptColumns(notes)
         self._noted: dict[str, Version] | None = None
         self._clock = clock
-        self._remember_us = int(replay_window_s * 1e6)
+        self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, IcebergTable] = {}
         self._owners: dict[str, TableName] = {}
         self._looked: dict[str, float] = {}
-        self._purged: dict[str, float] = {}
-        self._every_s = min(3600.0, replay_window_s)
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         with _faults(schema):
@@ -197,10 +183,10 @@ class _IcebergTables:
         columns = [WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in wanted]
         rows = WarehouseRows(batch.schema, columns)
         done = Applied()
-        for tables, kept, refused in _lots(rows.tables(batch, self._clock.now_ns() // 1000)):
+        for tables, kept, refused in lots(rows.tables(batch, self._clock.now_ns() // 1000)):
             done += Applied(refused=refused)
             if kept:
-                done += _counted(table.put(outward(tables)), kept)
+                done += counted(table.put(outward(tables)), kept)
         self._maintain(table)
         return done
 
@@ -209,8 +195,8 @@ class _IcebergTables:
             table = self._table(schema)
             self._look(table)
             found: dict[str, StoredRow] = {}
-            for start in range(0, len(keys), _LOOKUP):
-                found |= _rows_of(table.where_keys(keys[start : start + _LOOKUP]), schema)
+            for start in range(0, len(keys), LOOKUP):
+                found |= _rows_of(table.where_keys(keys[start : start + LOOKUP]), schema)
             return found
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
@@ -225,15 +211,13 @@ class _IcebergTables:
         with _faults(schema):
             table = self._table(schema)
             self._look(table)
-            for start in range(0, len(some), _LOOKUP):
-                lot = dict(some[start : start + _LOOKUP])
+            for start in range(0, len(some), LOOKUP):
+                lot = dict(some[start : start + LOOKUP])
                 table.keep_rows(list(lot), partial(_others, lot))
 
     def _maintain(self, table: IcebergTable) -> None:
-        now = self._clock.monotonic()
-        if now - self._purged.setdefault(table.name, now) >= self._every_s:
-            self._purged[table.name] = now
-            before = datetime.fromtimestamp((self._clock.now_ns() // 1000 - self._remember_us) / 1e6, UTC)
+        before = self._expiry.due(table.name)
+        if before is not None:
             table.delete_where(f"{CDC_DELETED} and {CDC_DELETED_AT} < timestamp '{before:%Y-%m-%d %H:%M:%S.%f}'")
         table.tidy()
 
@@ -252,23 +236,6 @@ def _require_no_twins(schema: TableSchema, existing: Collection[str], wanted: Se
     twins = one_to_spark(existing, wanted)
     if twins:
         raise CannotCarry.because(schema.table, twins)
-
-
-def _lots(
-    pieces: Iterator[tuple[pa.Table, TableBatch, tuple[Refused, ...]]],
-) -> Iterator[tuple[pa.Table, list[bool], tuple[Refused, ...]]]:
-    """Pieces joined to what one merge takes: columns, which rows are deletes, what was refused."""
-    while lot := list(itertools.islice(pieces, _MERGE_ROWS // _SCAN_ROWS)):
-        rows = pa.concat_tables([table for table, _, _ in lot])
-        deletes: list[Any] = rows[DELETED].to_pylist()
-        yield rows, deletes, tuple(itertools.chain.from_iterable(refused for _, _, refused in lot))
-
-
-def _counted(written: int, deletes: Sequence[bool]) -> Applied:
-    stale = max(0, len(deletes) - written)
-    # A merge does not report which stale ones were deletes, so they are subtracted from the deletes first.
-    deleted = max(0, sum(deletes) - stale)
-    return Applied(applied=max(0, written - deleted), deleted=deleted, stale=stale)
 
 
 def _others(versions: Mapping[str, str], found: pa.Table) -> list[bool]:
@@ -331,7 +298,7 @@ class _IcebergReader:
             return
         rows = WarehouseRows(schema, iceberg_columns(schema))
         with _faults(schema):
-            most = rows_at_once(_UNPACKED * table.row_bytes(), _READ_ROWS)
+            most = rows_at_once(UNPACKED * table.row_bytes(), READ_ROWS)
             for batch in table.batches(most):
                 if batch.num_rows:
                     yield _stored(rows, pa.Table.from_batches([batch]), schema)
@@ -346,12 +313,7 @@ class _IcebergReader:
             return {}
         with _faults(schema):
             found = table.where_keys(keys)
-            rows = _rows_of(found, schema)
-            live = set(found.filter(pc.invert(pc.fill_null(found[CDC_DELETED], False)))[CDC_KEY].to_pylist())
-            counted: Counter[Any] = Counter(found[CDC_KEY].to_pylist())
-            # A key that another writer put in twice has no position that decides (hazard H101).
-            several = [key for key, count in counted.items() if count > 1 and key in live]
-            return rows | {key: StoredRow(key=key, pos="", row=STRANGE_ROW) for key in several}
+            return _rows_of(found, schema) | odd_rows(found, CDC_KEY, CDC_DELETED)
 
     def close(self) -> None:
         self._catalog.close()
