@@ -14,8 +14,11 @@ import random
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import deltalake
 import orjson
+import pyarrow as pa
 
 from sinks.kinds import spec_for
 from sinks.port import OpenSink
@@ -49,7 +52,9 @@ def _measured(bench: Bench, engine: str, rows: int, *, recent: bool) -> None:
         for start in range(0, rows, FILLED_AT_ONCE):
             _put(store, topic, 1, range(start, min(start + FILLED_AT_ONCE, rows)), chance)
         before = _sizes(table)
-        filled = sum(path.stat().st_size for path in table.glob("*.parquet"))
+        # Filling replaces files, which are there until a VACUUM.
+        files: Any = pa.table(deltalake.DeltaTable(str(table)).get_add_actions())
+        filled = sum(files["size_bytes"].to_pylist())
         written, joined = list[int](), 0
         for number in range(BATCHES):
             _put(store, topic, 2 + number, _drawn(chance, rows, recent=recent), chance)
