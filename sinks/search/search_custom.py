@@ -12,7 +12,7 @@ import orjson
 from cdc.schema import TableSchema
 from sinks.names import field_names
 from sinks.port import CannotCarry
-from sinks.search.table_mapping import COLUMNS, KNN
+from sinks.search.mapping_words import COLUMNS, KNN
 
 META = "headrace"
 """Where the mapping of an index says which mapping of the user's it was made with."""

@@ -8,10 +8,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from cdc.setting_types import SettingsModel
+from sinks.search.mapping_words import COLUMNS, GEO_POINT, KNN
 
-COLUMNS = "columns"
-"""In a property: the columns that a field of the user's own is made of."""
-GEO_POINT, KNN = "geo_point", "knn_vector"
 _OF_JSON = frozenset(("nested", "object", "flat_object", "flattened"))
 _NO_SETTINGS = ("refresh_interval", "gc_deletes", "blocks", "soft_deletes", "sort", "mapping.ignore_malformed")
 """Settings that the sink needs as they are."""
