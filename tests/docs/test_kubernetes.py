@@ -27,6 +27,7 @@ FOLDER = ROOT / "compose" / "kubernetes"
 IMAGE = ROOT / "compose" / "image"
 FILES = sorted(file for file in FOLDER.rglob("*.yaml") if file.name != "kustomization.yaml")
 KUSTOMIZED = sorted(file.parent.name for file in FOLDER.rglob("kustomization.yaml"))
+PLACES = {"sink": {"settings", "work", "tmp"}, "submit": {"settings", "tmp"}}
 UNIT_OF = {"capture": "run", "sink": "sink", "view": "view"}
 PINNED = re.compile(r"^([a-z0-9._-]+)==(\S+).*$", re.MULTILINE)
 
@@ -65,15 +66,15 @@ def test_a_manifest_with_a_wrong_word_is_refused() -> None:
 def test_a_pod_may_do_little(part: str) -> None:
     pod = PODS[part]
     assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is (part == "submit")
     for container in [*pod["containers"], *pod.get("initContainers", [])]:
         rights = container["securityContext"]
         assert rights["readOnlyRootFilesystem"] is True and rights["allowPrivilegeEscalation"] is False
         assert rights["capabilities"] == {"drop": ["ALL"]}
         assert container["resources"]["limits"]["memory"]
-        places = {"settings", "work", "tmp"} if part == "sink" else {"settings", "work"}
+        places = PLACES.get(part, {"settings", "work"})
         assert {place["name"] for place in container["volumeMounts"]} == places
-        assert {place["name"] for place in pod["volumes"]} | {"work"} == places
+        assert {place["name"] for place in pod["volumes"]} | {"work"} == places | {"work"}
         assert not [one for one in container.get("env", []) if "PASSWORD" in one["name"]], "secrets stand in a Secret"
 
 
@@ -190,6 +191,77 @@ def test_executors_reach_the_driver_by_its_service() -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     copied = "COPY --chmod=0755 compose/image/executor.sh /opt/headrace/bin/spark-executor"
     assert copied in (IMAGE / "Dockerfile").read_text(encoding="utf-8")
+
+
+SUBMITTED = FOLDER / "submitted"
+
+
+def submission() -> dict[str, str]:
+    """The settings of ``spark-submit``."""
+    lines = (SUBMITTED / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+
+def test_a_submission_has_what_the_folder_makes() -> None:
+    """Accounts, image, namespace and files that the settings of spark-submit name are those of the manifests."""
+    made = {(one["kind"], one["metadata"]["name"]): one for one in rendered(SUBMITTED)}
+    conf = submission()
+    pod = made["Deployment", "headrace-shop-submit"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert conf["spark.kubernetes.container.image"] == container["image"]
+    assert conf["spark.kubernetes.namespace"] == made["Service", "headrace-shop-sink"]["metadata"]["namespace"]
+    accounts = {pod["serviceAccountName"], conf["spark.kubernetes.authenticate.driver.serviceAccountName"]}
+    for name in accounts:
+        assert ("ServiceAccount", name) in made
+        binding = made["RoleBinding", name]
+        assert ("Role", binding["roleRef"]["name"]) in made
+        assert [one["name"] for one in binding["subjects"]] == [name]
+    assert len(accounts) == 2 and "ClusterRole" not in {kind for kind, _ in made}
+    (places,) = {place["mountPath"] for place in container["volumeMounts"] if place["name"] == "settings"}
+    assert container["env"] == [{"name": "SPARK_CONF_DIR", "value": places}]
+    (written,) = [one["data"] for (kind, _), one in made.items() if kind == "ConfigMap"]
+    templates = {name: value for name, value in conf.items() if name.endswith("podTemplateFile")}
+    assert {value.removeprefix(f"{places}/") for value in templates.values()} == {"driver.yaml", "executor.yaml"}
+    assert {"driver.yaml", "executor.yaml", "cdc.toml", "spark-defaults.conf"} == written.keys()
+    assert ("Deployment", "headrace-shop-sink") not in made, "the driver alone feeds the stores"
+    assert (
+        pod["terminationGracePeriodSeconds"]
+        > documents(SUBMITTED / "driver.yaml")[0]["spec"]["terminationGracePeriodSeconds"]
+    )
+
+
+@pytest.mark.parametrize("name", ["driver.yaml", "executor.yaml"])
+def test_a_template_of_a_submission_may_do_little(name: str) -> None:
+    (pod,) = documents(SUBMITTED / name)
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["securityContext"] == PODS["sink"]["securityContext"]
+    assert container["securityContext"] == PODS["sink"]["containers"][0]["securityContext"]
+    # The driver's token is that of the account which spark-defaults.conf names.
+    assert pod["spec"].get("automountServiceAccountToken", True) is (name == "driver.yaml")
+    assert ("envFrom" in container) is (name == "driver.yaml")
+
+
+def test_a_submitted_driver_is_closed_as_the_deployment() -> None:
+    (pod,) = documents(SUBMITTED / "driver.yaml")
+    (container,), (own,) = pod["spec"]["containers"], PODS["sink"]["containers"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] == PODS["sink"]["terminationGracePeriodSeconds"]
+    for word in ("envFrom", "env", "ports"):
+        assert container[word] == own[word]
+    assert settings("submitted").spark.http_address == f"0.0.0.0:{own['ports'][0]['containerPort']}"
+
+
+def test_the_image_has_each_program_of_a_submission() -> None:
+    dockerfile = (IMAGE / "Dockerfile").read_text(encoding="utf-8")
+    programs = {"submit-sinks": "submit.sh", "spark-driver": "driver.sh", "spark-executor": "executor.sh"}
+    for name, file in programs.items():
+        assert f"COPY --chmod=0755 compose/image/{file} /opt/headrace/bin/{name}\n" in dockerfile
+        assert (IMAGE / file).is_file()
+    pods = [PODS["submit"], *(documents(SUBMITTED / name)[0]["spec"] for name in ("driver.yaml", "executor.yaml"))]
+    assert {pod["containers"][0]["command"][0] for pod in pods} == {f"/opt/headrace/bin/{name}" for name in programs}
+    assert "/opt/headrace/sink.py" in dockerfile
+    line = "spark-submit local:///opt/headrace/sink.py --config /opt/spark/conf/cdc.toml"
+    assert line in (IMAGE / "submit.sh").read_text(encoding="utf-8")
+    assert line in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_image_has_what_the_pods_use() -> None:

@@ -22,6 +22,7 @@ from tests.standalone_cluster import LIGHT_JVM, START_S, bare_python_in
 COMPOSE = Path(__file__).parents[3] / "compose"
 FOLDER = COMPOSE / "kubernetes" / "executors"
 PROGRAM = "/opt/headrace/bin/spark-executor"
+SINK = "headrace-shop-sink"
 
 Opened = Callable[[Settings, str], OpenSink]
 
@@ -38,7 +39,7 @@ def rules() -> list[dict[str, Any]]:
 def pods(tmp_path: Path) -> Iterator[Pods]:
     folder = tmp_path / "pods"
     folder.mkdir()
-    with pods_api(folder, rules(), {PROGRAM: ("sh", str(COMPOSE / "image" / "executor.sh"))}) as made:
+    with pods_api(Pods(folder, {SINK: rules()}, {PROGRAM: ("sh", str(COMPOSE / "image" / "executor.sh"))})) as made:
         yield made
 
 
@@ -59,7 +60,7 @@ def test_executors_in_pods_write_to_the_store(
         "spark.kubernetes.executor.apiPollingInterval": "1s",
     }
     spark = {
-        "master": shipped["master"].replace("https://kubernetes.default.svc", pods.url),
+        "master": shipped["master"].replace("https://kubernetes.default.svc", pods.urls[SINK]),
         "checkpoint": str(tmp_path / "checkpoints"),
         "driver_batch_rows": 0,
         "conf": {**shipped["conf"], **here},
@@ -77,6 +78,6 @@ def test_executors_in_pods_write_to_the_store(
     assert pods.refused == set()
     assert {pod["spec"]["containers"][0]["image"] for pod in pods.made} == {"headrace:0.1.0"}
     assert len(pods.made) == 2
-    granted = {(verb, kind) for rule in rules() for kind in rule["resources"] for verb in rule["verbs"]}
+    granted = {(SINK, verb, kind) for rule in rules() for kind in rule["resources"] for verb in rule["verbs"]}
     # A pod that failed is deleted, and there is no watch here.
-    assert granted - pods.asked <= {("watch", "pods"), ("delete", "pods")}, "rights that nobody used"
+    assert granted - pods.asked <= {(SINK, "watch", "pods"), (SINK, "delete", "pods")}, "rights that nobody used"
