@@ -6,8 +6,8 @@ import re
 import traceback
 
 from cdc.errors import CdcError, ConfigError, Exit, LogError, Retry, TopicError
-from cdc.foreign import hide
-from spark.fitness import another_python, missing_module
+from cdc.foreign import hide, quoted
+from spark.fitness import another_python, missing_module, missing_python
 
 _LOST = ("some data may have been missed", "OffsetOutOfRange", "KafkaDataConsumer.DATA_LOSS", "KAFKA_DATA_LOSS",
          "offset was changed from")  # fmt: skip
@@ -24,6 +24,8 @@ _ENDED = ("Python worker exited", "Python worker failed to connect", "ExecutorLo
 """A process of Spark's was killed, or ran out of memory."""
 _LACKS = re.compile(r"(?:ModuleNotFoundError: No module named|No module named) '([\w.]+)'")
 _PYTHONS = re.compile(r"has different version: (\d{1,3}[.]\d{1,3}) than that in driver: (\d{1,3}[.]\d{1,3})")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"\n]+)"[^\n]*error[:=] ?(?:2|13)\b')
+"""There is no such file, or it may not be started."""
 _NO_SOURCE = ("Failed to find data source: kafka", "Failed to find the data source: kafka")
 _NAMED = re.compile(r"(?<![\w.])(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
 _LONGEST = 300
@@ -72,6 +74,15 @@ def read_failure(query: str, text: str, log: str) -> CdcError:
             hint=f"often the kernel ends it for lack of memory; Spark's own words are in {log}",
         )
     return QueryFailed(f"the query {query} failed: {said}", hint=f"Spark's own words are in {log}")
+
+
+def probe_failure(text: str) -> ConfigError | None:
+    """Why executors cannot work for this driver, by the text of the exception that ended the probe task. None for what
+    may pass. A query asks it not: an executor that is about to end may not find its own folder any more."""
+    if found := _NO_PYTHON.search(text):
+        return missing_python(quoted(found[1]))
+    told = read_failure("probe", text, "spark.log")
+    return told if isinstance(told, ConfigError) else None
 
 
 def _lacking(text: str) -> CdcError | None:

@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 from cdc.errors import ConfigError
 
-LIBRARIES = {"pyarrow": "pyarrow", "orjson": "orjson", "tenacity": "tenacity", "confluent_kafka": "confluent-kafka"}
+LIBRARIES = {
+    "pyarrow": "pyarrow", "numpy": "numpy", "orjson": "orjson", "tenacity": "tenacity",
+    "confluent_kafka": "confluent-kafka",
+}  # fmt: skip
 """Modules that each task imports, and the packages that bring them."""
 
 
@@ -30,7 +33,7 @@ class Fitness(NamedTuple):
 
 def look(modules: Sequence[str]) -> Fitness:
     """Look at this Python. Never raises for what is missing."""
-    lacks = tuple(name for name in modules if not _imports(name))
+    lacks = tuple(missing for name in modules if (missing := _missing(name)))
     versions = {package: found for package in LIBRARIES.values() if (found := _version(package))}
     return Fitness(platform.node(), platform.python_version(), lacks, versions)
 
@@ -74,6 +77,14 @@ def missing_module(module: str, host: str = "") -> ConfigError:
     )
 
 
+def missing_python(program: str) -> ConfigError:
+    """The error for executors that do not find the Python that they are told to start."""
+    return ConfigError(
+        f"the executors have no Python {program}",
+        hint="name in PYSPARK_PYTHON one that each worker has, or one of an archive in spark.archives",
+    )
+
+
 def _on(host: str) -> str:
     return f" on {host}" if host else ""
 
@@ -82,12 +93,13 @@ def _minor(python: str) -> str:
     return ".".join(python.split(".")[:2])
 
 
-def _imports(name: str) -> bool:
+def _missing(name: str) -> str:
+    """The module that keeps this one from being imported: itself, or one that it imports. Empty where none does."""
     try:
         import_module(name)
-    except ImportError:
-        return False
-    return True
+    except ImportError as failure:
+        return failure.name or name
+    return ""
 
 
 def _version(package: str) -> str:

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc.errors import CdcError, ConfigError
+from cdc.errors import CdcError
 from sinks.registry import SinkSpec
-from spark.failures import read_failure
+from spark.failures import probe_failure
 from spark.fitness import LIBRARIES, look, look_in_task, require_fit
 
 log = logging.getLogger(__name__)
@@ -64,5 +64,4 @@ class Probe:
                 raise
         except (PySparkException, Py4JError, OSError) as failure:
             # Executors may have gone. A fault that is no Python's comes again in the first batch, which reports it.
-            told = read_failure("probe", str(failure), "spark.log")
-            self.failure = told if isinstance(told, ConfigError) else None
+            self.failure = probe_failure(str(failure))

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -157,7 +158,9 @@ def start_session(spec: SessionSpec) -> SparkSession:
         conf = configuration(spec, log4j.absolute())
         if not submitted():
             _on_loopback(spec, conf)
-        return _adopted(conf) if submitted() else _launched(spec, conf)
+        session = _adopted(conf) if submitted() else _launched(spec, conf)
+        quiet_server(session.sparkContext._accumulatorServer)
+        return session
 
 
 def require_name(uid: int, of: Callable[[int], object] = pwd.getpwuid) -> None:
@@ -272,6 +275,16 @@ def quiet_client() -> None:
     # It has a handler of its own, which drops all. Some of it goes to the root's logger.
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_not_of_py4j)
+
+
+def quiet_server(server: socketserver.BaseServer) -> None:
+    """Silence the server that hears what tasks counted: it prints a traceback when the JVM, its client, is killed. The
+    end of the JVM is reported by us (hazard H425)."""
+    server.handle_error = _silent  # type: ignore[method-assign]
+
+
+def _silent(request: object, client_address: object) -> None:
+    """Say nothing."""
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from tests.programs import Spawn
 from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster, bare_python_in
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).parents[3]
 Opened = Callable[[Settings, str], OpenSink]
 
 
@@ -210,7 +214,7 @@ runpy.run_module(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["module", "python"])
+@pytest.mark.parametrize("kind", ["module", "python", "absent"])
 def test_h360_executors_that_are_not_fit_are_named(
     pipeline: HandMadeLog, cluster: Cluster, spawn: Spawn, redis_url: str, bare_python: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -225,16 +229,53 @@ def test_h360_executors_that_are_not_fit_are_named(
         (tmp_path / "blocked" / "confluent_kafka.py").write_text("raise ImportError", encoding="utf-8")
         unfit.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/blocked:$PYTHONPATH" exec {bare_python} "$@"\n')
         said = "lacks the module confluent_kafka"
+    elif kind == "absent":
+        said = f"the executors have no Python {unfit}"
     else:
         (tmp_path / "other.py").write_text(OTHER_PYTHON, encoding="utf-8")
         unfit.write_text(f'#!/bin/sh\nexec {bare_python} {tmp_path}/other.py "$@"\n')
         said = "have Python 3.99"
-    unfit.chmod(0o755)
+    if kind != "absent":
+        unfit.chmod(0o755)
     program = spawn(
         "python", "-m", "cdc", "--config", config, "sink", env={"PYSPARK_PYTHON": os.fspath(unfit), **LIGHT_JVM}
     )
     assert program.wait(START_S) == Exit.CONFIG, program.stderr[-3000:]
     assert said in program.stderr and "hint: " in program.stderr and "Traceback" not in program.stderr
+
+
+ARCHIVED = re.compile(r"<!-- archive -->\n```sh\n(.*?)```\n```toml\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.slow
+def test_h423_executors_get_their_libraries_from_an_archive(
+    pipeline: HandMadeLog, cluster: Cluster, spawn: Spawn, redis_url: str, opened: Opened, tmp_path: Path
+) -> None:
+    """The manual's commands. The machines of the executors have a Python of the right version and nothing else."""
+    bare = tmp_path / "bin" / f"python3.{sys.version_info.minor}"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding="utf-8")
+    bare.chmod(0o755)
+    assert subprocess.run([bare, "-c", "import pyarrow"], capture_output=True, check=False).returncode != 0
+    found = ARCHIVED.search((ROOT / "spark" / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    conf = tomllib.loads(found[2])["spark"]["conf"] | {"spark.executorEnv.PATH": f"{bare.parent}:/usr/bin:/bin"}
+    pipeline.put({"id": n, "status": "new", "total": "1.00"} for n in range(3000))
+    lsn = pipeline.progress()
+    sinks = {"cache": {"kind": "redis", "url": redis_url}}
+    config = tmp_path / "cdc.toml"
+    config.write_text(pipeline.toml(sinks, **spark_of(cluster, tmp_path, **conf)), encoding="utf-8")
+    before = cluster.executor_logs()
+    line = f"cd {tmp_path}; {found[1]}python -m cdc --config cdc.toml sink --until-caught-up"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    program = spawn("sh", "-e", "-c", line, env={"PATH": path, **LIGHT_JVM})
+    assert program.wait(START_S) == Exit.OK, program.stderr[-3000:]
+    store = opened(pipeline.settings(sinks), "cache")
+    pipeline.assert_shown(store)
+    watermark = store.watermarks.read()
+    assert watermark is not None and watermark.lsn == lsn
+    assert [log for log in cluster.executor_logs() - before if "Finished task" in log.read_text(encoding="utf-8")]
+    assert "executor_differs" not in program.stderr
 
 
 FRAME = """

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import socketserver
 from pathlib import Path
 
 import pytest
 from pyspark.logger import PySparkLogger
 
 from cdc.errors import ConfigError, Exit
-from spark.failures import SparkLost, read_failure
+from spark.failures import SparkLost, probe_failure, read_failure
 from spark.fitness import Fitness, look, require_fit
-from spark.spark_session import SessionSpec, quiet_client, require_master, start_session
+from spark.spark_session import SessionSpec, quiet_client, quiet_server, require_master, start_session
 
 HERE = Fitness("driver", "3.11.4", (), {"pyarrow": "26.0.1"})
 
@@ -22,10 +24,31 @@ def test_h420_pyspark_prints_no_statement_that_failed(capfd: pytest.CaptureFixtu
     assert capfd.readouterr() == ("", "")
 
 
+class Ended(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        raise EOFError
+
+
+def test_h425_a_killed_jvm_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    """PySpark's server of counts has the JVM as its client."""
+    with socketserver.TCPServer(("127.0.0.1", 0), Ended) as server:
+        quiet_server(server)
+        with socket.create_connection(("127.0.0.1", int(server.server_address[1]))):
+            server.handle_request()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_python_is_looked_at() -> None:
     found = look(["orjson", "no_such_module.inner"])
-    assert found.lacks == ("no_such_module.inner",)
+    assert found.lacks == ("no_such_module",)
     assert found.versions["pyarrow"]
+
+
+def test_h423_the_module_that_another_one_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours come to executors by themselves: "install spark there" would help nobody."""
+    (tmp_path / "ours_for_this_test.py").write_text("import no_such_library.inner", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert look(["ours_for_this_test"]).lacks == ("no_such_library",)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,22 @@ def test_other_versions_are_told_and_work() -> None:
 def test_h360_sparks_words_about_a_missing_part_are_ours(text: str, said: str) -> None:
     failure = read_failure("cache", text, "spark.log")
     assert failure.message == said and failure.hint and failure.exit == Exit.CONFIG
+
+
+@pytest.mark.parametrize(
+    "words", ["error=2, No such file", "error=13, Permission denied", "Exec failed, error: 2 (No)"]
+)
+def test_h423_a_python_that_executors_do_not_have_is_named(words: str) -> None:
+    """By the probe alone: a query's executor that ends may have lost its folder."""
+    text = f'Lost task 0.3 in stage 0.0: java.io.IOException: Cannot run program "./libraries/bin/python": {words}'
+    refused = probe_failure(text)
+    assert refused is not None and refused.exit == Exit.CONFIG
+    assert refused.message == "the executors have no Python ./libraries/bin/python" and "PYSPARK_PYTHON" in refused.hint
+    assert isinstance(read_failure("cache", text, "spark.log"), SparkLost)
+
+
+def test_h423_a_probe_that_memory_ends_says_nothing() -> None:
+    assert probe_failure('Cannot run program "python3": error=12, Cannot allocate memory') is None
 
 
 @pytest.mark.parametrize("master", ["sparkk://h:1", "spark://h", "local[", ""])
