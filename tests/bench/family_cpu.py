@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from subprocess import Popen
 from threading import Event, Thread
@@ -17,10 +18,11 @@ Sample = tuple[float, float]
 
 
 class FamilyCpu:
-    """Looks at a process and those below it ten times a second, as a context, until it is left."""
+    """Looks at a process and those below it ten times a second, as a context, until it is left. ``beside``: further
+    processes, each with those below it."""
 
-    def __init__(self, process: Popen[str]) -> None:
-        self._process, self._root = process, process.pid
+    def __init__(self, process: Popen[str], beside: Sequence[int] = ()) -> None:
+        self._process, self._roots = process, (process.pid, *beside)
         self._used: dict[int, float] = {}
         self._samples: list[Sample] = []
         self._over = Event()
@@ -45,7 +47,7 @@ class FamilyCpu:
     def _look(self) -> None:
         while not self._over.wait(_EVERY_S):
             # An ended process keeps what it had used when it was last seen.
-            for pid in (self._root, *(one.pid for one in below(self._root))):
+            for pid in (*self._roots, *(one.pid for root in self._roots for one in below(root))):
                 with suppress(OSError, IndexError):
                     self._used[pid] = cpu_of(pid)
             self._samples.append((time.time(), sum(self._used.values())))

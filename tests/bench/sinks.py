@@ -15,7 +15,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -93,8 +93,16 @@ class Filled(NamedTuple):
     cpu_us: float
 
 
-def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any], events: int, **spark: Any) -> Filled:
-    """Fill an empty store; ``spark``: settings of that section."""
+def fill(
+    bench: Bench,
+    topics: HandMadeLog,
+    store: str,
+    options: dict[str, Any],
+    events: int,
+    beside: Sequence[int] = (),
+    **spark: Any,
+) -> Filled:
+    """Fill an empty store; ``spark``: settings of that section. ``beside``: processes that work for it as well."""
     prefix = f"b{secrets.token_hex(4)}"
     sinks = {store: options | {"prefix": prefix}}
     folder = bench.folder / prefix
@@ -105,7 +113,7 @@ def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any],
     config.write_text(topics.toml(sinks, checkpoint=str(folder / "checkpoints"), **spark), encoding="utf-8")
     argv = [sys.executable, "-m", "cdc", "--config", str(config), "sink", "--until-caught-up"]
     started = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    with started as sink, FamilyCpu(sink) as cpu:
+    with started as sink, FamilyCpu(sink, beside) as cpu:
         _, said = sink.communicate()
     assert sink.returncode == 0, said
     lines = [orjson.loads(line) for line in said.splitlines()]
