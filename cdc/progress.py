@@ -54,6 +54,8 @@ class Progress:
     heartbeat_ms: int = field(default=0, compare=False)
     """When the source was heard to have nothing new below ``lsn``, in ms since 1970. 0 behind a change."""
     lineage: SourceLineage | None = None
+    shard: str = field(default="", compare=False)
+    """The shard of capture that wrote it, by the topic it was read from. Never in the record itself."""
 
     def at(self, offsets: Offsets) -> Progress:
         """The same with other offsets."""
@@ -141,6 +143,21 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMark:
+    """What a store shows of one shard's tables, or the log holds of them: every change with ``(epoch, commit_lsn) <
+    (epoch, lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it."""
+
+    epoch: int
+    lsn: int
+    lineage: SourceLineage | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The members as stored documents have them."""
+        found: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn}
+        return found if self.lineage is None else {**found, "lineage": self.lineage.document()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     """A store's note about itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
     the tables in ``held``: topic -> why.
@@ -153,6 +170,8 @@ class Watermark:
     what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
     ``versions``: topic -> the store's own version of the table, in a share of a store that numbers them.
+    ``shards``: by shard of capture, what the store shows of its tables, of which ``epoch`` and ``lsn`` are the least.
+    Empty for a pipeline without shards.
     """
 
     epoch: int
@@ -165,6 +184,7 @@ class Watermark:
     epoch_id: str = ""
     lineage: SourceLineage | None = None
     versions: Mapping[str, int] = field(default_factory=dict, compare=False)
+    shards: Mapping[str, ShardMark] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Watermark, ...]:
@@ -195,6 +215,8 @@ class Watermark:
             document["lineage"] = self.lineage.document()
         if self.versions:
             document["versions"] = dict(self.versions)
+        if self.shards:
+            document["shards"] = {shard: mark.document() for shard, mark in self.shards.items()}
         return dumped(document)
 
     @classmethod
@@ -203,8 +225,9 @@ class Watermark:
         about = "the watermark in the store"
         read = record_of(cls, read_members(value, about), about)
         # To Kafka an offset of -1 is the end of the log: all that the store lacks would be passed over.
+        marks = [number for mark in read.shards.values() for number in (mark.epoch, mark.lsn)]
         lowest = min(
-            read.epoch, read.lsn, read.level_ms, *(o for parts in read.offsets.values() for o in parts.values())
+            read.epoch, read.lsn, read.level_ms, *marks, *(o for parts in read.offsets.values() for o in parts.values())
         )
         if lowest < 0:
             raise DamagedError(f"{about} has a number below 0")

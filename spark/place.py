@@ -145,7 +145,7 @@ def moves(shown: Watermark | None, wanted: Watermark) -> bool:
     """Whether a store at rest has more to say than it has said."""
     if shown is None:
         return True
-    said, due = ((one.lsn, one.held, one.aside, one.lineage) for one in (shown, wanted))
+    said, due = ((one.lsn, one.held, one.aside, one.lineage, one.shards) for one in (shown, wanted))
     return said != due
 
 

@@ -19,7 +19,8 @@ class SinkTopics:
 
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``retention_s``: how long the
     cleaner leaves the record of a delete (the least of all topics). ``views``: those that are a view's, each with its
-    name as a table: capture's progress says nothing of them.
+    name as a table: capture's progress says nothing of them. ``shards``: topic -> the shard of capture that writes it.
+    Empty for a pipeline without shards.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
@@ -27,13 +28,15 @@ class SinkTopics:
     compaction_lag_s: float = 0.0
     retention_s: float = math.inf
     views: Mapping[str, str] = field(default_factory=dict)
+    shards: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, some: Collection[str]) -> SinkTopics:
         """The others."""
         ids = {topic: one for topic, one in self.ids.items() if topic not in some}
         partitions = {topic: n for topic, n in self.partitions.items() if topic in ids}
         views = {topic: table for topic, table in self.views.items() if topic in ids}
-        return replace(self, ids=ids, partitions=partitions, views=views)
+        shards = {topic: shard for topic, shard in self.shards.items() if topic in ids}
+        return replace(self, ids=ids, partitions=partitions, views=views, shards=shards)
 
 
 class LogQuestions(Protocol):

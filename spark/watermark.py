@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from cdc.measures import Heads, oldest_lacking_ms
-from cdc.progress import Offsets, Progress, Watermark
+from cdc.progress import Offsets, Progress, ShardMark, Watermark
+from cdc.shard_progress import grown
 from cdc.source_lineage import SourceLineage
 from spark.foreign_records import LogReach
 from spark.ports import SinkTopics
-from spark.progress_history import ProgressHistory, ProgressProof
+from spark.progress_history import ProgressProof
+from spark.shard_histories import ShardHistories, mark_of, together
 from spark.view_claims import ViewClaims, ViewsLeft
 
 _MOST_ENDS = 120
@@ -136,10 +138,11 @@ class LogView:
         """By what records are judged. None where they are not, or nothing is known yet."""
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._history = ProgressHistory()
+        self._histories = ShardHistories()
         self._ends = EndsSeen()
         self._measured: Offsets = {}
         self._heads: Heads = {}
+        self._beats: dict[str, Beat] = {}
         self.beat: Beat | None = None
         """The newest heartbeat. None before the first."""
         self.reread = 0
@@ -149,7 +152,7 @@ class LogView:
         """Take progress records of the log, in their order."""
         noted = list(records)
         with self._lock:
-            self._history.add(noted)
+            self._histories.add(noted)
             self._views.note_capture(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
@@ -157,8 +160,9 @@ class LogView:
                 known = [self.reach.progress] if self.reach is not None else []
                 self.reach = LogReach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
                 self._news.notify_all()
-        beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
-        self.beat = beats[-1] if beats else self.beat
+        self._beats |= {one.shard: Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms}
+        # Of several shards the one that reaches least: a store shows no more than that.
+        self.beat = min(self._beats.values(), key=lambda beat: (beat.lsn, beat.at_ms), default=None)
 
     def note_views(self, records: Iterable[Progress]) -> None:
         """Take progress records of views, in their order. No record is judged by them: a document's position is the
@@ -184,8 +188,9 @@ class LogView:
         with self._lock:
             if not self._ends.without_holes(at, topics.ids, topics.compaction_lag_s):
                 return {}
-            known = [topic for topic in some if self._history.names(topic)]
-            passed = {topic: self._history.newest_covered(at.offsets, [topic]) for topic in known}
+            shards = topics.shards
+            known = [topic for topic in some if self._histories.names(topic, shards)]
+            passed = {topic: self._histories.newest_covered(at.offsets, [topic], shards) for topic in known}
         return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
     def note_ends(self, seen: LogEnds) -> None:
@@ -233,7 +238,8 @@ class LogView:
         before = _before(watermark, topics)
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
-            proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
+            proofs = self._histories.each_covered(at.offsets, topics.ids, topics.shards) if sound else {}
+            proven = together(proofs)
             # Each statement holds for a lower LSN as well, so the least of them holds for all.
             each = [(proven.epoch, proven.lsn) if proven is not None else None]
             each += [self._views.proven(topic, at.offsets) for topic in topics.views]
@@ -253,7 +259,26 @@ class LogView:
             level_ms=level_ms,
             aside=aside,
             lineage=_lineage(watermark, proven, (epoch, lsn)),
+            shards=_vector(watermark, proofs, topics),
         )
+
+
+def _vector(
+    watermark: Watermark | None, proofs: Mapping[str, ProgressProof | None], topics: SinkTopics
+) -> dict[str, ShardMark]:
+    """What the store shows of each shard's tables. Empty for a pipeline without shards."""
+    if not topics.shards:
+        return {}
+    proven = {shard: mark_of(proof) if proof is not None else None for shard, proof in proofs.items()}
+    return grown(_shown(watermark, topics), {shard: proven.get(shard) for shard in set(topics.shards.values())})
+
+
+def _shown(watermark: Watermark | None, topics: SinkTopics) -> dict[str, ShardMark]:
+    """What a store is known to show of the shards all of whose topics it has read."""
+    if watermark is None:
+        return {}
+    unread = {topics.shards[topic] for topic in topics.ids if topic not in watermark.offsets and topic in topics.shards}
+    return {shard: mark for shard, mark in watermark.shards.items() if shard not in unread}
 
 
 def _lineage(

@@ -23,6 +23,7 @@ from cdc.cli.refusal import report
 from cdc.cli.terminal import TerminalConsole
 from cdc.errors import Exit, UsageError
 from cdc.settings import Settings
+from cdc.shard_plan import require_without_shards
 from cdc.siblings import check_packages
 from cdc.version import __version__
 from sinks.sections import load_settings
@@ -64,6 +65,9 @@ COMMANDS: tuple[Entry, ...] = (
 _EVERYTHING = 2
 """``-vv``."""
 
+KNOW_SHARDS = frozenset(("config",))
+"""The commands that take settings with shards of capture. All others refuse them."""
+
 
 class Invocation:
     """The global options of one call. A command finds it in ``context.obj``."""
@@ -73,12 +77,18 @@ class Invocation:
         self.verbosity = verbosity
         self.console = console or TerminalConsole(stderr=True)
         """Talk for people: stderr."""
+        self.command = ""
+        """The command of this call."""
         self._settings: Settings | None = None
 
     def settings(self) -> Settings:
-        """The settings file, read at the first call. ConfigError says what is wrong with it."""
+        """The settings file, read at the first call. ConfigError says what is wrong with it, or that the command does
+        not know shards of capture yet."""
         if self._settings is None:
-            self._settings = load_settings(self.config)
+            settings = load_settings(self.config)
+            if self.command not in KNOW_SHARDS:
+                require_without_shards(settings, f"cdc {self.command}")
+            self._settings = settings
         return self._settings
 
 
@@ -153,6 +163,7 @@ def root(
     invocation = context.obj if isinstance(context.obj, Invocation) else Invocation(config)
     invocation.config = config
     invocation.verbosity = verbose
+    invocation.command = context.invoked_subcommand or ""
     context.obj = invocation
     check_packages()
     _configure_logs(verbose)

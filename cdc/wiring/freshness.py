@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cdc.clock import SYSTEM_CLOCK
 from cdc.freshness.run import WaitPorts, Waits
 from cdc.settings import has_gtids, require_askable
+from cdc.shard_plan import require_without_shards
 from sinks.stores import open_store, sink_settings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Freshness(Waits):
         from connectors.freshness_binlog import keeps, wait_until_in_log
         from sinks.tries import looking
 
+        require_without_shards(settings, "cdc wait")
         ports = WaitPorts(
             open=lambda sink: open_store(sink, settings),
             briefly=looking,

@@ -1,0 +1,98 @@
+"""A store's claim over tables of several shards of capture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cdc.progress import Progress, ShardMark, Watermark
+from cdc.source_lineage import SourceLineage
+from spark.ports import SinkTopics
+from spark.watermark import Beat, Claim, LogEnds, LogView
+
+A, B, MORE = "shop.public.a", "shop.public.b", "shop.public.more"
+HERE = SourceLineage("7301", 1)
+BOTH = SinkTopics(
+    ids={A: "ida", B: "idb"}, partitions={A: 1, B: 1}, compaction_lag_s=60.0, shards={A: "first", B: "second"}
+)
+AT = Claim({A: {0: 5}, B: {0: 5}}, 1.0)
+
+
+def progress(shard: str, lsn: int, end: int = 5, *, epoch: int = 1, heartbeat_ms: int = 0) -> Progress:
+    topic = A if shard == "first" else B
+    return Progress(
+        epoch=epoch, lsn=lsn, offsets={topic: {0: end}}, lineage=HERE, shard=shard, heartbeat_ms=heartbeat_ms
+    )
+
+
+def view(*records: Progress) -> LogView:
+    log = LogView()
+    log.note_progress(records)
+    log.note_ends(LogEnds(1.0, AT.offsets))
+    return log
+
+
+def test_h400_a_store_claims_the_least_of_its_shards() -> None:
+    mark = view(progress("first", 80), progress("second", 24)).claim(None, AT, BOTH)
+    assert (mark.epoch, mark.lsn, mark.lineage) == (1, 24, HERE)
+    assert {shard: one.lsn for shard, one in mark.shards.items()} == {"first": 80, "second": 24}
+
+
+def test_h400_nothing_is_claimed_while_a_shard_is_away() -> None:
+    """Of the shard that is there, each table may be claimed."""
+    log = view(progress("first", 80))
+    mark = log.claim(None, AT, BOTH)
+    assert (mark.lsn, mark.lineage) == (0, None)
+    assert mark.shards == {"first": ShardMark(epoch=1, lsn=80, lineage=HERE)}
+    log.note_progress([progress("first", 96)])
+    again = log.claim(mark, AT, BOTH)
+    assert (again.lsn, again.shards["first"].lsn) == (0, 96)
+
+
+def test_h400_a_record_that_is_not_covered_proves_nothing_of_its_shard() -> None:
+    log = view(progress("first", 80), progress("second", 24), progress("second", 96, end=6))
+    mark = log.claim(None, AT, BOTH)
+    assert (mark.lsn, mark.shards["second"].lsn) == (24, 24)
+    assert log.claim(mark, Claim({A: {0: 5}, B: {0: 6}}, 1.0), BOTH).lsn == 80
+
+
+def test_h403_a_shard_in_a_new_epoch_lets_no_lsn_rise() -> None:
+    log = view(progress("first", 80), progress("second", 24))
+    before = log.claim(None, AT, BOTH)
+    log.note_progress([progress("second", 16, epoch=2), progress("first", 96)])
+    mark = log.claim(before, AT, BOTH)
+    assert (mark.epoch, mark.lsn) == (1, 24)
+    assert mark.shards["second"] == ShardMark(epoch=2, lsn=16, lineage=HERE)
+
+
+def test_a_sink_of_one_shards_tables_waits_for_no_other() -> None:
+    own = BOTH.without([B])
+    assert own.shards == {A: "first"}
+    mark = view(progress("first", 80)).claim(None, Claim({A: {0: 5}}, 1.0), own)
+    assert (mark.lsn, set(mark.shards)) == (80, {"first"})
+
+
+def test_a_table_that_comes_takes_away_its_shards_mark_alone() -> None:
+    log = view(progress("first", 80), progress("second", 24))
+    before = log.claim(None, AT, BOTH)
+    more = replace(BOTH, ids={**BOTH.ids, MORE: "idm"}, shards={**BOTH.shards, MORE: "second"})
+    mark = log.claim(before, AT, more)
+    assert (mark.lsn, {shard: one.lsn for shard, one in mark.shards.items()}) == (0, {"first": 80})
+
+
+def test_the_words_about_tables_set_aside_are_of_all_shards() -> None:
+    aside = replace(progress("second", 24), aside={B: "b is set aside"})
+    mark = view(progress("first", 80), aside).claim(None, AT, BOTH)
+    assert mark.aside == {B: "b is set aside"}
+
+
+def test_the_heartbeat_is_that_of_the_shard_that_reaches_least() -> None:
+    log = view(progress("first", 80, heartbeat_ms=100), progress("second", 24, heartbeat_ms=90))
+    assert log.beat == Beat(epoch=1, lsn=24, at_ms=90)
+
+
+def test_a_pipeline_without_shards_has_no_vector() -> None:
+    log = LogView()
+    log.note_progress([Progress(epoch=1, lsn=8, offsets={A: {0: 5}})])
+    log.note_ends(LogEnds(1.0, AT.offsets))
+    mark = log.claim(None, Claim({A: {0: 5}}, 1.0), replace(BOTH.without([B]), shards={}))
+    assert mark == Watermark(epoch=1, lsn=8, offsets={A: {0: 5}}, topic_ids={A: "ida"})
