@@ -145,15 +145,17 @@ class Hold:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMark:
     """What a store shows of one shard's tables, or the log holds of them: every change with ``(epoch, commit_lsn) <
-    (epoch, lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it."""
+    (epoch, lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it. ``topics``: of
+    the tables that it speaks of, where that is a store's: a table may have had another shard before."""
 
     epoch: int
     lsn: int
     lineage: SourceLineage | None = None
+    topics: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The members as stored documents have them."""
-        found: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn}
+        found: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn, "topics": list(self.topics)}
         return found if self.lineage is None else {**found, "lineage": self.lineage.document()}
 
 

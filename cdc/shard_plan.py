@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,15}")
 _POSTGRES_NAME_BYTES = 63
-_WHOLE = "cdc run --shard NAME runs one of them"
 
 
 def shards_of(settings: Settings) -> tuple[str, ...]:
@@ -48,7 +47,7 @@ def of_shard(settings: Settings, shard: str) -> Settings:
 
 
 def each_shard(settings: Settings) -> tuple[Settings, ...]:
-    """The settings of each shard, in the file's order. Those of a pipeline without shards as they are.
+    """The settings of each shard, in the file's order. Those of one shard, or of a pipeline without, as they are.
 
     >>> from cdc.settings import parse
     >>> source = {"dsn": "host=db", "tables": ["public.orders", "public.*"]}
@@ -58,7 +57,9 @@ def each_shard(settings: Settings) -> tuple[Settings, ...]:
     >>> [(one.shard, one.slot, one.source.exclude) for one in each_shard(whole)]
     [('sales', 'cdc_shop__sales', ()), ('rest', 'cdc_shop__rest', ('public.orders',))]
     """
-    return tuple(of_shard(settings, name) for name in shards_of(settings)) or (settings,)
+    if settings.shard or not settings.capture.shards:
+        return (settings,)
+    return tuple(of_shard(settings, name) for name in shards_of(settings))
 
 
 def slot_of(settings: Settings, shard: str) -> str:
@@ -96,10 +97,12 @@ def shard_address(address: str, number: int) -> str:
     return f"{host}{colon}{int(port) + number}" if number and port.isascii() and port.isdigit() else address
 
 
-def shard_by_entries(settings: Settings, table: str) -> str | None:
-    """The shard of a table, as ``schema.table``, by the settings. None where no shard takes it."""
-    if _meets(settings.source.exclude, table):
-        return None
+def shard_meant(settings: Settings, table: str) -> str | None:
+    """The shard that takes a table, as ``schema.table``. None where no shard does.
+
+    ``settings``: the pipeline's, or those of any of its shards. ``[source] exclude`` does not count: a table that is
+    left out has the shard that it had.
+    """
     return next((name for name, entries in settings.capture.shards.items() if _meets(entries, table)), None)
 
 
@@ -108,7 +111,7 @@ def require_one_shard(settings: Settings, command: str) -> None:
     if settings.capture.shards and not settings.shard:
         raise ConfigError(
             f"{command} is of one capture, and this pipeline has several: {', '.join(settings.capture.shards)}",
-            hint=_WHOLE,
+            hint=f"{command} --shard {next(iter(settings.capture.shards))}, and the same for each other shard",
         )
 
 

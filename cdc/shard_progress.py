@@ -35,14 +35,22 @@ def newest(first: ShardMark | None, second: ShardMark | None) -> ShardMark | Non
     return first if (first.epoch, first.lsn) > (second.epoch, second.lsn) else second
 
 
-def grown(before: Mapping[str, ShardMark], proven: Mapping[str, ShardMark | None]) -> dict[str, ShardMark]:
-    """The vector of a store that showed ``before``, once more is ``proven``. No shard's mark goes back.
+def grown(
+    before: Mapping[str, ShardMark], proven: Mapping[str, ShardMark | None], topics: Mapping[str, tuple[str, ...]]
+) -> dict[str, ShardMark]:
+    """The vector of a store that showed ``before``, once more is ``proven``. No mark of the same tables goes back.
 
-    ``proven``: of each shard whose tables the store has. None where nothing is proven of it now. A shard of which
-    nothing is known stays out, and so does one whose tables the store has no more.
+    ``topics``: by shard, those of its tables that the store has now. A mark from before holds where it speaks of all of
+    them (H402). ``proven``: None where nothing is proven of a shard now. One of which nothing is known stays out.
     """
-    marks = {shard: newest(before.get(shard), mark) for shard, mark in proven.items()}
-    return {shard: mark for shard, mark in marks.items() if mark is not None}
+    found = {}
+    for shard, own in topics.items():
+        known = before.get(shard)
+        held = known if known is not None and set(own) <= set(known.topics) else None
+        mark = newest(held, proven.get(shard))
+        if mark is not None:
+            found[shard] = replace(mark, topics=own)
+    return found
 
 
 def as_shard(watermark: Watermark, shard: str) -> Watermark | None:
@@ -51,6 +59,11 @@ def as_shard(watermark: Watermark, shard: str) -> Watermark | None:
     if mark is None:
         return None
     return replace(watermark, epoch=mark.epoch, lsn=mark.lsn, lineage=mark.lineage, shards={shard: mark})
+
+
+def shard_of_topic(watermark: Watermark, topic: str) -> str:
+    """The shard whose mark speaks of a topic. Empty where none does."""
+    return next((shard for shard, mark in watermark.shards.items() if topic in mark.topics), "")
 
 
 def _common(lineages: list[SourceLineage | None]) -> SourceLineage | None:

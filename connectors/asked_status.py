@@ -11,8 +11,9 @@ from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
 from cdc.running import ask_status, fill_of, fresh_of
 from cdc.settings import Settings
+from cdc.shard_plan import progress_topic_of, state_topic_of
 from cdc.status.facts import FreshFacts, SourceState
-from cdc.topic import TableName, dead_topic, state_topic
+from cdc.topic import TableName, dead_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
@@ -32,10 +33,10 @@ class StatusLog:
 
     def state(self) -> Mapping[bytes, bytes]:
         require_broker(self._settings.log)
-        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+        return KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings)).read()
 
     def marks(self) -> Sequence[Mark]:
-        return read_marks(self._settings.log, self._settings.name)
+        return read_marks(self._settings.log, progress_topic_of(self._settings))
 
     def letters(self) -> Iterable[DeadLetter]:
         return DeadLetterTopic(self._settings.log, dead_topic(self._settings.name)).read()

@@ -10,7 +10,7 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.drop.ports import DropPorts, DropSource
 from cdc.drop.run import Drop, DropPlan
 from cdc.settings import Settings, require_postgres
-from cdc.topic import state_topic
+from cdc.shard_plan import state_topic_of
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -63,7 +63,7 @@ def drop_of(settings: Settings) -> Drop:
     ports = DropPorts(
         reach=partial(require_broker, settings.log),
         source=source,
-        state=KafkaCompactedTopic(settings.log, state_topic(settings.name)),
+        state=KafkaCompactedTopic(settings.log, state_topic_of(settings)),
         topics=partial(TopicAdmin, settings.log),
         views=partial(topics_of_views, settings),
     )

@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, ConfigError
+from cdc.epochs import EpochsState
+from cdc.errors import CdcError, ConfigError, TopicError
 from cdc.masks import rules_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.settings import Settings
+from cdc.shard_documents import require_undivided
+from cdc.shard_plan import state_topic_of
 from cdc.state import RequestState, SlotState, TopicsState
-from cdc.topic import TableName, schema_topic, state_topic
+from cdc.topic import TableName, schema_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.epoch import begin_epoch
 from connectors.kafka.admin import (
@@ -35,6 +38,14 @@ from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, r
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 from connectors.session.mask_lineage import MaskLineage
+from connectors.shard_takeover import (
+    ends_of,
+    moved_of,
+    next_epoch,
+    note_shards,
+    require_own_tables,
+    take_over,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +82,12 @@ def prepare(
     Nothing is made while a check of the source fails: one table without a key in a publication makes its
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
     """
-    own = pipeline_topic_specs(settings.log, settings.name)
+    own = pipeline_topic_specs(settings.log, settings.name, settings.shard)
     present = admin.describe([spec.topic for spec in own])
     documents = state.read() if own[0].topic in present else {}
     known, slot = TopicsState.find(documents), SlotState.find(documents)
+    if not settings.shard:
+        require_undivided(documents, settings.name)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
     _require_kept_topics(settings, known, tables, begun=slot is not None or handing_over)
@@ -179,7 +192,11 @@ def prepare_pipeline(settings: Settings) -> Prepared:
     """Make or check publication, topics and shapes, on a session of its own. See :func:`prepare`."""
     with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
         require_broker(settings.log)
-        return prepare(session, settings, TopicAdmin(settings.log), _state(settings))
+        admin = TopicAdmin(settings.log)
+        if settings.shard:
+            note_shards(settings, admin)
+            require_own_tables(settings)
+        return prepare(session, settings, admin, _state(settings))
 
 
 def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepared]:
@@ -189,9 +206,39 @@ def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepare
         # First, because nothing may be given up that cannot be begun again.
         check_ready(session, settings, None, besides=("publication", "slot", "free_slots"))
         state, admin = _state(settings), TopicAdmin(settings.log)
+        if settings.shard:
+            return _begin_shard_again(session, settings, admin, clock)
         epoch = begin_epoch(session, settings, admin, state, clock)
         return epoch, prepare(session, settings, admin, state)
 
 
+def _begin_shard_again(
+    session: Connection, settings: Settings, admin: TopicAdmin, clock: Clock
+) -> tuple[int, Prepared]:
+    """The same for a shard, which takes over the tables that the settings have given to it."""
+    note_shards(settings, admin)
+    moved = [one for one in moved_of(settings) if one.wanted == settings.shard]
+    least = next_epoch(settings, moved)
+    above = EpochsState().reaching(least, ends_of(settings, moved, admin)) if moved else None
+    if not _begun(settings):
+        # Its first epoch, of which nothing is to be given up. Its number comes first.
+        admin.create(pipeline_topic_specs(settings.log, settings.name, settings.shard))
+        begun = above or EpochsState()
+        admin.end_offsets({state_topic_of(settings): 1})  # returns when a topic made a moment ago has its leader
+        _state(settings).write([(begun.key(), begun.to_json())])
+        epoch = begun.latest
+    else:
+        epoch = begin_epoch(session, settings, admin, _state(settings), clock, above)
+    take_over(session, settings, moved, clock)
+    return epoch, prepare(session, settings, admin, _state(settings))
+
+
+def _begun(settings: Settings) -> bool:
+    try:
+        return TopicsState.find(_state(settings).read()) is not None
+    except TopicError:
+        return False
+
+
 def _state(settings: Settings) -> KafkaCompactedTopic:
-    return KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    return KafkaCompactedTopic(settings.log, state_topic_of(settings))

@@ -267,18 +267,11 @@ def _vector(
     watermark: Watermark | None, proofs: Mapping[str, ProgressProof | None], topics: SinkTopics
 ) -> dict[str, ShardMark]:
     """What the store shows of each shard's tables. Empty for a pipeline without shards."""
-    if not topics.shards:
-        return {}
+    own: dict[str, tuple[str, ...]] = {}
+    for topic in sorted(topics.shards):
+        own[topics.shards[topic]] = (*own.get(topics.shards[topic], ()), topic)
     proven = {shard: mark_of(proof) if proof is not None else None for shard, proof in proofs.items()}
-    return grown(_shown(watermark, topics), {shard: proven.get(shard) for shard in set(topics.shards.values())})
-
-
-def _shown(watermark: Watermark | None, topics: SinkTopics) -> dict[str, ShardMark]:
-    """What a store is known to show of the shards all of whose topics it has read."""
-    if watermark is None:
-        return {}
-    unread = {topics.shards[topic] for topic in topics.ids if topic not in watermark.offsets and topic in topics.shards}
-    return {shard: mark for shard, mark in watermark.shards.items() if shard not in unread}
+    return grown(watermark.shards if watermark is not None else {}, proven, own)
 
 
 def _lineage(

@@ -8,6 +8,7 @@ import typer
 
 from cdc.checks.ownership import Owner
 from cdc.errors import UsageError
+from cdc.shard_plan import require_without_shards
 from cdc.wiring.pipeline import open_drop
 
 
@@ -23,6 +24,8 @@ def drop(
     """
     invocation = context.obj
     settings = invocation.settings()
+    if topics:
+        require_without_shards(settings, "cdc drop --topics")
     console, ending = invocation.console, open_drop(settings)
     if not yes:
         owner = ending.owner()

@@ -14,6 +14,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
+from cdc.shard_progress import as_shard, shard_of_topic
 from cdc.shares import standing_of_shares
 from cdc.tokens import Standing, Token, sentence, standing
 
@@ -27,6 +28,26 @@ class ReadsWatermarks(Protocol):
 
     def read(self) -> Watermark | None:
         """The store's watermark. None for an empty store. SinkError when it does not answer."""
+
+
+class TopicWatermarks:
+    """A store's watermark as what it shows of one topic, which a shard of capture writes. Implements
+    :class:`ReadsWatermarks`.
+
+    ``shard``: the one whose mark was read last.
+    """
+
+    def __init__(self, watermarks: ReadsWatermarks, topic: str) -> None:
+        self._watermarks = watermarks
+        self._topic = topic
+        self.shard = ""
+
+    def read(self) -> Watermark | None:
+        found = self._watermarks.read()
+        if found is None:
+            return None
+        self.shard = shard_of_topic(found, self._topic)
+        return as_shard(found, self.shard)
 
 
 TokenEpoch = Callable[[int], int | None]

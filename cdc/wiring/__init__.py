@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdc.settings import require_postgres
-from cdc.topic import schema_topic, state_topic
+from cdc.shard_plan import state_topic_of
+from cdc.topic import schema_topic
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
@@ -36,8 +37,8 @@ def require_broker(settings: Settings) -> None:
 
 
 def open_state(settings: Settings) -> KafkaCompactedTopic:
-    """The pipeline's own memory."""
-    return _compacted(settings, state_topic(settings.name))
+    """The own memory of the pipeline, or of the settings' shard."""
+    return _compacted(settings, state_topic_of(settings))
 
 
 def open_schemas(settings: Settings) -> SchemaRegistry:

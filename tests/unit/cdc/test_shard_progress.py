@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import DamagedError
 from cdc.progress import Progress, ShardMark, Watermark
-from cdc.shard_progress import as_shard, grown, least, newest
+from cdc.shard_progress import as_shard, grown, least, newest, shard_of_topic
 from cdc.source_lineage import SourceLineage
 from cdc.tokens import Standing, Token, standing
 
@@ -37,7 +37,7 @@ def test_a_record_of_a_shard_is_that_of_a_pipeline_without() -> None:
 
 
 def test_a_watermark_reads_back_with_its_vector() -> None:
-    marks = {"sales": ShardMark(epoch=1, lsn=90, lineage=HERE), "rest": ShardMark(epoch=1, lsn=8)}
+    marks = {"sales": ShardMark(epoch=1, lsn=90, lineage=HERE, topics=("a", "b")), "rest": ShardMark(epoch=1, lsn=8)}
     mark = Watermark(epoch=1, lsn=8, offsets=OFFSETS, shards=marks)
     assert Watermark.from_json(mark.to_json()) == mark
 
@@ -45,7 +45,7 @@ def test_a_watermark_reads_back_with_its_vector() -> None:
 @pytest.mark.parametrize("member", ['{"epoch":1}', '{"epoch":1,"lsn":-1}', '{"epoch":"1","lsn":2}', "7"])
 def test_h159_a_vector_that_nobody_writes_is_refused(member: str) -> None:
     with pytest.raises(DamagedError):
-        Watermark.from_json(f'{{"epoch":1,"lsn":1,"shards":{{"a":{member}}}}}')
+        Watermark.from_json(b'{"epoch":1,"lsn":1,"shards":{"a":%b}}' % member.encode())
 
 
 @given(st.lists(_MARKS, min_size=1, max_size=5))
@@ -84,16 +84,30 @@ def test_h400_while_one_shard_is_not_promoted_no_token_is_shown() -> None:
     assert as_shard(store, "rest") is None
 
 
+_TOPICS = {"a": ("t",), "b": ("u", "v")}
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.one_of(st.none(), _MARKS)), max_size=8))
 def test_h400_no_mark_of_the_vector_goes_back(steps: list[tuple[str, ShardMark | None]]) -> None:
     vector: dict[str, ShardMark] = {}
     for shard, proven in steps:
-        before, vector = vector, grown(vector, {"a": None, "b": None, shard: proven})
+        before, vector = vector, grown(vector, {shard: proven}, _TOPICS)
         for name, mark in before.items():
             assert (vector[name].epoch, vector[name].lsn) >= (mark.epoch, mark.lsn)
         if proven is not None:
             assert (vector[shard].epoch, vector[shard].lsn) >= (proven.epoch, proven.lsn)
-    assert grown(vector, {}) == {}, "a shard whose tables the store has no more stays out"
+            assert vector[shard].topics == _TOPICS[shard]
+    assert grown(vector, {}, {}) == {}, "a shard whose tables the store has no more stays out"
+
+
+def test_h402_a_mark_holds_for_the_tables_that_it_spoke_of() -> None:
+    before = {"a": ShardMark(epoch=1, lsn=90, topics=("t", "u"))}
+    assert grown(before, {}, {"a": ("t",)}) == {"a": ShardMark(epoch=1, lsn=90, topics=("t",))}
+    assert grown(before, {"a": None}, {"a": ("t", "v")}) == {}
+    proven = ShardMark(epoch=2, lsn=8)
+    assert grown(before, {"a": proven}, {"a": ("t", "v")})["a"].lsn == 8
+    store = Watermark(epoch=1, lsn=8, shards=before)
+    assert (shard_of_topic(store, "u"), shard_of_topic(store, "v")) == ("a", "")
 
 
 def test_of_two_marks_the_one_that_says_more_counts() -> None:

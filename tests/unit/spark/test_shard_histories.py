@@ -42,7 +42,7 @@ def test_h400_nothing_is_claimed_while_a_shard_is_away() -> None:
     log = view(progress("first", 80))
     mark = log.claim(None, AT, BOTH)
     assert (mark.lsn, mark.lineage) == (0, None)
-    assert mark.shards == {"first": ShardMark(epoch=1, lsn=80, lineage=HERE)}
+    assert mark.shards == {"first": ShardMark(epoch=1, lsn=80, lineage=HERE, topics=(A,))}
     log.note_progress([progress("first", 96)])
     again = log.claim(mark, AT, BOTH)
     assert (again.lsn, again.shards["first"].lsn) == (0, 96)
@@ -61,7 +61,7 @@ def test_h403_a_shard_in_a_new_epoch_lets_no_lsn_rise() -> None:
     log.note_progress([progress("second", 16, epoch=2), progress("first", 96)])
     mark = log.claim(before, AT, BOTH)
     assert (mark.epoch, mark.lsn) == (1, 24)
-    assert mark.shards["second"] == ShardMark(epoch=2, lsn=16, lineage=HERE)
+    assert mark.shards["second"] == ShardMark(epoch=2, lsn=16, lineage=HERE, topics=(B,))
 
 
 def test_a_sink_of_one_shards_tables_waits_for_no_other() -> None:
@@ -77,6 +77,29 @@ def test_a_table_that_comes_takes_away_its_shards_mark_alone() -> None:
     more = replace(BOTH, ids={**BOTH.ids, MORE: "idm"}, shards={**BOTH.shards, MORE: "second"})
     mark = log.claim(before, AT, more)
     assert (mark.lsn, {shard: one.lsn for shard, one in mark.shards.items()}) == (0, {"first": 80})
+
+
+def test_h402_a_table_that_moved_is_not_claimed_by_former_records() -> None:
+    """B was of the second shard, and the first one takes it over in a new epoch."""
+    log = view(progress("first", 80), progress("second", 24))
+    before = log.claim(None, AT, BOTH)
+    moved = replace(BOTH, shards={A: "first", B: "first"})
+    held = log.claim(before, AT, moved)
+    assert (held.lsn, held.shards) == (24, {}), "no record of the first shard names it yet"
+    log.note_progress([replace(progress("first", 96, epoch=2), offsets={A: {0: 5}, B: {0: 6}})])
+    assert log.claim(held, AT, moved).shards == {}, "and the one that does is not covered"
+    mark = log.claim(held, Claim({A: {0: 5}, B: {0: 6}}, 1.0), moved)
+    assert mark.shards == {"first": ShardMark(epoch=2, lsn=96, lineage=HERE, topics=(A, B))}
+    assert (mark.epoch, mark.lsn) == (2, 96)
+
+
+def test_h402_a_store_that_knows_the_former_shard_claims_no_more() -> None:
+    """Its sink runs on with the settings of before, while the second shard gives B up and goes on."""
+    log = view(progress("first", 80), progress("second", 24))
+    before = log.claim(None, AT, BOTH)
+    log.note_progress([replace(progress("second", 200), offsets={MORE: {0: 1}}), progress("first", 300)])
+    mark = log.claim(before, AT, BOTH)
+    assert (mark.lsn, mark.shards["second"].lsn, mark.shards["first"].lsn) == (24, 24, 300)
 
 
 def test_the_words_about_tables_set_aside_are_of_all_shards() -> None:
