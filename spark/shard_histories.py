@@ -37,6 +37,8 @@ class ShardHistories:
         own: dict[str, list[str]] = defaultdict(list)
         for topic in topics:
             own[shards.get(topic, "")].append(topic)
+        if not own and not shards:
+            own[""] = []  # a reader of nothing has passed every record
         return {
             # A topic that a shard's records do not name is another one's by now, or was (H402).
             shard: self._of[shard].newest_covered(offsets, some, named=bool(shards)) if shard in self._of else None

@@ -34,6 +34,15 @@ MUTANTS = (
         "if len(known) < len(proofs) or not known:", "if not known:", f"{_SPARK}/test_sharded_world.py",
     ),
     Mutant(
+        "believe a shard's record about a topic that it does not name", "spark/shard_histories.py",
+        "named=bool(shards)", "named=False", f"{_SPARK}/test_shard_histories.py",
+    ),
+    Mutant(
+        "keep a mark for tables that it did not speak of", "cdc/shard_progress.py",
+        "known is not None and set(own) <= set(known.topics)", "known is not None",
+        "tests/unit/cdc/test_shard_progress.py",
+    ),
+    Mutant(
         "compare LSNs of shards on two servers", "cdc/shard_progress.py",
         "if not known or len(systems) > 1:", "if not known:", "tests/unit/cdc/test_shard_progress.py",
     ),

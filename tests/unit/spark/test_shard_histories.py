@@ -119,3 +119,12 @@ def test_a_pipeline_without_shards_has_no_vector() -> None:
     log.note_ends(LogEnds(1.0, AT.offsets))
     mark = log.claim(None, Claim({A: {0: 5}}, 1.0), replace(BOTH.without([B]), shards={}))
     assert mark == Watermark(epoch=1, lsn=8, offsets={A: {0: 5}}, topic_ids={A: "ida"})
+
+
+def test_h100_a_store_that_holds_all_its_tables_goes_on() -> None:
+    """Without shards, as before there were any: its watermark says which tables it holds."""
+    log = LogView()
+    log.note_progress([Progress(epoch=1, lsn=8, offsets={A: {0: 5}})])
+    log.note_ends(LogEnds(1.0, AT.offsets))
+    assert log.claim(None, Claim({}, 1.0), SinkTopics(compaction_lag_s=60.0)).lsn == 8
+    assert view(progress("first", 80)).claim(None, Claim({}, 1.0), BOTH.without([A, B])).lsn == 0
