@@ -11,7 +11,7 @@ from cdc.aside import lacking
 from cdc.clock import SYSTEM_CLOCK
 from cdc.epochs import epoch_of
 from cdc.settings import Settings, require_askable
-from cdc.shard_plan import shard_meant
+from cdc.shard_documents import tables_of
 from cdc.verification.known_pipeline import KnownPipeline, known_of
 from cdc.wiring import require_broker
 from sinks.stores import open_store
@@ -66,11 +66,12 @@ def _with_epochs(settings: Settings, tables: Mapping[TableName, VerifiedTable]) 
 
     if not settings.capture.shards:
         return tables
-    epochs = {shard: epoch_of(documents, settings.source.kind) for shard, documents in read_each(settings).items()}
-    return {
-        name: replace(table, epoch=epochs.get(shard_meant(settings, str(name)) or "") or 0)
-        for name, table in tables.items()
+    epochs = {
+        table: epoch_of(documents, settings.source.kind) or 0
+        for documents in read_each(settings).values()
+        for table in tables_of(documents)
     }
+    return {name: replace(table, epoch=epochs.get(str(name), 0)) for name, table in tables.items()}
 
 
 def read_known(settings: Settings) -> KnownPipeline:

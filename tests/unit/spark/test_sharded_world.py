@@ -15,7 +15,8 @@ import pytest
 from cdc.progress import Watermark
 from spark.ports import SinkTopics
 from spark.watermark import Claim, LogView
-from tests.unit.spark.sharded_world import Found, World
+from tests.unit.spark.sharded_source import Found
+from tests.unit.spark.sharded_world import World
 
 AWAY = frozenset((0,))
 
