@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         "sweep a table that no progress names", "spark/watermark.py",
-        "known = [topic for topic in some if self._history.names(topic)]", "known = list(some)",
+        "known = [topic for topic in some if self._histories.names(topic, shards)]", "known = list(some)",
         "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
@@ -306,7 +306,7 @@ MUTANTS = (
     ),
     Mutant(
         "leave a store at rest without its server's name", "spark/place.py",
-        "(one.lsn, one.held, one.aside, one.lineage)", "(one.lsn, one.held, one.aside)",
+        "(one.lsn, one.held, one.aside, one.lineage, one.shards)", "(one.lsn, one.held, one.aside, one.shards)",
         "tests/unit/spark",
     ),
     Mutant(
