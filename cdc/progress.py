@@ -144,8 +144,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMark:
-    """What a store shows of one shard's tables, or the log holds of them: every change with ``(epoch, commit_lsn) <
-    (epoch, lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it. ``topics``: of
+    """A mark of one shard's tables: a store shows, or the log holds, every change with ``(epoch, commit_lsn) < (epoch,
+    lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it. ``topics``: of
     the tables that it speaks of, where that is a store's: a table may have had another shard before."""
 
     epoch: int

@@ -23,6 +23,7 @@ from connectors.verified import gone_tables, masked_otherwise, open_cut, verifie
 from connectors.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.view_recomputing import KafkaRunners
 from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
+from connectors.whole_state import epochs_of_tables
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink
 from sinks.stores import kind_of, sink_settings
@@ -173,7 +174,12 @@ def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks:
         views = verified_views(settings, sinks, source.estimate)
         other = masked_otherwise(settings, tables)
         refused = {**gone_tables(settings, topics, tables), **unkept, **other}
-        tables = {table: one for table, one in tables.items() if str(table) not in other}
+        epochs = epochs_of_tables(settings)
+        tables = {
+            table: replace(one, epoch=epochs.get(str(table), 0))
+            for table, one in tables.items()
+            if str(table) not in other
+        }
         runners = KafkaRunners(settings, source.fence, SYSTEM_CLOCK)
         return ComparedSide(source, tables, {**refused, **views.refused}, views=views, runners=runners)
     from connectors.verified_binlog import BinlogSource  # noqa: PLC0415 - its clients are of use there alone

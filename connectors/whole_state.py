@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdc.epochs import epoch_of
 from cdc.errors import TopicError
 from cdc.progress import Progress, ShardMark
 from cdc.settings import Settings
-from cdc.shard_documents import merged
-from cdc.shard_plan import each_shard, shards_of, state_topic_of
+from cdc.shard_documents import merged, tables_of
+from cdc.shard_plan import each_shard, progress_topic_of, shards_of, state_topic_of
 from cdc.shard_progress import least
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.feed import ProgressTopic, ShardedProgress
 from connectors.newest_progress import newest_progress
 
 
@@ -20,9 +22,45 @@ def read_state(settings: Settings) -> Mapping[bytes, bytes]:
 
     LogError when no broker answers, TopicError before ``cdc init``.
     """
+    return state_of(settings).read()
+
+
+class WholeState(KafkaCompactedTopic):
+    """The documents of all shards as those of one pipeline, to be read alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings.log, state_topic_of(settings))
+        self._whole = settings
+
+    def read(self) -> dict[bytes, bytes]:
+        return merged(read_each(self._whole))
+
+
+def state_of(settings: Settings) -> KafkaCompactedTopic:
+    """The state topic of the pipeline, or of the settings' shard. Of a pipeline with shards that of all of them, see
+    :class:`WholeState`."""
     if settings.shard or not settings.capture.shards:
-        return KafkaCompactedTopic(settings.log, state_topic_of(settings)).read()
-    return merged(read_each(settings))
+        return KafkaCompactedTopic(settings.log, state_topic_of(settings))
+    return WholeState(settings)
+
+
+def epochs_of_tables(settings: Settings) -> dict[str, int]:
+    """Table -> the epoch of the shard that writes it. Empty for a pipeline without shards. Raises as
+    :func:`read_state`."""
+    if not settings.capture.shards:
+        return {}
+    return {
+        table: epoch_of(documents, settings.source.kind) or 0
+        for documents in read_each(settings).values()
+        for table in tables_of(documents)
+    }
+
+
+def progress_feed(settings: Settings) -> ProgressTopic | ShardedProgress:
+    """The progress topic, or those of all shards, followed."""
+    if not settings.capture.shards:
+        return ProgressTopic(settings.log, progress_topic_of(settings))
+    return ShardedProgress(settings.log, {progress_topic_of(one): one.shard for one in each_shard(settings)})
 
 
 def read_each(settings: Settings) -> dict[str, Mapping[bytes, bytes]]:

@@ -266,7 +266,7 @@ class LogView:
 def _vector(
     watermark: Watermark | None, proofs: Mapping[str, ProgressProof | None], topics: SinkTopics
 ) -> dict[str, ShardMark]:
-    """What the store shows of each shard's tables. Empty for a pipeline without shards."""
+    """The marks of each shard's tables that the store shows. Empty for a pipeline without shards."""
     own: dict[str, tuple[str, ...]] = {}
     for topic in sorted(topics.shards):
         own[topics.shards[topic]] = (*own.get(topics.shards[topic], ()), topic)

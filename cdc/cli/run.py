@@ -14,7 +14,7 @@ from cdc.capture_server import MetricsServer
 from cdc.clock import SYSTEM_CLOCK
 from cdc.logs import configure
 from cdc.metrics import CaptureFigures
-from cdc.wiring.capture import Stopped, open_capture, require_own_tables
+from cdc.wiring.capture import Stopped, open_capture
 
 
 def run(context: typer.Context) -> None:
@@ -27,7 +27,6 @@ def run(context: typer.Context) -> None:
     settings = invocation.settings()
     settings.require_native("cdc run")
     configure(invocation.verbosity)
-    require_own_tables(settings)
     clock = SYSTEM_CLOCK
     figures = CaptureFigures(ticked_s=clock.monotonic())
     stop = CaptureStop(clock, settings.capture.drain_timeout.total_seconds())

@@ -18,7 +18,6 @@ from cdc.cli.again import Again
 from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.shard_plan import each_shard, require_one_shard
-from cdc.wiring.capture import require_own_tables
 from cdc.wiring.snapshot import build_snapshot, open_rereads
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
         return
     summaries = []
     for one in each_shard(settings):
-        require_own_tables(one)
         if live:
             open_rereads(one).ask_first()
         with progress_on(context.obj.console) as reporter:

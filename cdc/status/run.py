@@ -97,7 +97,7 @@ class StatusReader:
         keys = None if isinstance(parked, Unknown) else parked
         fresh = asked_fresh()
         return StatusFacts(
-            name=plan.name,
+            name=f"{plan.name}/{plan.shard}" if plan.shard else plan.name,
             slot_name=plan.slot,
             now_ms=self._clock.now_ns() // 1_000_000,
             source=source,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdc.settings import require_postgres
-from cdc.shard_plan import state_topic_of
 from cdc.topic import schema_topic
 
 if TYPE_CHECKING:
@@ -38,7 +37,9 @@ def require_broker(settings: Settings) -> None:
 
 def open_state(settings: Settings) -> KafkaCompactedTopic:
     """The own memory of the pipeline, or of the settings' shard."""
-    return _compacted(settings, state_topic_of(settings))
+    from connectors.whole_state import state_of
+
+    return state_of(settings)
 
 
 def open_schemas(settings: Settings) -> SchemaRegistry:

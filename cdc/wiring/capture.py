@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cdc.settings import Settings
     from connectors.session.opening import Opening
 
-__all__ = ["Stopped", "open_capture", "require_own_tables"]
+__all__ = ["Stopped", "open_capture"]
 
 
 def open_capture(
@@ -30,13 +30,3 @@ def open_capture(
     from connectors.session.opening import Opening
 
     return Opening(settings, figures=figures, stop=stop, clock=clock, later=later_of(settings, clock), gate=gate)
-
-
-def require_own_tables(settings: Settings) -> None:
-    """ConfigError where a table of the settings' shard is another's. See :mod:`connectors.shard_takeover`."""
-    from connectors.kafka.reach import require_broker
-    from connectors.shard_takeover import require_own_tables as require
-
-    if settings.shard:
-        require_broker(settings.log)
-        require(settings)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc.errors import ConfigError
 from cdc.javaclient import java_options
-from cdc.shard_plan import each_shard, progress_topic_of
 from cdc.topic import dead_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from connectors.sink_log import SinkLog
     from sinks.registry import SinkSpec
     from spark.application import SinkApplication
-    from spark.ports import ProgressFeed
     from spark.spark_session import SessionSpec
 
 
@@ -55,6 +53,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     from connectors.kafka.heads import KafkaHeads
     from connectors.kafka.record_reader import KafkaReading
     from connectors.view_topics import views_feed
+    from connectors.whole_state import progress_feed
 
     try:
         from spark.application import SinkApplication
@@ -79,7 +78,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         connect=open_sink,
         facts=open_sink_log(settings),
         dead=DeadLetterTopic(settings.log, dead_topic(settings.name)),
-        open_feed=_progress_feed(settings),
+        open_feed=partial(progress_feed, settings),
         open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
         kafka=KafkaInput(
             options={f"kafka.{name}": value for name, value in java_options(client).items()},
@@ -100,16 +99,6 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         package=partial(build_zip, session.log_folder, openers_of(specs.values())),
     )
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application
-
-
-def _progress_feed(settings: Settings) -> Callable[[], ProgressFeed]:
-    """Opens the progress topic, or those of all shards."""
-    from connectors.kafka.feed import ProgressTopic, ShardedProgress
-
-    if not settings.capture.shards:
-        return partial(ProgressTopic, settings.log, progress_topic_of(settings))
-    topics = {progress_topic_of(one): one.shard for one in each_shard(settings)}
-    return partial(ShardedProgress, settings.log, topics)
 
 
 def open_sink_log(settings: Settings) -> SinkLog:

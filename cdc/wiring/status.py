@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.settings import is_postgres
-from cdc.shard_plan import writer_of
 from cdc.status.ports import StatusPorts
 from cdc.status.run import StatusPlan, StatusReader
 from cdc.wiring.debezium import open_connector
@@ -25,7 +24,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
     from sinks.tries import looking
 
     plan = StatusPlan(
-        name=writer_of(settings),
+        name=settings.name,
         slot=settings.slot,
         sinks={name: sink.kind for name, sink in settings.sinks.items()},
         views=tuple(settings.views),

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc.aside import lacking
 from cdc.clock import SYSTEM_CLOCK
-from cdc.epochs import epoch_of
 from cdc.settings import Settings, require_askable
-from cdc.shard_documents import tables_of
 from cdc.verification.known_pipeline import KnownPipeline, known_of
-from cdc.wiring import require_broker
+from cdc.wiring import open_state, require_broker
 from sinks.stores import open_store
 
 if TYPE_CHECKING:
-    from cdc.cuts import VerifiedTable
-    from cdc.topic import TableName
     from cdc.verification.passes import Watch
     from cdc.verification.run import Verification
 
@@ -37,7 +32,6 @@ def open_verification(
     from cdc.verification.ports import VerificationPorts
     from cdc.verification.run import Verification
     from connectors.verified_stores import open_side, sinks_of, verified_store
-    from connectors.whole_state import read_state
 
     require_askable(settings, "cdc verify")
     sinks, only = sinks_of(settings, names)
@@ -51,8 +45,8 @@ def open_verification(
         ports = VerificationPorts(
             source=side.reader,
             stores=verified,
-            tables=_with_epochs(settings, side.compared),
-            lacking=lambda: side.named({**side.refused, **lacking(read_state(settings))}),
+            tables=side.compared,
+            lacking=lambda: side.named({**side.refused, **lacking(open_state(settings).read())}),
             left_out=side.named(side.left_out),
             passed=side.passed,
             runners=side.runners,
@@ -60,22 +54,6 @@ def open_verification(
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
 
 
-def _with_epochs(settings: Settings, tables: Mapping[TableName, VerifiedTable]) -> Mapping[TableName, VerifiedTable]:
-    """The same tables, each with the epoch of its shard of capture."""
-    from connectors.whole_state import read_each
-
-    if not settings.capture.shards:
-        return tables
-    epochs = {
-        table: epoch_of(documents, settings.source.kind) or 0
-        for documents in read_each(settings).values()
-        for table in tables_of(documents)
-    }
-    return {name: replace(table, epoch=epochs.get(str(name), 0)) for name, table in tables.items()}
-
-
 def read_known(settings: Settings) -> KnownPipeline:
     """The pipeline's memory. ConfigError while the first snapshot is not complete."""
-    from connectors.whole_state import read_state
-
-    return known_of(read_state(settings), settings.source.kind)
+    return known_of(open_state(settings).read(), settings.source.kind)

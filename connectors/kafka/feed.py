@@ -111,6 +111,7 @@ class ShardedProgress:
         return found
 
     def close(self) -> None:
+        """End the connection to the brokers."""
         self._consumer.close()
 
 

@@ -51,6 +51,7 @@ from connectors.session.note_retry import NoteRetry
 from connectors.session.promotion import identify, require_within, take_over
 from connectors.session.replication import open_stream
 from connectors.session.session_parts import Following, LogStanding, Servers, SourceStream, Tables, Writer
+from connectors.shard_takeover import require_own_tables
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class Opening:
         LogError.
         """
         require_broker(self._settings.log)
+        require_own_tables(self._settings)
         with ExitStack() as opened:
             try:
                 session = self._open(opened)

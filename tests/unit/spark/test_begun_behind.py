@@ -27,7 +27,7 @@ def test_without_shards_the_epoch_of_the_store_counts() -> None:
     assert begun_behind(Watermark(epoch=2, lsn=8), SECOND, {}) == {}
 
 
-def test_h402_an_epoch_begins_at_the_end_of_a_topic_that_is_taken_over() -> None:
+def test_h402_an_epoch_begins_at_the_end_of_a_topic_taken_over() -> None:
     taken = EpochsState().reaching(3, {"b": {0: 50}})
     found = joined(SECOND, taken, "id")
     assert (found.latest, found.identity(3)) == (3, "id")

@@ -48,7 +48,7 @@ def test_h400_nothing_is_claimed_while_a_shard_is_away() -> None:
     assert (again.lsn, again.shards["first"].lsn) == (0, 96)
 
 
-def test_h400_a_record_that_is_not_covered_proves_nothing_of_its_shard() -> None:
+def test_h400_a_record_not_covered_proves_nothing_of_its_shard() -> None:
     log = view(progress("first", 80), progress("second", 24), progress("second", 96, end=6))
     mark = log.claim(None, AT, BOTH)
     assert (mark.lsn, mark.shards["second"].lsn) == (24, 24)
@@ -79,7 +79,7 @@ def test_a_table_that_comes_takes_away_its_shards_mark_alone() -> None:
     assert (mark.lsn, {shard: one.lsn for shard, one in mark.shards.items()}) == (0, {"first": 80})
 
 
-def test_h402_a_table_that_moved_is_not_claimed_by_former_records() -> None:
+def test_h402_a_table_that_moved_is_not_claimed_as_before() -> None:
     """B was of the second shard, and the first one takes it over in a new epoch."""
     log = view(progress("first", 80), progress("second", 24))
     before = log.claim(None, AT, BOTH)
