@@ -146,17 +146,21 @@ class Hold:
 class ShardMark:
     """A mark of one shard's tables: a store shows, or the log holds, every change with ``(epoch, commit_lsn) < (epoch,
     lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it. ``topics``: of
-    the tables that it speaks of, where that is a store's: a table may have had another shard before."""
+    the tables that it speaks of, where that is a store's: a table may have had another shard before. ``epoch_id``: what
+    tells the shard's epoch from another one of its number, as a watermark has it."""
 
     epoch: int
     lsn: int
     lineage: SourceLineage | None = None
     topics: tuple[str, ...] = ()
+    epoch_id: str = ""
 
     def document(self) -> dict[str, Any]:
         """The members as stored documents have them."""
         found: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn, "topics": list(self.topics)}
-        return found if self.lineage is None else {**found, "lineage": self.lineage.document()}
+        if self.lineage is not None:
+            found["lineage"] = self.lineage.document()
+        return {**found, "epoch_id": self.epoch_id} if self.epoch_id else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +194,37 @@ class Watermark:
 
     @property
     def parts(self) -> tuple[Watermark, ...]:
-        """The watermarks of all applications that feed the store, each of its own tables: this one alone."""
-        return (self,)
+        """The watermarks of some of the store's tables each: of each application that feeds it, or of each shard of
+        capture. Where there is one of both, this one alone."""
+        return tuple(self.by_shard().values())
+
+    def by_shard(self) -> dict[str, Watermark]:
+        """By shard of capture, the store as what it shows of that shard's tables. Under "" the tables of which no mark
+        speaks, where there are any: nothing of them is known to show. A pipeline without shards has this one under
+        ""."""
+        if not self.shards:
+            return {"": self}
+        found = {shard: self._of_mark(shard, mark) for shard, mark in self.shards.items()}
+        named = {topic for mark in self.shards.values() for topic in mark.topics}
+        left = tuple(topic for topic in self.topic_ids if topic not in named)
+        if left:
+            # Of the same server, so that a reader hears that the store is behind.
+            lineage = next((mark.lineage for mark in self.shards.values() if mark.lineage is not None), self.lineage)
+            found[""] = self._of_mark("", ShardMark(epoch=self.epoch, lsn=0, lineage=lineage, topics=left))
+        return found
+
+    def _of_mark(self, shard: str, mark: ShardMark) -> Watermark:
+        return replace(
+            self,
+            epoch=mark.epoch,
+            lsn=mark.lsn,
+            lineage=mark.lineage,
+            epoch_id=mark.epoch_id,
+            offsets={topic: parts for topic, parts in self.offsets.items() if topic in mark.topics},
+            topic_ids={topic: one for topic, one in self.topic_ids.items() if topic in mark.topics},
+            aside={topic: why for topic, why in self.aside.items() if topic in mark.topics},
+            shards={shard: mark} if shard else {},
+        )
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""

@@ -6,13 +6,13 @@ for all of them: every table, the snapshot as far as the last shard is, the leas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import orjson
 
-from cdc.epochs import EpochsState
+from cdc.epochs import EpochsState, KeyedAnewState
 from cdc.errors import ConfigError
 from cdc.state import Document, SlotIntent, SlotState, SnapshotState, TopicsState, what_of
 from cdc.wal_witness import WalWitness
@@ -20,7 +20,15 @@ from cdc.wal_witness import WalWitness
 Documents = Mapping[bytes, bytes]
 """The records of a state topic."""
 
-_HEADS = (TopicsState.WHAT, SlotState.WHAT, SlotIntent.WHAT, SnapshotState.WHAT, EpochsState.WHAT, WalWitness.WHAT)
+_HEADS = (
+    TopicsState.WHAT,
+    SlotState.WHAT,
+    SlotIntent.WHAT,
+    SnapshotState.WHAT,
+    EpochsState.WHAT,
+    KeyedAnewState.WHAT,
+    WalWitness.WHAT,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,38 @@ def require_unmoved(moved: Iterable[MovedTable], shard: str) -> None:
             )
 
 
+def missing_shards(by_shard: Mapping[str, Documents], named: Collection[str]) -> dict[str, list[str]]:
+    """The noted shards that the settings do not name, each with the tables that it writes. ``by_shard``: with the
+    documents of the pipeline itself under "". One of which nothing was made is none."""
+    noted = ShardsState.find(by_shard.get("", {})) or ShardsState()
+    return {
+        shard: sorted(tables_of(by_shard.get(shard, {})))
+        for shard in noted.shards
+        if shard not in named and _is_made(by_shard.get(shard, {}))
+    }
+
+
+def _is_made(documents: Documents) -> bool:
+    return any(kind.find(documents) is not None for kind in (TopicsState, SlotState, SlotIntent))
+
+
+def require_named(name: str, by_shard: Mapping[str, Documents], named: Collection[str]) -> None:
+    """ConfigError where a shard was made and the settings do not name it, as one that was renamed: its capture may run,
+    and the settings give its tables to nobody, or to another one as well (H405)."""
+    for shard, tables in missing_shards(by_shard, named).items():
+        what = f"it writes {', '.join(tables[:3])}" if tables else "its slot is there yet"
+        raise ConfigError(
+            f"the capture of {name} has a shard {shard}, which [capture.shards] does not name: {what}",
+            hint="write it as it was; or cdc init --new-epoch --shard, of each shard that is to have its tables, takes "
+            "them over and ends it",
+        )
+
+
+def documents_of(documents: Documents, tables: Collection[str]) -> list[bytes]:
+    """The keys of what was noted of some tables, the heads left out."""
+    return sorted(k for k, value in documents.items() if what_of(k) not in _HEADS and _table_of(k, value) in tables)
+
+
 def require_undivided(documents: Documents, name: str) -> None:
     """ConfigError where the pipeline's capture was divided into shards, and the settings have none (H404)."""
     found = ShardsState.find(documents)
@@ -89,22 +129,38 @@ def tables_of(documents: Documents) -> dict[str, str]:
     return dict(topics.tables) if topics is not None else {}
 
 
+def shards_of_tables(by_shard: Mapping[str, Documents]) -> dict[str, str]:
+    """Table -> the shard that writes it.
+
+    While a table changes its shard, both have it for a moment. It is then that of the newer epoch: the one that takes
+    it has begun an epoch above all of the former one.
+    """
+    older_first = sorted(by_shard, key=lambda shard: (EpochsState.find(by_shard[shard]) or EpochsState()).latest)
+    return {table: shard for shard in older_first for table in tables_of(by_shard[shard])}
+
+
+def writers_of(by_shard: Mapping[str, Documents]) -> dict[str, str]:
+    """Topic -> the shard that writes it. See :func:`shards_of_tables`."""
+    return {tables_of(by_shard[shard])[table]: shard for table, shard in shards_of_tables(by_shard).items()}
+
+
 def merged(by_shard: Mapping[str, Documents]) -> dict[bytes, bytes]:
     """The documents of all shards as those of one pipeline. The heads are there once each shard has its own.
 
-    A document of a table is that of the shard which writes the table.
+    A document of a table is that of the shard which writes the table. No epoch has an identity here: each shard's
+    number and order would make another one of it.
     """
     found: dict[bytes, bytes] = {}
+    owners = shards_of_tables(by_shard)
     for owned in (False, True):
-        for documents in by_shard.values():
-            tables = tables_of(documents)
+        for shard, documents in by_shard.items():
             found |= {
                 key: value
                 for key, value in documents.items()
-                if what_of(key) not in _HEADS and (_table_of(key, value) in tables) is owned
+                if what_of(key) not in _HEADS and (owners.get(_table_of(key, value)) == shard) is owned
             }
     each = list(by_shard.values())
-    heads = (_topics(each), _slot(each), _snapshot(each), _epochs(each))
+    heads = (_topics(by_shard), _slot(each), _snapshot(each), _epochs(by_shard))
     return found | {head.key(): head.to_json() for head in heads if head is not None}
 
 
@@ -116,13 +172,14 @@ def _table_of(key: bytes, value: bytes) -> str:
     return ""
 
 
-def _topics(each: list[Documents]) -> TopicsState | None:
-    known = [TopicsState.find(one) for one in each]
+def _topics(by_shard: Mapping[str, Documents]) -> TopicsState | None:
+    known = [TopicsState.find(one) for one in by_shard.values()]
     there = [one for one in known if one is not None]
     if not there or len(there) < len(known):
         return None
     topics = {topic: facts for one in there for topic, facts in one.topics.items()}
-    tables = {table: topic for one in there for table, topic in one.tables.items()}
+    owners = shards_of_tables(by_shard)
+    tables = {table: tables_of(by_shard[shard])[table] for table, shard in owners.items()}
     return replace(there[0], topics=topics, tables=tables)
 
 
@@ -153,19 +210,23 @@ def _snapshot(each: list[Documents]) -> SnapshotState | None:
     )
 
 
-def _epochs(each: list[Documents]) -> EpochsState | None:
-    """The least epoch that all have reached. The starts of each topic are those of its shard."""
-    known = [EpochsState.find(one) or EpochsState() for one in each]
-    if all(one == EpochsState() for one in known):
+def _epochs(by_shard: Mapping[str, Documents]) -> EpochsState | None:
+    """The least epoch that all have reached. The starts of each topic are those of its shard, and so are the topics
+    with rows under a former key: those of one shard's latest epoch are of the latest here."""
+    known = {shard: EpochsState.find(one) or EpochsState() for shard, one in by_shard.items()}
+    if all(one == EpochsState() for one in known.values()):
         return None
-    latest = min(one.latest for one in known)
-    ids = {
-        str(epoch): "+".join(identity for one in known if (identity := one.identity(epoch)))
-        for epoch in range(2, latest + 1)
-    }
+    latest = min(one.latest for one in known.values())
+    owners = writers_of(by_shard)
+
+    def own(shard: str, topic: str) -> bool:
+        return owners.get(topic, shard) == shard
+
     return EpochsState(
         latest=latest,
-        starts={topic: parts for one in known for topic, parts in one.starts.items()},
-        topic_ids={topic: identity for one in known for topic, identity in one.topic_ids.items()},
-        ids={epoch: identity for epoch, identity in ids.items() if identity},
+        starts={t: parts for shard, one in known.items() for t, parts in one.starts.items() if own(shard, t)},
+        topic_ids={
+            t: identity for shard, one in known.items() for t, identity in one.topic_ids.items() if own(shard, t)
+        },
+        keys={topic: latest for shard, one in known.items() for topic in one.rekeyed() if own(shard, topic)},
     )

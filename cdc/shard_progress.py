@@ -55,10 +55,7 @@ def grown(
 
 def as_shard(watermark: Watermark, shard: str) -> Watermark | None:
     """The same store, as what it shows of one shard's tables. None where it shows nothing of them yet."""
-    mark = watermark.shards.get(shard)
-    if mark is None:
-        return None
-    return replace(watermark, epoch=mark.epoch, lsn=mark.lsn, lineage=mark.lineage, shards={shard: mark})
+    return watermark.by_shard().get(shard) if shard in watermark.shards else None
 
 
 def shard_of_topic(watermark: Watermark, topic: str) -> str:

@@ -10,7 +10,7 @@ from cdc.errors import CdcError, ConfigError, DamagedError, LogError, Retry, Top
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
-from cdc.shard_documents import tables_of
+from cdc.shard_documents import writers_of
 from cdc.state import TopicsState
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.known_views import KnownView
@@ -18,9 +18,10 @@ from connectors.connect.topics import with_patterns
 from connectors.debezium.connector_config import may_hold_debezium, orders_by_offset
 from connectors.kafka.admin import TopicAdmin, TopicFacts, raise_first, state_problems
 from connectors.kafka.reach import require_broker
+from connectors.newest_progress import newest_progress
 from connectors.postgres.selection import Pattern, kept
 from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns
-from connectors.whole_state import newest_of_all, read_each, read_state
+from connectors.whole_state import newest_of_shards, read_each, read_state
 from spark.ports import SinkTopics
 
 _DAY_MS = 86_400_000
@@ -69,13 +70,23 @@ class SinkLog:
         return EpochsState.find(read_state(self._settings)) or EpochsState()
 
     def newest(self) -> tuple[int, int] | None:
+        if self._settings.capture.shards:
+            return None  # each of them by itself
         if may_hold_debezium(self._settings):
             return None  # Kafka Connect's offsets may be older than what a store has shown: it would send that again
         try:
-            newest = newest_of_all(self._settings)
+            newest = newest_progress(self._settings)
         except DamagedError:
             return None
         return (newest.epoch, newest.lsn) if newest is not None else None
+
+    def shard_epochs(self) -> Mapping[str, EpochsState]:
+        if not self._settings.capture.shards:
+            return {}
+        return {shard: EpochsState.find(one) or EpochsState() for shard, one in read_each(self._settings).items()}
+
+    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
+        return newest_of_shards(self._settings)
 
     def schemas(self) -> list[TableSchema]:
         return all_shapes(self._settings)
@@ -84,12 +95,7 @@ class SinkLog:
         """Topic -> the shard of capture that writes it. Empty for a pipeline without shards."""
         if not self._settings.capture.shards:
             return {}
-        return {
-            topic: shard
-            for shard, documents in read_each(self._settings).items()
-            for topic in tables_of(documents).values()
-            if topic in topics
-        }
+        return {topic: shard for topic, shard in writers_of(read_each(self._settings)).items() if topic in topics}
 
     def _counts(self, facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Topic -> number of partitions that may hold records."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from cdc.epochs import epoch_of
-from cdc.errors import TopicError
-from cdc.progress import Progress, ShardMark
+from cdc.errors import DamagedError, TopicError
 from cdc.settings import Settings
-from cdc.shard_documents import merged, tables_of
+from cdc.shard_documents import ShardsState, merged, require_named, shards_of_tables
 from cdc.shard_plan import each_shard, progress_topic_of, shards_of, state_topic_of
-from cdc.shard_progress import least
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.feed import ProgressTopic, ShardedProgress
 from connectors.newest_progress import newest_progress
@@ -49,11 +48,9 @@ def epochs_of_tables(settings: Settings) -> dict[str, int]:
     :func:`read_state`."""
     if not settings.capture.shards:
         return {}
-    return {
-        table: epoch_of(documents, settings.source.kind) or 0
-        for documents in read_each(settings).values()
-        for table in tables_of(documents)
-    }
+    each = read_each(settings)
+    owners = shards_of_tables(each)
+    return {table: epoch_of(each[shard], settings.source.kind) or 0 for table, shard in owners.items()}
 
 
 def progress_feed(settings: Settings) -> ProgressTopic | ShardedProgress:
@@ -64,31 +61,53 @@ def progress_feed(settings: Settings) -> ProgressTopic | ShardedProgress:
 
 
 def read_each(settings: Settings) -> dict[str, Mapping[bytes, bytes]]:
-    """By shard, its documents. Those of a pipeline without shards under "". Raises as :func:`read_state`."""
-    return {one.shard: KafkaCompactedTopic(one.log, state_topic_of(one)).read() for one in each_shard(settings)}
+    """By shard, its documents. Those of a pipeline without shards under "".
+
+    Raises as :func:`read_state`, and ConfigError where a shard was made that the settings do not name.
+    """
+    known: dict[str, Mapping[bytes, bytes]] = {}
+    if settings.capture.shards and not settings.shard:
+        # The documents of the pipeline itself say which shards there are.
+        known = read_known_each(settings)
+        require_named(settings.name, known, shards_of(settings))
+    return {
+        one.shard: known.get(one.shard) or KafkaCompactedTopic(one.log, state_topic_of(one)).read()
+        for one in each_shard(settings)
+    }
 
 
 def read_known_each(settings: Settings) -> dict[str, Mapping[bytes, bytes]]:
-    """The same, empty for a shard that has no topics yet, and with the capture without shards that may have been
-    there before. LogError when no broker answers."""
-    found: dict[str, Mapping[bytes, bytes]] = {}
-    for one in map(settings.named_shard, ("", *shards_of(settings))):
-        try:
-            found[one.shard] = KafkaCompactedTopic(one.log, state_topic_of(one)).read()
-        except TopicError:
-            found[one.shard] = {}
+    """The same of all shards that the settings or the pipeline's notes name, with the documents of the pipeline itself
+    under "". Empty for one that has no topics yet. LogError when no broker answers."""
+    found = {"": _known(settings.named_shard(""))}
+    noted = ShardsState.find(found[""]) or ShardsState()
+    for shard in dict.fromkeys((*shards_of(settings), *noted.shards)):
+        found[shard] = _known(settings.named_shard(shard))
     return found
 
 
-def newest_of_all(settings: Settings) -> ShardMark | None:
-    """How far the log holds the source, over all shards the least. None before the first record of one of them.
-
-    LogError when no broker answers, DamagedError when no record can be read.
-    """
-    known = [newest_progress(one) for one in each_shard(settings)]
-    marks = [_mark(one) for one in known if one is not None]
-    return least(marks) if len(marks) == len(known) else None
+def _known(settings: Settings) -> Mapping[bytes, bytes]:
+    try:
+        return KafkaCompactedTopic(settings.log, state_topic_of(settings)).read()
+    except TopicError:
+        return {}
 
 
-def _mark(progress: Progress) -> ShardMark:
-    return ShardMark(epoch=progress.epoch, lsn=progress.lsn, lineage=progress.lineage)
+def newest_written(settings: Settings) -> dict[str, tuple[int, int]]:
+    """The same, and under "" that of a pipeline without shards. Raises as :func:`newest_progress`, and as
+    :func:`newest_of_shards`."""
+    if settings.capture.shards:
+        return newest_of_shards(settings)
+    newest = newest_progress(settings)
+    return {"": (newest.epoch, newest.lsn)} if newest is not None else {}
+
+
+def newest_of_shards(settings: Settings) -> dict[str, tuple[int, int]]:
+    """By shard, the epoch and the LSN up to which the log holds its tables. One that has written nothing yet, or whose
+    records cannot be read, is left out. LogError when no broker answers."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in each_shard(settings) if settings.capture.shards else ():
+        with suppress(DamagedError, TopicError):
+            newest = newest_progress(one)
+            found |= {one.shard: (newest.epoch, newest.lsn)} if newest is not None else {}
+    return found

@@ -55,6 +55,13 @@ class LogQuestions(Protocol):
     def newest(self) -> tuple[int, int] | None:
         """The epoch and the LSN up to which the log holds the source now. None where nothing says it."""
 
+    def shard_epochs(self) -> Mapping[str, EpochsState]:
+        """By shard of capture, its epochs as they were noted. Empty for a pipeline without shards."""
+
+    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
+        """By shard of capture, the epoch and the LSN up to which the log holds its tables. One of which nothing says it
+        is left out."""
+
     def schemas(self) -> list[TableSchema]:
         """Every version of every table, as the schema topic holds them now."""
 

@@ -293,7 +293,7 @@ class Store(StoreCalls):
             self._holds.try_again(self._open().sink.prepare, self._around.facts)
             wanted, shown = self._claim(self._place), self._shown
             moved = moves(shown, wanted)
-            beat = self._beats.shown(self._around.view.beat, wanted) if not self.behind() else None
+            beat = self._beats.shown(self._around.view.beat_of(self.captured), wanted) if not self.behind() else None
             if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()

@@ -86,13 +86,12 @@ def rewound(offsets: Offsets, begun: Offsets) -> Offsets:
 
 
 def begun_behind(shown: Watermark, epochs: EpochsState, shards: Mapping[str, str]) -> Offsets:
-    """Where the epochs begin that a store has not come to. Of the topics of a shard of capture, behind that shard's own
-    epoch. ``shards``: topic -> its shard."""
-    if not shown.shards:
+    """Where the epochs begin that a store has not come to. Of a topic that a shard of capture writes, behind the epoch
+    of the mark that speaks of it. ``shards``: topic -> its shard."""
+    if not shards:
         return epochs.behind(shown.epoch)
-    of_shard = {shard: epochs.behind(mark.epoch) for shard, mark in shown.shards.items()}
-    rest = epochs.behind(shown.epoch)
-    each = {topic: of_shard.get(shards.get(topic, ""), rest) for topic in epochs.starts}
+    reached = {topic: mark.epoch for mark in shown.shards.values() for topic in mark.topics}
+    each = {topic: epochs.behind(reached.get(topic, shown.epoch)) for topic in epochs.starts}
     return {topic: begun[topic] for topic, begun in each.items() if topic in begun}
 
 

@@ -143,8 +143,7 @@ class LogView:
         self._measured: Offsets = {}
         self._heads: Heads = {}
         self._beats: dict[str, Beat] = {}
-        self.beat: Beat | None = None
-        """The newest heartbeat. None before the first."""
+        self._newest: dict[str, Progress] = {}
         self.reread = 0
         """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
@@ -156,13 +155,25 @@ class LogView:
             self._views.note_capture(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
-                # The greatest: one that came too late says no more than those before it.
-                known = [self.reach.progress] if self.reach is not None else []
-                self.reach = LogReach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
+                self._judge_by(noted)
                 self._news.notify_all()
         self._beats |= {one.shard: Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms}
-        # Of several shards the one that reaches least: a store shows no more than that.
-        self.beat = min(self._beats.values(), key=lambda beat: (beat.lsn, beat.at_ms), default=None)
+
+    def _judge_by(self, noted: Iterable[Progress]) -> None:
+        """The greatest of each shard: one that came too late says no more than those before it."""
+        for record in noted:
+            known = self._newest.get(record.shard, record)
+            self._newest[record.shard] = max(known, record, key=lambda one: (one.epoch, one.lsn))
+        self.reach = LogReach(*_one_and_others(self._newest.values()))
+
+    def beat_of(self, topics: SinkTopics) -> Beat | None:
+        """The newest heartbeat of these topics' shards: of the one that reaches least, because a store shows no more
+        than that, in the least epoch. None before the first of one of them."""
+        found = [self._beats.get(shard) for shard in set(topics.shards.values()) or ("",)]
+        known = [beat for beat in found if beat is not None]
+        if not known or len(known) < len(found):
+            return None
+        return min(known, key=lambda beat: (beat.lsn, beat.at_ms))._replace(epoch=min(beat.epoch for beat in known))
 
     def note_views(self, records: Iterable[Progress]) -> None:
         """Take progress records of views, in their order. No record is judged by them: a document's position is the
@@ -246,8 +257,11 @@ class LogView:
         whole = [one for one in each if one is not None]
         least = min(whole) if len(whole) == len(each) else before
         epoch, lsn = max(before, least)
+        shards = _vector(watermark, proofs, topics)
         said = watermark.aside if watermark is not None else {}
-        if proven is not None and (epoch, lsn) == least:
+        if shards:
+            said = _asides(said, proofs, shards, topics)
+        elif proven is not None and (epoch, lsn) == least:
             said = proven.aside
         aside = {topic: why for topic, why in said.items() if topic in topics.ids}
         level_ms = watermark.level_ms if watermark is not None and watermark.level_ms and not sound else now_ms
@@ -259,7 +273,7 @@ class LogView:
             level_ms=level_ms,
             aside=aside,
             lineage=_lineage(watermark, proven, (epoch, lsn)),
-            shards=_vector(watermark, proofs, topics),
+            shards=shards,
         )
 
 
@@ -272,6 +286,28 @@ def _vector(
         own[topics.shards[topic]] = (*own.get(topics.shards[topic], ()), topic)
     proven = {shard: mark_of(proof) if proof is not None else None for shard, proof in proofs.items()}
     return grown(watermark.shards if watermark is not None else {}, proven, own)
+
+
+def _asides(
+    said: Mapping[str, str],
+    proofs: Mapping[str, ProgressProof | None],
+    marks: Mapping[str, ShardMark],
+    topics: SinkTopics,
+) -> dict[str, str]:
+    """The words about tables set aside: of each shard as its newest record has them, whatever the others prove."""
+    told = {
+        shard: proof
+        for shard, proof in proofs.items()
+        if proof is not None and shard in marks and (proof.epoch, proof.lsn) >= (marks[shard].epoch, marks[shard].lsn)
+    }
+    kept = {topic: why for topic, why in said.items() if topics.shards.get(topic, "") not in told}
+    own = {t: why for shard, proof in told.items() for t, why in proof.aside.items() if topics.shards.get(t) == shard}
+    return kept | own
+
+
+def _one_and_others(records: Iterable[Progress]) -> tuple[Progress, tuple[Progress, ...]]:
+    first, *others = records
+    return first, tuple(others)
 
 
 def _lineage(

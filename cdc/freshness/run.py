@@ -111,7 +111,7 @@ class Waits:
         if isinstance(lsn, Token):
             watermark = wait_until_token_shown(sink, watermarks, lsn, timeout_s=timeout_s, nudge=nudge, clock=clock)
         else:
-            known = partial(self._known_epoch, watermarks)
+            known = self._known_epoch
             watermark = wait_until_shown(
                 sink, watermarks, lsn, epoch=known, timeout_s=timeout_s, nudge=nudge, clock=clock
             )
@@ -163,10 +163,9 @@ class Waits:
     def _ask_epoch(self, shard: str) -> int | None:
         return self._ports.shard_epoch(shard) if shard else self._ports.epoch()
 
-    def _known_epoch(self, watermarks: ReadsWatermarks, shown: int) -> int | None:
-        """The epoch that the newest watermark is to be of. A store in a newer one than was known says that another has
-        begun since."""
-        shard = watermarks.shard if isinstance(watermarks, TopicWatermarks) else ""
+    def _known_epoch(self, shown: int, shard: str) -> int | None:
+        """The epoch that a watermark is to be of. A store in a newer one than was known says that another has begun
+        since."""
         known = self._epochs[shard] if shard in self._epochs else self._epoch_of(shard)
         if known is not None and shown > known:
             found = look(partial(self._ask_epoch, shard))

@@ -142,12 +142,40 @@ MUTANTS = (
     ),
     Mutant(
         "take what was ahead of progress for somebody else's", "spark/foreign_records.py",
-        'most = max(self.most, self.progress.ahead.get(topic, {}).get(partition, ""))', "most = self.most",
+        'most = max(self.most(topic), self.of(topic).ahead.get(topic, {}).get(partition, ""))',
+        "most = self.most(topic)",
         f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(
+        "judge all topics by the foremost shard", "spark/foreign_records.py",
+        "return max(named, key=_reached) if named else min(every, key=_reached)", "return max(every, key=_reached)",
+        f"{_SPARK}/test_foreign_records.py",
+    ),
+    Mutant(
+        "tell what is set aside once all shards prove something", "spark/watermark.py",
+        "        if shards:\n", "        if False:\n", f"{_SPARK}/test_shard_histories.py",
+    ),
+    Mutant(
+        "take a shard's epoch for the one of its number", "spark/place.py",
+        "check_epoch(sink, part, ", "check_epoch(sink, None, ", f"{_SPARK}/test_its_place.py",
+    ),
+    Mutant(
+        "hold a store against no shard's reach", "spark/place.py",
+        "check_claim(sink, part, ", "check_claim(sink, None, ", f"{_SPARK}/test_its_place.py",
+    ),
+    Mutant(
+        "name no shard's epoch", "spark/place.py",
+        "replace(mark, epoch_id=self._of_shards.get((s, mark.epoch), \"\"))", "mark", f"{_SPARK}/test_its_place.py",
+    ),
+    Mutant(
+        "go back by the epoch of the shard that has the topic now", "spark/sweeps.py",
+        "epochs.behind(reached.get(topic, shown.epoch))",
+        "epochs.behind(max((mark.epoch for mark in shown.shards.values()), default=1))",
+        f"{_SPARK}/test_begun_behind.py",
+    ),
+    Mutant(
         "judge by a progress record that came too late", "spark/watermark.py",
-        "LogReach(max([*noted, *known], key=", "LogReach(min([*noted, *known], key=",
+        "= max(known, record, key=", "= min(known, record, key=",
         f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(

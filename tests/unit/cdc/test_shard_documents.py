@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.epochs import EpochsState, epoch_of
+from cdc.epochs import EpochsState, KeyedAnewState, epoch_of
 from cdc.errors import ConfigError
 from cdc.shard_documents import (
     MovedTable,
@@ -90,12 +90,32 @@ def test_h403_the_epoch_is_the_least() -> None:
     assert slot.consistent_point == 60
 
 
-def test_h227_an_epoch_of_all_is_named_by_all() -> None:
+def test_h408_an_epoch_of_all_has_no_identity() -> None:
+    """One of them all would be another one with another order, or another number, of shards."""
     first, second = (EpochsState().begin({f"shop.{t}": {0: 7}}, identity) for t, identity in (("a", "x"), ("b", "y")))
     found = EpochsState.find(merged({"one": documents(first), "two": documents(second)}))
     assert found is not None
-    assert (found.latest, found.identity(2)) == (2, "x+y")
+    assert (found.latest, found.ids) == (2, {})
     assert found.epoch("shop.a", 0, 6) == found.epoch("shop.b", 0, 6) == 1
+
+
+def test_h408_a_key_that_changed_in_a_former_epoch_of_its_shard() -> None:
+    """The least epoch of all is one in which that shard had rows under the former key."""
+    note = KeyedAnewState(topic="shop.public.b", epoch=1)
+    second = EpochsState().begin({"shop.public.b": {0: 7}})
+    for epochs, found in ((second, frozenset()), (EpochsState(), frozenset({"shop.public.b"}))):
+        each = {"one": documents(topics("public.a")), "two": documents(topics("public.b"), epochs, note)}
+        whole = EpochsState.find(merged(each))
+        assert (whole.rekeyed() if whole is not None else None) == found
+
+
+def test_h402_a_topic_that_moved_begins_where_its_shard_says() -> None:
+    former = documents(topics("public.a"), EpochsState().begin({"shop.public.a": {0: 7}}))
+    taker = documents(topics("public.a"), EpochsState().reaching(3, {"shop.public.a": {0: 50}}))
+    for each in ({"one": former, "two": taker}, {"two": taker, "one": former}):
+        found = EpochsState.find(merged(each))
+        assert found is not None
+        assert found.behind(2) == {"shop.public.a": {0: 50}}
 
 
 def test_a_tables_document_is_that_of_its_shard() -> None:

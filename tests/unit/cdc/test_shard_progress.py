@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from cdc.errors import DamagedError
 from cdc.progress import Progress, ShardMark, Watermark
 from cdc.shard_progress import as_shard, grown, least, newest, shard_of_topic
+from cdc.shares import standing_of_shares
 from cdc.source_lineage import SourceLineage
 from cdc.tokens import Standing, Token, standing
 
@@ -75,9 +78,11 @@ def test_h400_while_one_shard_is_not_promoted_no_token_is_shown() -> None:
     ahead = ShardMark(epoch=1, lsn=90, lineage=HERE)
     found = least([ahead, ShardMark(epoch=1, lsn=60, lineage=SourceLineage("7301", 1))])
     assert found == ShardMark(epoch=1, lsn=60)
-    store = Watermark(epoch=found.epoch, lsn=found.lsn, lineage=found.lineage, shards={"sales": ahead})
+    behind = ShardMark(epoch=1, lsn=60, lineage=SourceLineage("7301", 1))
+    marks = {"sales": ahead, "old": behind}
+    store = Watermark(epoch=found.epoch, lsn=found.lsn, lineage=found.lineage, shards=marks)
     token = Token.parse("7301/2:0/32")
-    assert standing(token, store) is Standing.UNNAMED
+    assert standing(token, store) is Standing.PROMOTION
     sales = as_shard(store, "sales")
     assert sales is not None
     assert standing(token, sales) is Standing.SHOWN
@@ -116,3 +121,39 @@ def test_of_two_marks_the_one_that_says_more_counts() -> None:
     assert newest(None, low) == newest(low, None) == low
     named = ShardMark(epoch=1, lsn=90, lineage=HERE)
     assert newest(low, named) == named
+
+
+def test_h408_a_store_is_that_of_its_shards_part_by_part() -> None:
+    marks = {
+        "a": ShardMark(epoch=1, lsn=90, lineage=HERE, topics=("t",), epoch_id="x"),
+        "b": ShardMark(epoch=2, lsn=50, lineage=HERE, topics=("u",), epoch_id="y"),
+    }
+    ids, aside = {"t": "it", "u": "iu"}, {"t": "t is set aside"}
+    store = Watermark(epoch=1, lsn=50, lineage=HERE, topic_ids=ids, offsets={"t": {0: 7}}, aside=aside, shards=marks)
+    parts = store.by_shard()
+    assert [(shard, one.epoch, one.lsn, one.epoch_id) for shard, one in parts.items()] == [
+        ("a", 1, 90, "x"),
+        ("b", 2, 50, "y"),
+    ]
+    assert (parts["a"].topic_ids, parts["a"].offsets, parts["a"].aside) == ({"t": "it"}, {"t": {0: 7}}, aside)
+    assert (parts["b"].topic_ids, parts["b"].offsets, parts["b"].aside) == ({"u": "iu"}, {}, {})
+    assert parts["b"].parts == (parts["b"],)
+    assert Watermark.from_json(store.to_json()) == store
+
+
+def test_h408_what_no_mark_speaks_of_shows_nothing() -> None:
+    marks = {"a": ShardMark(epoch=2, lsn=90, lineage=HERE, topics=("t",))}
+    store = Watermark(epoch=1, lsn=0, topic_ids={"t": "it", "u": "iu"}, shards=marks)
+    left = store.by_shard()[""]
+    assert (left.lsn, left.topic_ids, left.shards) == (0, {"u": "iu"}, {})
+    assert standing(Token.parse("7301/2:0/32"), store) is Standing.BEHIND
+    plain = Watermark(epoch=1, lsn=8)
+    assert (plain.by_shard(), plain.parts) == ({"": plain}, (plain,))
+
+
+def test_why_a_store_shows_no_more_is_told_by_its_shard() -> None:
+    marks = {"a": ShardMark(epoch=1, lsn=90, topics=("t",)), "b": ShardMark(epoch=1, lsn=50, topics=("u",))}
+    store = Watermark(epoch=1, lsn=50, topic_ids={"t": "it", "u": "iu"}, shards=marks)
+    assert standing_of_shares(store) == " (the shard of capture b is the last)"
+    more = replace(store, topic_ids={**store.topic_ids, "v": "iv"})
+    assert standing_of_shares(more) == " (a shard of capture has not begun)"

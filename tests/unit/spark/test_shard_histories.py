@@ -102,15 +102,25 @@ def test_h402_a_store_that_knows_the_former_shard_claims_no_more() -> None:
     assert (mark.lsn, mark.shards["second"].lsn, mark.shards["first"].lsn) == (24, 24, 300)
 
 
-def test_the_words_about_tables_set_aside_are_of_all_shards() -> None:
+def test_h408_a_table_set_aside_is_told_by_its_own_shard() -> None:
     aside = replace(progress("second", 24), aside={B: "b is set aside"})
     mark = view(progress("first", 80), aside).claim(None, AT, BOTH)
     assert mark.aside == {B: "b is set aside"}
+    alone = view(aside)
+    assert alone.claim(None, AT, BOTH).aside == mark.aside, "whatever the first shard proves"
+    alone.note_progress([progress("second", 48)])
+    assert alone.claim(mark, AT, BOTH).aside == {}, "it is read again"
+    late = view(progress("first", 96))
+    assert late.claim(mark, AT, BOTH).aside == mark.aside, "the second one proves nothing new of it"
 
 
 def test_the_heartbeat_is_that_of_the_shard_that_reaches_least() -> None:
     log = view(progress("first", 80, heartbeat_ms=100), progress("second", 24, heartbeat_ms=90))
-    assert log.beat == Beat(epoch=1, lsn=24, at_ms=90)
+    assert log.beat_of(BOTH) == Beat(epoch=1, lsn=24, at_ms=90)
+    assert log.beat_of(BOTH.without([B])) == Beat(epoch=1, lsn=80, at_ms=100), "of its own shards alone"
+    log.note_progress([progress("second", 32, epoch=2, heartbeat_ms=95)])
+    assert log.beat_of(BOTH) == Beat(epoch=1, lsn=32, at_ms=95), "in the least epoch"
+    assert view(progress("first", 80, heartbeat_ms=100)).beat_of(BOTH) is None
 
 
 def test_a_pipeline_without_shards_has_no_vector() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -20,7 +20,7 @@ IDS = {f"shop.public.{table}": "id" for table in "abc"}
 MARK = Watermark(
     epoch=1,
     lsn=20,
-    topic_ids=IDS,
+    topic_ids={topic: IDS[topic] for topic in list(IDS)[:2]},
     shards={
         "first": ShardMark(epoch=1, lsn=90, lineage=HERE, topics=("shop.public.a",)),
         "second": ShardMark(epoch=2, lsn=20, lineage=HERE, topics=("shop.public.b",)),
@@ -82,11 +82,29 @@ def test_h400_a_table_is_shown_as_far_as_its_own_shard() -> None:
     assert waits.wait("cache", 20).lsn == 20
 
 
+def test_h408_a_store_is_held_against_its_own_shards_alone() -> None:
+    """Each in its own epoch. One of whose tables the store has none is not asked for."""
+    store = Shown(epochs={"": 1, "first": 1, "second": 2, "third": 1})
+    assert store.waits().wait("cache", 20).lsn == 20
+    store.epochs["second"] = 3
+    with pytest.raises(DifferenceFound, match=r"the shard of capture second is the last"):
+        store.waits().wait("cache", 20, timeout_s=3)
+    alone = replace(MARK, lsn=20, epoch=2, topic_ids={"shop.public.b": "id"}, shards={"second": MARK.shards["second"]})
+    store = Shown(mark=alone, epochs={"": 1, "first": 1, "second": 2})
+    assert store.waits().wait("cache", 20).epoch == 2, "the least epoch of all shards is 1"
+
+
+def test_h408_a_table_of_a_shard_that_proved_nothing_is_waited_for() -> None:
+    store = Shown(mark=replace(MARK, lsn=20, topic_ids=IDS))
+    with pytest.raises(DifferenceFound, match=r"a shard of capture has not begun"):
+        store.waits().wait("cache", 20, timeout_s=3)
+
+
 def test_h403_the_epoch_is_asked_of_the_tables_shard() -> None:
     store = Shown()
     waits = store.waits()
     assert waits.wait("cache", 20, table="public.b").epoch == 2
-    assert (waits.wait("cache", 20).epoch, store.asked) == (1, ["", "second"])
+    assert (waits.wait("cache", 20).epoch, store.asked) == (1, ["", "second", "first"])
     store.epochs["second"] = 3
     fresh = store.waits()
     with pytest.raises(DifferenceFound):
@@ -94,7 +112,7 @@ def test_h403_the_epoch_is_asked_of_the_tables_shard() -> None:
 
 
 def test_h403_a_store_in_a_newer_epoch_has_its_shard_asked_again() -> None:
-    store = Shown(epochs={"": 1, "second": 1})
+    store = Shown(epochs={"": 1, "first": 1, "second": 1})
     waits = store.waits()
     with pytest.raises(DifferenceFound):
         waits.wait("cache", 5, table="public.b", timeout_s=1)
