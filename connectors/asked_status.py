@@ -21,6 +21,7 @@ from connectors.kafka.progress_times import read_marks
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect, describe
+from connectors.shard_takeover import require_own_tables
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ class StatusLog:
 
     def state(self) -> Mapping[bytes, bytes]:
         require_broker(self._settings.log)
+        # A shard that the settings lack would be passed over in silence (H405).
+        require_own_tables(self._settings)
         return KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings)).read()
 
     def marks(self) -> Sequence[Mark]:

@@ -8,7 +8,6 @@ meanwhile goes too. Topics and stores stay as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
@@ -19,6 +18,7 @@ from cdc.json_bytes import dumped
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.shard_plan import writer_of
+from cdc.shard_takeover import epochs_above
 from cdc.sql import quote_literal
 from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState, what_of
 from connectors.kafka.admin import TopicAdmin
@@ -68,8 +68,7 @@ def begin_epoch(
         views = admin.describe(view.topic for view in known_views(settings).known.values())
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
         epochs = epochs.begin(ends, str(clock.now_ns()))
-    if above is not None:
-        epochs = joined(epochs, above, str(clock.now_ns()))
+    epochs = epochs_above(epochs, above, str(clock.now_ns()))
     state.write([(epochs.key(), epochs.to_json())])
     crash_point("epoch_noted")
     state.write(forgotten(documents))
@@ -86,15 +85,6 @@ def forgotten(documents: Mapping[bytes, bytes]) -> list[tuple[bytes, None]]:
 
 def _key(what: str) -> bytes:
     return dumped({"what": what})
-
-
-def joined(epochs: EpochsState, above: EpochsState, identity: str) -> EpochsState:
-    """The same in the epoch of ``above`` at least, with where that begins in the topics that it names."""
-    ends = {topic: {int(p): known[-1] for p, known in parts.items() if known} for topic, parts in epochs.starts.items()}
-    reached = epochs.reaching(above.latest, ends, identity)
-    others = {topic: {int(p): known[-1] for p, known in parts.items()} for topic, parts in above.starts.items()}
-    taken = EpochsState().reaching(reached.latest, others)
-    return replace(reached, starts={**reached.starts, **taken.starts})
 
 
 def take_lock(conn: Connection, settings: Settings, clock: Clock) -> None:

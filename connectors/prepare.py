@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.epochs import EpochsState
-from cdc.errors import CdcError, ConfigError, TopicError
+from cdc.errors import CdcError, ConfigError
 from cdc.masks import rules_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.settings import Settings
@@ -38,14 +37,7 @@ from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, r
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 from connectors.session.mask_lineage import MaskLineage
-from connectors.shard_takeover import (
-    ends_of,
-    moved_of,
-    next_epoch,
-    note_shards,
-    require_own_tables,
-    take_over,
-)
+from connectors.shard_takeover import begin_shard_again, note_shards, require_own_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,37 +199,9 @@ def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepare
         check_ready(session, settings, None, besides=("publication", "slot", "free_slots"))
         state, admin = _state(settings), TopicAdmin(settings.log)
         if settings.shard:
-            return _begin_shard_again(session, settings, admin, clock)
+            return begin_shard_again(session, settings, admin, clock), prepare(session, settings, admin, state)
         epoch = begin_epoch(session, settings, admin, state, clock)
         return epoch, prepare(session, settings, admin, state)
-
-
-def _begin_shard_again(
-    session: Connection, settings: Settings, admin: TopicAdmin, clock: Clock
-) -> tuple[int, Prepared]:
-    """The same for a shard, which takes over the tables that the settings have given to it."""
-    note_shards(settings, admin)
-    moved = [one for one in moved_of(settings) if one.wanted == settings.shard]
-    least = next_epoch(settings, moved)
-    above = EpochsState().reaching(least, ends_of(settings, moved, admin)) if moved else None
-    if not _begun(settings):
-        # Its first epoch, of which nothing is to be given up. Its number comes first.
-        admin.create(pipeline_topic_specs(settings.log, settings.name, settings.shard))
-        begun = above or EpochsState()
-        admin.end_offsets({state_topic_of(settings): 1})  # returns when a topic made a moment ago has its leader
-        _state(settings).write([(begun.key(), begun.to_json())])
-        epoch = begun.latest
-    else:
-        epoch = begin_epoch(session, settings, admin, _state(settings), clock, above)
-    take_over(session, settings, moved, clock)
-    return epoch, prepare(session, settings, admin, _state(settings))
-
-
-def _begun(settings: Settings) -> bool:
-    try:
-        return TopicsState.find(_state(settings).read()) is not None
-    except TopicError:
-        return False
 
 
 def _state(settings: Settings) -> KafkaCompactedTopic:

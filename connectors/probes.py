@@ -25,6 +25,7 @@ from connectors.postgres.catalog_facts import read_publication, read_relations, 
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
+from connectors.shard_takeover import require_own_tables
 
 
 class ServerProbes:
@@ -43,6 +44,7 @@ class ServerProbes:
 
     def state(self) -> Mapping[bytes, bytes]:
         self._topics()
+        require_own_tables(self._settings)
         try:
             return KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings)).read()
         except TopicError:

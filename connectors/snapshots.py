@@ -41,6 +41,7 @@ from connectors.postgres.slot import require_same_server, require_usable
 from connectors.postgres.witnessed import ReadServer, require_witnessed, take_witness
 from connectors.session.captured import CapturedTopics
 from connectors.session.mask_lineage import MaskLineage
+from connectors.shard_takeover import require_own_tables
 from snapshot.edges import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class SnapshotSource:
         )
 
     def tables(self, session: Session) -> Sequence[Captured]:
+        # Asked under the lock: another shard may have taken a table over while it was waited for (H402).
+        require_own_tables(self.settings)
         return resolve_tables(session, self.settings)
 
     def shape(self, session: Session, table: Captured) -> TableSchema:

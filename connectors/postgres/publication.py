@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 
 import psycopg
 from psycopg import sql
@@ -94,7 +94,7 @@ def drop_publication(conn: Connection, name: str) -> bool:
     return True
 
 
-def give_up(conn: Connection, name: str, tables: Sequence[str]) -> None:
+def give_up(conn: Connection, name: str, tables: Collection[str]) -> None:
     """Take tables, as ``schema.table``, out of the publication where they are in it. Nothing where there is none.
     ConfigError when it is not ours to change."""
     found = read_publication(conn, name)

@@ -146,6 +146,8 @@ class Opening:
         known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         self._check_topics(admin, known.topics)
         self._lock(side)
+        # A table may have been taken over by another shard between two sessions, or while this one waited (H402).
+        require_own_tables(self._settings)
         # Another capture may have gone on with a promoted server while this one waited for it (H228).
         known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         crash_point("opening_locked")

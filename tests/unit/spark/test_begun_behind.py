@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.epochs import EpochsState
 from cdc.progress import ShardMark, Watermark
-from connectors.epoch import joined
+from cdc.shard_takeover import joined
 from spark.sweeps import begun_behind
 
 SECOND = EpochsState().begin({"a": {0: 7}})
@@ -12,7 +12,8 @@ SHARDS = {"a": "first", "b": "second"}
 
 
 def mark(**epochs: int) -> Watermark:
-    marks = {shard: ShardMark(epoch=epoch, lsn=8) for shard, epoch in epochs.items()}
+    topics = {"first": ("a",), "second": ("b",)}
+    marks = {shard: ShardMark(epoch=epoch, lsn=8, topics=topics[shard]) for shard, epoch in epochs.items()}
     return Watermark(epoch=min(epochs.values(), default=1), lsn=8, shards=marks)
 
 
@@ -20,6 +21,14 @@ def test_h403_a_store_goes_back_in_the_topics_of_that_shard_once() -> None:
     assert begun_behind(mark(first=1, second=1), SECOND, SHARDS) == {"a": {0: 7}}
     assert begun_behind(mark(first=2, second=1), SECOND, SHARDS) == {}
     assert begun_behind(mark(second=1), SECOND, SHARDS) == {"a": {0: 7}}, "a shard of which nothing shows yet"
+
+
+def test_h402_a_store_goes_back_in_a_topic_that_was_taken_over() -> None:
+    """Its mark is that of the former shard, however high its epoch and that of the one which has it now."""
+    taken = EpochsState().reaching(4, {"b": {0: 50}})
+    for epoch in (1, 2, 3):
+        shown = mark(first=4, second=epoch)
+        assert begun_behind(shown, taken, {"a": "first", "b": "first"}) == {"b": {0: 50}}
 
 
 def test_without_shards_the_epoch_of_the_store_counts() -> None:
