@@ -65,12 +65,12 @@ COMMANDS: tuple[Entry, ...] = (
 _EVERYTHING = 2
 """``-vv``."""
 
-OF_WHOLE = frozenset(("config", "sink", "wait", "verify"))
+OF_WHOLE = frozenset(("config", "sink", "wait", "verify", "events", "dead", "rebuild"))
 """The commands that take a pipeline with shards of capture as a whole."""
-OF_EACH = frozenset(("check", "init", "snapshot", "status"))
+OF_EACH = frozenset(("check", "init", "snapshot", "status", "drop"))
 """The commands that take all of its shards in turn, or the one that --shard names."""
-OF_SHARD = frozenset(("run", "drop"))
-"""The commands that take the one shard that --shard names. All others refuse such a pipeline."""
+OF_SHARD = frozenset(("run",))
+"""The command that takes the one shard that --shard names. All others refuse such a pipeline."""
 
 
 class Invocation:

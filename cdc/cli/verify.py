@@ -17,7 +17,6 @@ from cdc.cli import completion
 from cdc.cli.terminal import TerminalConsole, echo
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound, UsageError
-from cdc.shard_plan import require_without_shards
 from cdc.topic import TableName
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from cdc.wiring.dead import open_letters
@@ -64,8 +63,6 @@ def verify(
     publish the view's documents anew. Exit code 1 on any difference, with --repair on any that is left.
     """
     settings = context.obj.settings()
-    if repairing:
-        require_without_shards(settings, "cdc verify --repair")
     chosen = sinks or list(settings.sinks)
     if not chosen:
         raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has five")

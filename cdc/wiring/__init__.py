@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdc.settings import require_postgres
-from cdc.topic import schema_topic
+from cdc.topic import schema_topic, state_topic
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
@@ -40,6 +40,11 @@ def open_state(settings: Settings) -> KafkaCompactedTopic:
     from connectors.whole_state import state_of
 
     return state_of(settings)
+
+
+def open_own_state(settings: Settings) -> KafkaCompactedTopic:
+    """The memory of the pipeline itself, which is no shard's: of its rebuilds, and of which shards there are."""
+    return _compacted(settings, state_topic(settings.name))
 
 
 def open_schemas(settings: Settings) -> SchemaRegistry:

@@ -54,7 +54,7 @@ def test_a_command_of_all_takes_no_shard(tmp_path: Path) -> None:
 
 def test_every_other_command_refuses_shards(tmp_path: Path) -> None:
     others = {entry.name for entry in COMMANDS} - OF_SHARD - OF_EACH - OF_WHOLE
-    assert {"events", "diff", "dead", "forget", "rebuild", "up", "view", "connect"} <= others
+    assert {"diff", "forget", "up", "view", "connect", "share"} <= others
     for command in others:
         with pytest.raises(ConfigError, match=f"cdc {command} does not work for a pipeline with"):
             invocation(tmp_path, DIVIDED, command).settings()
