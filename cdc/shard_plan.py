@@ -8,7 +8,8 @@ take belongs to the first of them in the file, so each table has one shard whate
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from cdc.errors import ConfigError, UsageError
@@ -40,7 +41,8 @@ def of_shard(settings: Settings, shard: str) -> Settings:
     own = {"tables": tables, "exclude": exclude, "slot": slot_of(settings, shard)}
     source = settings.source.model_copy(update={**own, "publication": publication_of(settings, shard)})
     masked = {name: one for name, one in settings.tables.items() if _meets(tables, name) and not _meets(exclude, name)}
-    address = shard_address(settings.capture.http_address, list(shards).index(shard))
+    others = (settings.spark.http_address, settings.view_runner.http_address)
+    address = shard_address(settings.capture.http_address, list(shards).index(shard), others)
     capture = settings.capture.model_copy(update={"http_address": address})
     found = settings.model_copy(update={"source": source, "tables": masked, "capture": capture})
     return found.named_shard(shard)
@@ -87,14 +89,21 @@ def writer_of(settings: Settings) -> str:
     return f"{settings.name}/{settings.shard}" if settings.shard else settings.name
 
 
-def shard_address(address: str, number: int) -> str:
-    """The address of a shard's metrics: as set for the first one, and the ports behind it for the others.
+def shard_address(address: str, number: int, others: Collection[str] = ()) -> str:
+    """The address of a shard's metrics: as set for the first one, and the ports behind it for the others, without those
+    of the pipeline's ``others``: cdc sink has the port behind capture's by default.
 
     >>> shard_address("127.0.0.1:9464", 2), shard_address("[::1]:9464", 1), shard_address("", 1)
     ('127.0.0.1:9466', '[::1]:9465', '')
+    >>> shard_address("127.0.0.1:9464", 1, ["127.0.0.1:9465", ""])
+    '127.0.0.1:9466'
     """
     host, colon, port = address.rpartition(":")
-    return f"{host}{colon}{int(port) + number}" if number and port.isascii() and port.isdigit() else address
+    if not number or not (port.isascii() and port.isdigit()):
+        return address
+    taken = {other.rpartition(":")[2] for other in others}
+    free = (one for one in count(int(port) + 1) if str(one) not in taken)
+    return f"{host}{colon}{next(islice(free, number - 1, None))}"
 
 
 def shard_meant(settings: Settings, table: str) -> str | None:

@@ -66,7 +66,7 @@ def test_a_pipeline_without_shards_has_the_names_it_had() -> None:
 
 def test_each_shard_has_a_port_of_its_own_for_its_figures() -> None:
     ports = [one.capture.http_address for one in each_shard(settings(SHARDS))]
-    assert ports == ["127.0.0.1:9464", "127.0.0.1:9465"]
+    assert ports == ["127.0.0.1:9464", "127.0.0.1:9466"], "the sinks have 9465 by default"
 
 
 def test_a_shard_survives_the_way_to_a_worker_process() -> None:
