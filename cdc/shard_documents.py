@@ -7,14 +7,15 @@ for all of them: every table, the snapshot as far as the last shard is, the leas
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import orjson
 
 from cdc.epochs import EpochsState, KeyedAnewState
 from cdc.errors import ConfigError
-from cdc.state import Document, SlotIntent, SlotState, SnapshotState, TopicsState, what_of
+from cdc.json_bytes import dumped
+from cdc.state import Document, SlotIntent, SlotState, SnapshotState, TopicsState, find_all, what_of
 from cdc.wal_witness import WalWitness
 
 Documents = Mapping[bytes, bytes]
@@ -32,12 +33,23 @@ _HEADS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardsState(Document):
-    """The shards that a pipeline's capture was divided into, in the state topic of the pipeline itself. Without shards
-    there is none. ``cdc init`` writes it before it makes anything of a shard."""
+class ShardState(Document):
+    """A shard that a pipeline's capture was divided into, in the state topic of the pipeline itself.
 
-    WHAT: ClassVar[str] = "shards"
-    shards: list[str] = field(default_factory=list)
+    ``cdc init`` writes it before it makes anything of the shard. A record of its own: two that are made at once would
+    put back a whole list of them that the other has added to (as H235).
+    """
+
+    WHAT: ClassVar[str] = "shard"
+    shard: str
+
+    def key(self) -> bytes:
+        return dumped({"what": self.WHAT, "shard": self.shard})
+
+
+def noted_shards(documents: Documents) -> list[str]:
+    """The shards that the state topic of a pipeline names, in the order of their names."""
+    return sorted(one.shard for one in find_all(documents, ShardState))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +96,9 @@ def require_unmoved(moved: Iterable[MovedTable], shard: str) -> None:
 def missing_shards(by_shard: Mapping[str, Documents], named: Collection[str]) -> dict[str, list[str]]:
     """The noted shards that the settings do not name, each with the tables that it writes. ``by_shard``: with the
     documents of the pipeline itself under "". One of which nothing was made is none."""
-    noted = ShardsState.find(by_shard.get("", {})) or ShardsState()
     return {
         shard: sorted(tables_of(by_shard.get(shard, {})))
-        for shard in noted.shards
+        for shard in noted_shards(by_shard.get("", {}))
         if shard not in named and _is_made(by_shard.get(shard, {}))
     }
 
@@ -115,10 +126,10 @@ def documents_of(documents: Documents, tables: Collection[str]) -> list[bytes]:
 
 def require_undivided(documents: Documents, name: str) -> None:
     """ConfigError where the pipeline's capture was divided into shards, and the settings have none (H404)."""
-    found = ShardsState.find(documents)
-    if found is not None and found.shards:
+    found = noted_shards(documents)
+    if found:
         raise ConfigError(
-            f"the capture of {name} is divided into the shards {', '.join(found.shards)}, and the settings have none",
+            f"the capture of {name} is divided into the shards {', '.join(found)}, and the settings have none",
             hint="write [capture.shards] as it was; or cdc drop --topics ends the pipeline as it was",
         )
 

@@ -19,7 +19,7 @@ from cdc.epochs import EpochsState
 from cdc.errors import ActiveError
 from cdc.ports import CompactedTopic
 from cdc.progress import Offsets
-from cdc.shard_documents import Documents, MovedTable, ShardsState, documents_of, missing_shards, tables_of
+from cdc.shard_documents import Documents, MovedTable, ShardState, documents_of, missing_shards, tables_of
 from cdc.state import SlotState, TopicsState
 
 declare("shard_epoch_noted", "table_taken", "publication_left", "table_given_up", "shard_ended")
@@ -162,9 +162,7 @@ def _end_missing(ports: TakeoverPorts, named: Collection[str]) -> None:
         if slot is not None:
             ports.end(slot)
             ports.state(shard).write([(slot.key(), None)])
-        known = ShardsState.find(states[""]) or ShardsState()
-        noted = replace(known, shards=[one for one in known.shards if one != shard])
-        ports.state("").write([(noted.key(), noted.to_json())])
+        ports.state("").write([(ShardState(shard=shard).key(), None)])
         states = ports.states()
         crash_point("shard_ended")
 

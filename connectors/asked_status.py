@@ -21,7 +21,7 @@ from connectors.kafka.progress_times import read_marks
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect, describe
-from connectors.shard_takeover import require_own_tables
+from connectors.shard_notes import require_own_tables
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, r
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 from connectors.session.mask_lineage import MaskLineage
-from connectors.shard_takeover import begin_shard_again, note_shards, require_own_tables
+from connectors.shard_notes import begin_shard_again, note_shards, require_own_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from connectors.postgres.catalog_facts import read_publication, read_relations, 
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
-from connectors.shard_takeover import require_own_tables
+from connectors.shard_notes import require_own_tables
 
 
 class ServerProbes:

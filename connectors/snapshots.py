@@ -41,7 +41,7 @@ from connectors.postgres.slot import require_same_server, require_usable
 from connectors.postgres.witnessed import ReadServer, require_witnessed, take_witness
 from connectors.session.captured import CapturedTopics
 from connectors.session.mask_lineage import MaskLineage
-from connectors.shard_takeover import require_own_tables
+from connectors.shard_notes import require_own_tables
 from snapshot.edges import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)

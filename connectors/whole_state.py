@@ -8,7 +8,7 @@ from contextlib import suppress
 from cdc.epochs import epoch_of
 from cdc.errors import DamagedError, TopicError
 from cdc.settings import Settings
-from cdc.shard_documents import ShardsState, merged, require_named, shards_of_tables
+from cdc.shard_documents import merged, noted_shards, require_named, shards_of_tables
 from cdc.shard_plan import each_shard, progress_topic_of, shards_of, state_topic_of
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.feed import ProgressTopic, ShardedProgress
@@ -80,8 +80,7 @@ def read_known_each(settings: Settings) -> dict[str, Mapping[bytes, bytes]]:
     """The same of all shards that the settings or the pipeline's notes name, with the documents of the pipeline itself
     under "". Empty for one that has no topics yet. LogError when no broker answers."""
     found = {"": _known(settings.named_shard(""))}
-    noted = ShardsState.find(found[""]) or ShardsState()
-    for shard in dict.fromkeys((*shards_of(settings), *noted.shards)):
+    for shard in dict.fromkeys((*shards_of(settings), *noted_shards(found[""]))):
         found[shard] = _known(settings.named_shard(shard))
     return found
 

@@ -10,7 +10,7 @@ from cdc.drop.ports import DropPorts, DropSource, DropTopics
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
 from cdc.errors import TopicError
 from cdc.found import look
-from cdc.shard_documents import ShardsState
+from cdc.shard_documents import ShardState, noted_shards
 from cdc.topic import dead_topic, schema_topic, state_topic
 
 
@@ -84,7 +84,7 @@ class Drop:
         try:
             others, last = topics_of(self._ports.state.read(), own)
         except TopicError:
-            if shared is not None and not shared.shards:
+            if shared is not None and not shared:
                 topics.delete([state_topic(self._plan.name)])
             return stateless(self._plan.name, own, topics.names())
         if shared is not None:
@@ -97,28 +97,29 @@ class Drop:
         topics.delete(last)
         return f"topics: {len(views) + len(others) + len(last)} deleted"
 
-    def _shards_left(self) -> ShardsState | None:
-        """The notes of a divided pipeline without the shard that is dropped. None without shards."""
+    def _shards_left(self) -> list[str] | None:
+        """The shards of a divided pipeline without the one that is dropped. None without shards."""
         if self._ports.pipeline is None:
             return None
         try:
-            known = ShardsState.find(self._ports.pipeline.read()) or ShardsState()
+            known = noted_shards(self._ports.pipeline.read())
         except TopicError:
-            known = ShardsState()
-        return ShardsState(shards=[shard for shard in known.shards if shard != self._plan.shard])
+            known = []
+        return [shard for shard in known if shard != self._plan.shard]
 
-    def _drop_shard(self, left: ShardsState, topics: DropTopics, others: Sequence[str]) -> str:
-        """The topics of one shard. Those that all share go with the last one, and then the note of the shards, which is
-        written before the shard's own state goes: cut short, the drop is run again."""
+    def _drop_shard(self, left: list[str], topics: DropTopics, others: Sequence[str]) -> str:
+        """The topics of one shard. Those that all share go with the last one, and then the notes of the shards. Its own
+        state goes behind its note: cut short, the drop is run again."""
         name = self._plan.name
-        shared = {schema_topic(name), dead_topic(name)} if left.shards else set()
+        shared = {schema_topic(name), dead_topic(name)} if left else set()
         gone = [topic for topic in others if topic not in shared]
         topics.delete(gone)
-        if left.shards and self._ports.pipeline is not None:
-            self._ports.pipeline.write([(left.key(), left.to_json())])
-        last = [state_topic(name, self._plan.shard)]
-        topics.delete([*([] if left.shards else [state_topic(name)]), *last])
-        return f"topics: {len(gone) + len(last) + (not left.shards)} deleted"
+        if left and self._ports.pipeline is not None:
+            self._ports.pipeline.write([(ShardState(shard=self._plan.shard).key(), None)])
+        last = [*([] if left else [state_topic(name)]), state_topic(name, self._plan.shard)]
+        for topic in last:
+            topics.delete([topic])
+        return f"topics: {len(gone) + len(last)} deleted"
 
 
 def _outcome(dropped: bool) -> str:

@@ -51,7 +51,7 @@ from connectors.session.note_retry import NoteRetry
 from connectors.session.promotion import identify, require_within, take_over
 from connectors.session.replication import open_stream
 from connectors.session.session_parts import Following, LogStanding, Servers, SourceStream, Tables, Writer
-from connectors.shard_takeover import require_own_tables
+from connectors.shard_notes import require_own_tables
 
 log = logging.getLogger(__name__)
 

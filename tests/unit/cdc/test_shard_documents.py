@@ -12,14 +12,16 @@ from cdc.epochs import EpochsState, KeyedAnewState, epoch_of
 from cdc.errors import ConfigError
 from cdc.shard_documents import (
     MovedTable,
-    ShardsState,
+    ShardState,
     merged,
     moved_tables,
+    noted_shards,
     require_undivided,
     require_unmoved,
     tables_of,
 )
 from cdc.state import Document, FormState, RequestState, SlotState, SnapshotState, TopicsState, requests_of
+from cdc.testing import MemoryCompactedTopic
 from cdc.verification.known_pipeline import known_of
 from cdc.wal_witness import WalWitness
 
@@ -44,8 +46,17 @@ def documents(*some: Document) -> dict[bytes, bytes]:
 
 
 def test_h113_the_note_of_shards_stands_under_its_key() -> None:
-    noted = ShardsState(shards=["sales", "rest"])
-    assert (noted.key(), noted.to_json()) == (b'{"what":"shards"}', b'{"format":1,"shards":["sales","rest"]}')
+    noted = ShardState(shard="sales")
+    assert (noted.key(), noted.to_json()) == (b'{"what":"shard","shard":"sales"}', b'{"format":1,"shard":"sales"}')
+
+
+def test_h405_two_shards_that_are_noted_at_once_are_both_noted() -> None:
+    """Each by a record of its own, whatever it had read before."""
+    topic = MemoryCompactedTopic()
+    for shard in ("sales", "rest"):
+        note = ShardState(shard=shard)
+        topic.write([(note.key(), note.to_json())])
+    assert noted_shards(topic.read()) == ["rest", "sales"]
 
 
 def test_all_shards_together_have_every_table() -> None:
@@ -154,6 +165,5 @@ def test_h402_a_table_that_changed_its_shard_is_named() -> None:
 
 def test_h404_a_divided_pipeline_is_not_captured_whole() -> None:
     require_undivided({}, "shop")
-    require_undivided(documents(ShardsState()), "shop")
     with pytest.raises(ConfigError, match="is divided into the shards one, two"):
-        require_undivided(documents(ShardsState(shards=["one", "two"])), "shop")
+        require_undivided(documents(ShardState(shard="one"), ShardState(shard="two")), "shop")

@@ -84,7 +84,7 @@ def test_h407_each_topic_is_judged_by_its_own_shard() -> None:
     assert own.num_rows == 1
 
 
-def test_h407_a_topic_that_moved_is_judged_by_the_shard_that_has_it() -> None:
+def test_h407_a_topic_that_moved_is_judged_by_the_newer_shard() -> None:
     former, taker = progress(80, 5), progress(40, 10, epoch=2)
     reach = LogReach(former, (taker,))
     events = events_of([event(4, pos(96)), event(7, pos(32, epoch=2)), event(8, pos(48, epoch=2))])

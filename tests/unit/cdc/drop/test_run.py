@@ -8,7 +8,7 @@ import pytest
 
 from cdc.checks.ownership import Owner
 from cdc.errors import ActiveError, Exit, LogError, SlotError
-from cdc.shard_documents import ShardsState
+from cdc.shard_documents import noted_shards
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, OfShards, World, read_by, slot_made
@@ -157,9 +157,7 @@ def test_without_the_state_topic_the_others_are_named(left: set[str], said: str)
 def require_one_left(world: OfShards) -> None:
     rest = {"shop.state-rest", "shop.progress-rest", "shop.public.b"}
     assert world.topics == {"shop.state", *OfShards.SHARED, *rest, "other.state"}
-    noted = ShardsState.find(world.pipeline.read())
-    assert noted is not None
-    assert noted.shards == ["rest"]
+    assert noted_shards(world.pipeline.read()) == ["rest"]
 
 
 def test_h405_a_shard_is_dropped_at_any_step_and_the_other_stays() -> None:

@@ -11,7 +11,7 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.drop.ports import DropPorts
 from cdc.drop.run import Drop, DropPlan
 from cdc.errors import ActiveError, LogError, TopicError
-from cdc.shard_documents import ShardsState
+from cdc.shard_documents import ShardState
 from cdc.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Steps
@@ -148,8 +148,8 @@ class OfShards(World):
         self.states: dict[str, MemoryCompactedTopic] = {}
         self.kept: dict[str, tuple[SlotFacts | None, bool]] = {}
         self._shard = ""
-        note = ShardsState(shards=["sales", "rest"])
-        self.pipeline = MemoryCompactedTopic({note.key(): note.to_json()})
+        notes = [ShardState(shard=shard) for shard in ("sales", "rest")]
+        self.pipeline = MemoryCompactedTopic({note.key(): note.to_json() for note in notes})
         for shard, table in (("sales", "shop.public.a"), ("rest", "shop.public.b")):
             own = {f"shop.state-{shard}", f"shop.progress-{shard}", table}
             made = {name: {"id": name, "partitions": 1} for name in own | self.SHARED}

@@ -94,7 +94,7 @@ def test_h408_a_store_is_held_against_its_own_shards_alone() -> None:
     assert store.waits().wait("cache", 20).epoch == 2, "the least epoch of all shards is 1"
 
 
-def test_h408_a_table_of_a_shard_that_proved_nothing_is_waited_for() -> None:
+def test_h408_a_table_of_a_shard_without_a_proof_is_waited_for() -> None:
     store = Shown(mark=replace(MARK, lsn=20, topic_ids=IDS))
     with pytest.raises(DifferenceFound, match=r"a shard of capture has not begun"):
         store.waits().wait("cache", 20, timeout_s=3)

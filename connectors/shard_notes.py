@@ -13,8 +13,9 @@ from cdc.settings import Settings
 from cdc.shard_documents import (
     Documents,
     MovedTable,
-    ShardsState,
+    ShardState,
     moved_tables,
+    noted_shards,
     require_named,
     require_unmoved,
     tables_of,
@@ -48,9 +49,8 @@ def note_shards(settings: Settings, admin: TopicAdmin) -> None:
             f"the capture of {settings.name} has no shards, and its topics are there",
             hint="give the divided pipeline another name; or without [capture.shards] run cdc drop --topics first",
         )
-    known = ShardsState.find(documents) or ShardsState()
-    if settings.shard not in known.shards:
-        noted = ShardsState(shards=[*known.shards, settings.shard])
+    if settings.shard not in noted_shards(documents):
+        noted = ShardState(shard=settings.shard)
         topic.write([(noted.key(), noted.to_json())])
     crash_point("shards_noted")
 
