@@ -25,32 +25,6 @@ MUTANTS = (
         "if row == rows.get(key):", "if row is not None:", "tests/unit/cdc/verification/test_view_repair.py",
     ),
     Mutant(
-        "let a store claim the greatest of its shards", "cdc/shard_progress.py",
-        "lsn=min(mark.lsn for mark in known)", "lsn=max(mark.lsn for mark in known)",
-        f"{_SPARK}/test_sharded_world.py",
-    ),
-    Mutant(
-        "claim without a shard of which nothing is known", "spark/shard_histories.py",
-        "if len(known) < len(proofs) or not known:", "if not known:", f"{_SPARK}/test_sharded_world.py",
-    ),
-    Mutant(
-        "believe a shard's record about a topic that it does not name", "spark/shard_histories.py",
-        "named=bool(shards)", "named=False", f"{_SPARK}/test_shard_histories.py",
-    ),
-    Mutant(
-        "keep a mark for tables that it did not speak of", "cdc/shard_progress.py",
-        "known is not None and set(own) <= set(known.topics)", "known is not None",
-        "tests/unit/cdc/test_shard_progress.py",
-    ),
-    Mutant(
-        "compare LSNs of shards on two servers", "cdc/shard_progress.py",
-        "if not known or len(systems) > 1:", "if not known:", "tests/unit/cdc/test_shard_progress.py",
-    ),
-    Mutant(
-        "let two shards take one table", "cdc/shard_plan.py",
-        "(*settings.source.exclude, *before)", "settings.source.exclude", "tests/unit/cdc/test_shard_plan.py",
-    ),
-    Mutant(
         "leave what a killed comparison made", "cdc/comparison/run.py",
         "        self.clean()\n        with ExitStack()", "        with ExitStack()", _COMPARISON,
     ),
