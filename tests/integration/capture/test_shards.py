@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
+from cdc.errors import ConfigError, Exit
 from cdc.shard_documents import tables_of
-from cdc.shard_plan import each_shard
+from cdc.shard_plan import each_shard, state_topic_of
+from cdc.state import TopicsState
 from cdc.wiring.sinks import build_sinks
-from connectors.whole_state import read_each
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.postgres.connections import writer_lock
+from connectors.whole_state import read_known_each
 from sinks.sections import load_settings
 from tests.faults.follower import Following
 from tests.integration.capture.pipeline import Pipeline
@@ -32,6 +36,11 @@ TABLES = (
     "insert into orders select n, 'open' from generate_series(1, 20) n",
     "insert into others select n, 'old' from generate_series(1, 20) n",
 )
+MOVING = (
+    "shards_noted", "epoch_slot_dropped", "epoch_noted", "shard_epoch_noted", "table_taken", "publication_left",
+    "table_given_up",
+)  # fmt: skip
+"""The crash points of a takeover, in the order of its steps."""
 SHARDS = {"sales": ["public.orders"], "rest": ["public.others"]}
 
 
@@ -68,10 +77,27 @@ class Divided:
         self.good("init")
         self.good("snapshot", "--workers", "1")
 
+    def run(self, shard: str) -> Spawned:
+        return self.pipeline.spawn("cdc", "--config", self.pipeline.config(), "run", "--shard", shard)
+
     def start(self, shard: str) -> None:
-        pipeline = self.pipeline
-        run = self.runs[shard] = pipeline.spawn("cdc", "--config", pipeline.config(), "run", "--shard", shard)
-        wait_until(lambda: pipeline.said(run, "streaming"), 30, lambda: run.stderr)
+        run = self.runs[shard] = self.run(shard)
+        wait_until(lambda: self.pipeline.said(run, "streaming"), 30, lambda: run.stderr)
+
+    def spoil(self, *statements: str) -> None:
+        """Change the store behind everybody's back."""
+        with closing(sqlite3.connect(self.pipeline.folder / "store.db")) as store, store:
+            for statement in statements:
+                store.execute(statement)
+
+    def shard_of(self, table: str) -> str:
+        """The shard that a sink takes for the table's."""
+        topics = build_sinks(load_settings(self.pipeline.config()), ["store"]).facts.topics("store")
+        return topics.shards[f"{self.pipeline.name}.{table}"]
+
+    @property
+    def slot(self) -> str:
+        return self.pipeline.settings.slot
 
     def written(self, *statements: str) -> str:
         """One transaction. Returns a token behind its commit."""
@@ -113,17 +139,18 @@ class Divided:
 
 
 @pytest.fixture
-def divided(pipeline: Pipeline, run_cdc: RunCdc, tmp_path: Path) -> Divided:
+def divided(pipeline: Pipeline, run_cdc: RunCdc) -> Divided:
     pipeline.document["source"]["tables"] = ["public.orders", "public.others"]
     pipeline.document["capture"]["shards"] = SHARDS
-    pipeline.document["sinks"] = {"store": {"kind": "sql", "url": f"sqlite:///{tmp_path}/store.db"}}
+    pipeline.document["sinks"] = {"store": {"kind": "sql", "url": f"sqlite:///{pipeline.folder}/store.db"}}
     pipeline.execute(*TABLES)
     return Divided(pipeline, run_cdc)
 
 
 def tables_of_shards(divided: Divided) -> list[set[str]]:
     """The tables that each shard's state topic has."""
-    return [set(tables_of(documents)) for documents in read_each(divided.pipeline.settings).values()]
+    states = read_known_each(divided.pipeline.settings)
+    return [set(tables_of(states[shard])) for shard in divided.pipeline.settings.capture.shards]
 
 
 def test_h400_a_shard_is_killed_and_the_other_goes_on(divided: Divided) -> None:
@@ -151,14 +178,27 @@ def test_h400_a_shard_is_killed_and_the_other_goes_on(divided: Divided) -> None:
         divided.assert_waits(token)
         assert "public.others" in divided.good("verify", "store")
         divided.good("check")
+        # What it has otherwise is mended in the epoch of the shard that writes the table.
+        divided.spoil(
+            "update public_orders set status = 'wrong' where id = 2", "delete from public_others where id = 3"
+        )
+        assert divided.cdc("verify", "store").returncode == 1
+        divided.good("verify", "--repair", "store")
+        divided.good("verify", "store")
+        events = divided.good("events", "--from-beginning", "--until-caught-up")
+        assert {"orders", "others"} <= {line.split()[0] for line in events.splitlines()}
+        divided.good("dead", "list")
     for shard, run in divided.runs.items():
         assert run.terminate() == 0, f"{shard}: {run.stderr}"
     made = divided.pipeline.one(
         "select array_agg(slot_name::text) from pg_replication_slots where database = current_database()"
     )
     assert set(made) == slots
-    for shard in SHARDS:
-        divided.good("drop", "--shard", shard, "--yes")
+    divided.good("drop", "--shard", "sales", "--topics", "--yes")
+    assert tables_of_shards(divided) == [set(), {"public.others"}]
+    divided.good("drop", "--topics", "--yes")
+    names = TopicAdmin(divided.pipeline.settings.log).names()
+    assert [name for name in names if name.startswith(f"{divided.pipeline.name}.")] == []
     assert not divided.pipeline.one("select count(*) from pg_replication_slots where database = current_database()")
 
 
@@ -182,8 +222,11 @@ def test_h402_a_table_moves_only_with_a_new_epoch(divided: Divided) -> None:
                 assert_refused(refused, Exit.CONFIG, "public.orders is written by the shard sales", "to the shard rest")
         divided.pipeline.execute("update orders set status = 'moved' where id = 2", "delete from orders where id = 3")
         again = ("init", "--shard", "rest", "--new-epoch", "--yes")
-        for point in ("epoch_noted", "table_given_up"):
+        for point in MOVING:
             divided.killed_at(point, *again)
+            assert divided.shard_of("public.orders") in SHARDS, "a moved table is in a shard at each moment"
+            if point != "table_given_up":
+                assert_refused(divided.cdc("run", "--shard", "rest"), Exit.CONFIG, "is written by the shard sales")
         divided.good(*again)
         divided.good("snapshot", "--shard", "rest", "--workers", "1")
         divided.good("init", "--shard", "sales")
@@ -197,11 +240,70 @@ def test_h402_a_table_moves_only_with_a_new_epoch(divided: Divided) -> None:
     assert tables_of_shards(divided) == [{"public.orders", "public.others"}, {"public.more"}]
 
 
+def test_h408_a_generation_is_filled_from_all_shards(divided: Divided) -> None:
+    """A rebuild reads the topics of both, and is over when it shows what each of them had brought."""
+    divided.set_up()
+    for shard in SHARDS:
+        divided.start(shard)
+    with divided.followed():
+        divided.assert_waits(divided.written("update orders set status = 'paid'", "update others set note = 'new'"))
+    divided.spoil("delete from public_orders where id = 2")
+    divided.good("rebuild", "store")
+    with divided.followed():
+        divided.assert_waits(divided.written("delete from orders where id = 1", "delete from others where id = 1"))
+        divided.good("verify", "store")
+
+
+def test_h402_a_session_takes_no_table_back_that_moved_meanwhile(divided: Divided) -> None:
+    """Another shard takes the table over while a capture with the settings of before waits for its lock."""
+    divided.set_up()
+    with divided.pipeline.session() as held:
+        held.execute("select pg_advisory_lock_shared(%s, %s)", writer_lock(f"{divided.pipeline.name}/sales"))
+        run = divided.run("sales")
+        wait_until(lambda: divided.pipeline.said(run, "waiting_for_lock"), 60, lambda: run.stderr)
+        sales, rest = (
+            KafkaCompactedTopic(one.log, state_topic_of(one)) for one in each_shard(divided.pipeline.settings)
+        )
+        former, taker = (TopicsState.find(topic.read()) for topic in (sales, rest))
+        assert former is not None
+        assert taker is not None
+        moved = replace(taker, tables={**taker.tables, **former.tables}, topics={**taker.topics, **former.topics})
+        rest.write([(moved.key(), moved.to_json())])
+        topics = {topic: facts for topic, facts in former.topics.items() if topic not in former.tables.values()}
+        given_up = replace(former, tables={}, topics=topics)
+        sales.write([(given_up.key(), given_up.to_json())])
+    assert run.wait(60) == Exit.CONFIG, run.stderr
+    assert "public.orders is written by the shard rest" in run.stderr
+
+
+def test_h405_a_shard_that_the_settings_lack_is_refused(divided: Divided) -> None:
+    """It was renamed: its capture may run on, beside that of the new name."""
+    divided.set_up()
+    divided.pipeline.document["capture"]["shards"] = {"shop": ["public.orders"], "rest": ["public.others"]}
+    words = "has a shard sales, which [capture.shards] does not name: it writes public.orders"
+    for command in (("run", "--shard", "rest"), ("init", "--shard", "rest"), ("verify", "store")):
+        assert_refused(divided.cdc(*command), Exit.CONFIG, words)
+    with pytest.raises(ConfigError, match="has a shard sales"):
+        build_sinks(load_settings(divided.pipeline.config()), ["store"]).facts.topics("store")
+    again = ("init", "--shard", "shop", "--new-epoch", "--yes")
+    for point in ("shard_epoch_noted", "shard_ended"):
+        divided.killed_at(point, *again)
+    divided.good(*again)
+    divided.good("snapshot", "--shard", "shop", "--workers", "1")
+    for shard in ("shop", "rest"):
+        divided.start(shard)
+    with divided.followed():
+        divided.assert_waits(divided.written("update orders set status = 'paid'", "update others set note = 'new'"))
+        divided.good("verify", "store")
+    slots = divided.pipeline.one("select array_agg(slot_name::text) from pg_replication_slots")
+    assert {slot.rpartition("__")[2] for slot in slots if slot.startswith(divided.slot)} == {"shop", "rest"}
+
+
 def test_h404_with_and_without_shards_do_not_mix(divided: Divided) -> None:
     divided.set_up()
     del divided.pipeline.document["capture"]["shards"]
     for command in ("init", "run"):
-        assert_refused(divided.cdc(command), Exit.CONFIG, "is divided into the shards sales, rest")
+        assert_refused(divided.cdc(command), Exit.CONFIG, "is divided into the shards rest, sales")
 
 
 def test_h404_a_capture_without_shards_is_not_divided(divided: Divided) -> None:
@@ -217,9 +319,11 @@ def test_h404_a_capture_without_shards_is_not_divided(divided: Divided) -> None:
         (("run",), "cdc run is of one capture"),
         (("up", "--yes"), "cdc up does not work for a pipeline with"),
         (("diff",), "cdc diff does not work for a pipeline with"),
-        (("rebuild", "store"), "cdc rebuild does not work for a pipeline with"),
-        (("verify", "--repair"), "cdc verify --repair does not work for a pipeline with"),
-        (("drop", "--shard", "rest", "--topics"), "cdc drop --topics does not work for a pipeline with"),
+        (("forget", "public.orders", "1"), "cdc forget does not work for a pipeline with"),
+        (("share", "store", "2"), "cdc share does not work for a pipeline with"),
+        (("sink", "store", "--share", "1/2"), "--share and [capture.shards] cannot be had together yet"),
+        (("init", "--new-epoch", "--yes"), "cdc init --new-epoch is of one capture"),
+        (("status", "--watch"), "cdc status --watch is of one capture"),
     ],
 )
 def test_commands_that_do_not_know_shards_refuse(divided: Divided, arguments: tuple[str, ...], words: str) -> None:

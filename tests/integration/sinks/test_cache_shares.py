@@ -103,7 +103,7 @@ def test_a_kept_row_goes_when_the_share_of_its_table_passes_it(
     assert read == [5, 9]
 
 
-def test_h409_a_kept_row_goes_when_its_shard_of_capture_passes_it(redis_url: str) -> None:
+def test_h409_a_kept_row_goes_when_its_capture_shard_passes_it(redis_url: str) -> None:
     """The least of all shards is what the watermark says, and another one that is behind keeps nothing alive."""
     other = "shop.public.others"
     here = SourceLineage("7", 1)
