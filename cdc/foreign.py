@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from threading import Lock
+from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 _LONGEST = 200
 # Quotes may be escaped already, inside JSON.
 _NAMED = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
+_PASSWORD = re.compile(r"""(?:^|\s)password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
 _WORD = re.compile(r"""[^\s"']+""")
 
 _lock = Lock()
@@ -80,3 +82,21 @@ def _pattern(secret: str) -> re.Pattern[str]:
         for word in sorted(spellings, key=len, reverse=True)
     )
     return re.compile("|".join(each))
+
+
+def passwords_within(value: Any) -> Iterator[str]:
+    """Passwords in URLs and libpq strings, against the manual's advice: anywhere in a document of settings that was not
+    checked yet."""
+    match value:
+        case dict():
+            for member in value.values():
+                yield from passwords_within(member)
+        case list() | tuple():
+            for member in value:
+                yield from passwords_within(member)
+        case str():
+            if "://" in value and "@" in value:
+                # Up to the last @: one that is not percent-encoded belongs to the password.
+                yield value.partition("://")[2].rpartition("@")[0].partition(":")[2]
+            for found in _PASSWORD.finditer(value):
+                yield found[1] or found[2]

@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError
 
 from cdc.anchored_paths import PATH, anchor
 from cdc.environment import overlay
 from cdc.errors import ConfigError
-from cdc.foreign import remember
+from cdc.foreign import passwords_within, remember
 from cdc.mask_rules import MASK_KEY_HINT
 from cdc.setting_types import (
     ByteCount,
@@ -36,6 +36,7 @@ from cdc.setting_types import (
     named_tables,
 )
 from cdc.settings_faults import KnownSettings, config_error, faults_of
+from cdc.shard_plan import shard_faults
 from cdc.sink_settings import AnySink, Kinds, read_sinks
 
 
@@ -118,6 +119,10 @@ class CaptureSettings(SettingsModel):
     )
     histories: Tables = Field(
         (), description="tables whose every version is wanted: capture stops rather than set one aside"
+    )
+    shards: dict[str, Tables] = Field(
+        default_factory=dict,
+        description="shard = its entries of [source] tables: a cdc run of its own, where one core is too few",
     )
 
 
@@ -252,6 +257,18 @@ class Settings(SettingsModel):
     view_runner: ViewRunnerSettings = ViewRunnerSettings()
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
+    _shard: str = PrivateAttr("")
+
+    @property
+    def shard(self) -> str:
+        """The shard that these settings are of. Empty for the whole pipeline: see :mod:`cdc.shard_plan`."""
+        return self._shard
+
+    def named_shard(self, shard: str) -> Self:
+        """The same as the settings of a shard."""
+        found = self.model_copy()
+        found._shard = shard
+        return found
 
     def require_native(self, command: str) -> None:
         """ConfigError where Debezium captures: two writers in one topic would undo each other."""
@@ -310,7 +327,7 @@ def parse(
     kinds: Kinds | None = None,
 ) -> Settings:
     """Check a document. ConfigError with every fault. ``laid``: see :func:`overlay`."""
-    remember(_passwords_within(document))
+    remember(passwords_within(document))
     sinks, faults = read_sinks(document, kinds) if kinds is not None else ({}, [])
     try:
         settings = Settings.model_validate(document)
@@ -320,27 +337,9 @@ def parse(
         raise config_error(faults, origin, KnownSettings(SECTIONS, document, kinds), laid or {}) from None
     if settings.source.mask_key is None and any("hmac" in t.columns.values() for t in settings.tables.values()):
         raise ConfigError(f"{origin}: a mask by hmac needs a key", hint=MASK_KEY_HINT)
+    for words, hint in shard_faults(settings):
+        raise ConfigError(f"{origin}: {words}", hint=hint)
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
-
-
-def _passwords_within(value: Any) -> Iterator[str]:
-    """Passwords in URLs and libpq strings, against the manual's advice: anywhere, in a document not yet checked."""
-    match value:
-        case dict():
-            for member in value.values():
-                yield from _passwords_within(member)
-        case list() | tuple():
-            for member in value:
-                yield from _passwords_within(member)
-        case str():
-            if "://" in value and "@" in value:
-                # Up to the last @: one that is not percent-encoded belongs to the password.
-                yield value.partition("://")[2].rpartition("@")[0].partition(":")[2]
-            for found in _PASSWORD.finditer(value):
-                yield found[1] or found[2]
-
-
-_PASSWORD = re.compile(r"""(?:^|\s)password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
 
 
 SECTIONS: Mapping[str, type[BaseModel]] = {

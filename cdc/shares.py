@@ -130,15 +130,19 @@ def _share(old: Watermark, topics: Iterable[str], *, whole: bool) -> Watermark |
 
 
 def standing_of_shares(watermark: Watermark | None) -> str:
-    """Why a store that is fed in shares does not show more, for a sentence. Empty where one application feeds it.
+    """Why a store that is fed in shares, or whose tables shards of capture write, does not show more, for a sentence.
+    Empty where it has one watermark.
 
     >>> one = Watermark(epoch=1, lsn=8, offsets={"t": {0: 3}})
     >>> standing_of_shares(together([one, None])), standing_of_shares(one)
     (' (its share 2/2 has not begun)', '')
     """
     parts = watermark.parts if watermark is not None else ()
-    if len(parts) < 2:
+    if watermark is None or len(parts) < 2:
         return ""
+    if watermark.shards:
+        shard = min(watermark.by_shard().items(), key=lambda one: one[1].lsn)[0]
+        return f" (the shard of capture {shard} is the last)" if shard else " (a shard of capture has not begun)"
     number, last = min(enumerate(parts, 1), key=lambda one: _claimed(one[1]))
     begun = last.topic_ids or last.offsets
     return f" (its share {number}/{len(parts)} {'is the last' if begun else 'has not begun'})"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from cdc.settings import LogSettings
+from cdc.state import TopicsState
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic
 
 _MB = 1024**2
@@ -38,8 +39,9 @@ def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
     )
 
 
-def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
-    """The pipeline's own topics: state, schema and progress compacted. Dead letters kept until dealt with."""
+def pipeline_topic_specs(settings: LogSettings, name: str, shard: str = "") -> list[TopicSpec]:
+    """The own topics of a pipeline, or of its ``shard``: state, schema and progress compacted. Dead letters kept until
+    dealt with."""
     size = str(max(_MB, settings.max_message_bytes))
     compact = {"cleanup.policy": "compact", "max.message.bytes": size, **_durability(settings)}
     # Progress is written up to ten times a second, and read at every start.
@@ -49,12 +51,19 @@ def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
     return [
         TopicSpec(topic=topic, partitions=1, replication_factor=settings.replication_factor, config=config)
         for topic, config in (
-            (state_topic(name), compact),
+            (state_topic(name, shard), compact),
             (schema_topic(name), compact),
-            (progress_topic(name), churning),
+            (progress_topic(name, shard), churning),
             (dead_topic(name), dead),
         )
     ]
+
+
+def made_specs(settings: LogSettings, name: str, state: TopicsState, shard: str = "") -> list[TopicSpec]:
+    """The topics that ``init`` made, as they have to be now. Partition counts are those they were made with."""
+    tables = (table_topic_spec(settings, topic) for topic in state.tables.values())
+    specs = [*pipeline_topic_specs(settings, name, shard), *tables]
+    return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
 
 
 def _durability(settings: LogSettings) -> dict[str, str]:

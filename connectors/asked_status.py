@@ -11,8 +11,9 @@ from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
 from cdc.running import ask_status, fill_of, fresh_of
 from cdc.settings import Settings
+from cdc.shard_plan import progress_topic_of, state_topic_of
 from cdc.status.facts import FreshFacts, SourceState
-from cdc.topic import TableName, dead_topic, state_topic
+from cdc.topic import TableName, dead_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
@@ -20,6 +21,7 @@ from connectors.kafka.progress_times import read_marks
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect, describe
+from connectors.shard_notes import require_own_tables
 
 T = TypeVar("T")
 
@@ -32,10 +34,12 @@ class StatusLog:
 
     def state(self) -> Mapping[bytes, bytes]:
         require_broker(self._settings.log)
-        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+        # A shard that the settings lack would be passed over in silence (H405).
+        require_own_tables(self._settings)
+        return KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings)).read()
 
     def marks(self) -> Sequence[Mark]:
-        return read_marks(self._settings.log, self._settings.name)
+        return read_marks(self._settings.log, progress_topic_of(self._settings))
 
     def letters(self) -> Iterable[DeadLetter]:
         return DeadLetterTopic(self._settings.log, dead_topic(self._settings.name)).read()

@@ -17,6 +17,8 @@ from cdc.errors import ActiveError, ConfigError, SlotError
 from cdc.json_bytes import dumped
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
+from cdc.shard_plan import writer_of
+from cdc.shard_takeover import epochs_above
 from cdc.sql import quote_literal
 from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState, what_of
 from connectors.kafka.admin import TopicAdmin
@@ -32,9 +34,17 @@ _PAUSE_S = 0.1
 _OF_TABLES = (SnapshotTableState.WHAT, ChunkState.WHAT)
 
 
-def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic, clock: Clock) -> int:
+def begin_epoch(
+    conn: Connection,
+    settings: Settings,
+    admin: TopicAdmin,
+    state: CompactedTopic,
+    clock: Clock,
+    above: EpochsState | None = None,
+) -> int:
     """End the present epoch: drop the pipeline's slot, forget its snapshot, note the next epoch. Returns its number.
 
+    ``above``: the epoch that it has to reach at least, with where that begins in topics of others which it takes over.
     Killed in between, it is run again. ConfigError when there is nothing to begin anew, ActiveError when a capture
     or a snapshot runs, SlotError when the slot of that name is not provably the pipeline's own.
     """
@@ -45,7 +55,7 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
             f"the pipeline {settings.name} has not begun yet, so there is no epoch to end",
             hint="cdc init without --new-epoch, then cdc snapshot",
         )
-    _lock(conn, settings.name, clock)
+    take_lock(conn, settings, clock)
     # Again, now that nobody else writes it.
     documents = state.read()
     slot = SlotState.find(documents)
@@ -58,6 +68,7 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
         views = admin.describe(view.topic for view in known_views(settings).known.values())
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
         epochs = epochs.begin(ends, str(clock.now_ns()))
+    epochs = epochs_above(epochs, above, str(clock.now_ns()))
     state.write([(epochs.key(), epochs.to_json())])
     crash_point("epoch_noted")
     state.write(forgotten(documents))
@@ -76,7 +87,9 @@ def _key(what: str) -> bytes:
     return dumped({"what": what})
 
 
-def _lock(conn: Connection, name: str, clock: Clock) -> None:
+def take_lock(conn: Connection, settings: Settings, clock: Clock) -> None:
+    """Hold the lock of the settings' writer until the session ends. ActiveError while a capture or snapshot has it."""
+    name = writer_of(settings)
     deadline_s = clock.monotonic() + _LOCK_WAIT_S
     while not try_lock(conn, name):
         holders = lock_holders(conn, name)

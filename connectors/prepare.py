@@ -16,8 +16,10 @@ from cdc.errors import CdcError, ConfigError
 from cdc.masks import rules_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.settings import Settings
+from cdc.shard_documents import require_undivided
+from cdc.shard_plan import state_topic_of
 from cdc.state import RequestState, SlotState, TopicsState
-from cdc.topic import TableName, schema_topic, state_topic
+from cdc.topic import TableName, schema_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.epoch import begin_epoch
 from connectors.kafka.admin import (
@@ -35,6 +37,7 @@ from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, r
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 from connectors.session.mask_lineage import MaskLineage
+from connectors.shard_notes import begin_shard_again, note_shards, require_own_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +74,12 @@ def prepare(
     Nothing is made while a check of the source fails: one table without a key in a publication makes its
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
     """
-    own = pipeline_topic_specs(settings.log, settings.name)
+    own = pipeline_topic_specs(settings.log, settings.name, settings.shard)
     present = admin.describe([spec.topic for spec in own])
     documents = state.read() if own[0].topic in present else {}
     known, slot = TopicsState.find(documents), SlotState.find(documents)
+    if not settings.shard:
+        require_undivided(documents, settings.name)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
     _require_kept_topics(settings, known, tables, begun=slot is not None or handing_over)
@@ -179,7 +184,11 @@ def prepare_pipeline(settings: Settings) -> Prepared:
     """Make or check publication, topics and shapes, on a session of its own. See :func:`prepare`."""
     with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
         require_broker(settings.log)
-        return prepare(session, settings, TopicAdmin(settings.log), _state(settings))
+        admin = TopicAdmin(settings.log)
+        if settings.shard:
+            note_shards(settings, admin)
+            require_own_tables(settings)
+        return prepare(session, settings, admin, _state(settings))
 
 
 def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepared]:
@@ -189,9 +198,11 @@ def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepare
         # First, because nothing may be given up that cannot be begun again.
         check_ready(session, settings, None, besides=("publication", "slot", "free_slots"))
         state, admin = _state(settings), TopicAdmin(settings.log)
+        if settings.shard:
+            return begin_shard_again(session, settings, admin, clock), prepare(session, settings, admin, state)
         epoch = begin_epoch(session, settings, admin, state, clock)
         return epoch, prepare(session, settings, admin, state)
 
 
 def _state(settings: Settings) -> KafkaCompactedTopic:
-    return KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    return KafkaCompactedTopic(settings.log, state_topic_of(settings))

@@ -14,8 +14,8 @@ from cdc.checks.secrecy import remote_brokers
 from cdc.errors import TopicError
 from cdc.following import stopped_following
 from cdc.settings import Settings
+from cdc.shard_plan import state_topic_of
 from cdc.state import TopicsState
-from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import TopicAdmin, cut_problems, spec_problems, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -25,6 +25,7 @@ from connectors.postgres.catalog_facts import read_publication, read_relations, 
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
+from connectors.shard_notes import require_own_tables
 
 
 class ServerProbes:
@@ -43,8 +44,9 @@ class ServerProbes:
 
     def state(self) -> Mapping[bytes, bytes]:
         self._topics()
+        require_own_tables(self._settings)
         try:
-            return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+            return KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings)).read()
         except TopicError:
             return {}
 
@@ -67,7 +69,10 @@ class ServerProbes:
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
 
         log, admin = self._settings.log, self._topics()
-        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
+        specs = [
+            *(table_topic_spec(log, t) for t in topics),
+            *pipeline_topic_specs(log, self._settings.name, self._settings.shard),
+        ]
         facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []
@@ -84,7 +89,7 @@ class ServerProbes:
 
     def _rights(self, admin: TopicAdmin) -> TopicRights | None:
         """Of the state topic. A broker on this machine alone need not check any."""
-        rights = admin.rights(state_topic(self._settings.name))
+        rights = admin.rights(state_topic_of(self._settings))
         return rights if rights.checked or remote_brokers(self._settings) else None
 
     def _topics(self) -> TopicAdmin:

@@ -38,30 +38,45 @@ TIMEOUT_S = 3.0
 
 
 class LogReach(NamedTuple):
-    """The newest progress record, as far as records are judged by it."""
+    """The newest progress record, as far as records are judged by it. ``others``: those of the other shards of capture.
+    Each topic is judged by the record of its own shard alone: another one may be far ahead or behind."""
 
     progress: Progress
+    others: tuple[Progress, ...] = ()
 
-    @property
-    def most(self) -> str:
-        """The highest position that may lie below its offsets, but for what it says is ahead of it."""
-        return Position(self.progress.epoch, self.progress.lsn, CHUNK_SEQ).text()
+    def of(self, topic: str) -> Progress:
+        """The record that a topic is judged by: of those that name it the highest, because a table may have had another
+        shard. Where none does the lowest of all."""
+        if not self.others:
+            return self.progress
+        every = (self.progress, *self.others)
+        named = [one for one in every if topic in one.offsets]
+        return max(named, key=_reached) if named else min(every, key=_reached)
+
+    def most(self, topic: str) -> str:
+        """The highest position that may lie below its offsets of a topic, but for what it says is ahead of it."""
+        one = self.of(topic)
+        return Position(one.epoch, one.lsn, CHUNK_SEQ).text()
 
     def covers(self, topic: str, partition: int, offset: int) -> bool:
         """Whether it speaks of this place."""
-        return offset < self.progress.offsets.get(topic, {}).get(partition, 0)
+        return offset < self.of(topic).offsets.get(topic, {}).get(partition, 0)
 
     def refutes(self, topic: str, partition: int, offset: int, pos: str) -> bool:
         """Whether no capture of the pipeline can have written a record at ``pos`` there."""
-        most = max(self.most, self.progress.ahead.get(topic, {}).get(partition, ""))
+        most = max(self.most(topic), self.of(topic).ahead.get(topic, {}).get(partition, ""))
         return pos > most and self.covers(topic, partition, offset)
+
+
+def _reached(progress: Progress) -> tuple[int, int]:
+    return progress.epoch, progress.lsn
 
 
 def foreign_mask(events: pa.Table, reach: LogReach | None) -> Mask | None:
     """True for events that it refutes. None where there is none."""
     if reach is None:
         return None
-    beyond = events.filter(pc.greater(events[POS], reach.most))
+    beyond = events.filter(pc.greater(events[POS], _mosts(events, reach)))
     if beyond.num_rows == 0:
         return None
     # At the log's end most are beyond, and none is covered: one look per partition is enough to know.
@@ -72,6 +87,15 @@ def foreign_mask(events: pa.Table, reach: LogReach | None) -> Mask | None:
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     refuted = [reach.refutes(*row) for row in rows]
     return pa.chunked_array([pa.array(refuted, pa.bool_())]) if any(refuted) else None
+
+
+def _mosts(events: pa.Table, reach: LogReach) -> str | Column:
+    """The highest position that each event may have, or the one for all of them."""
+    if not reach.others:
+        return reach.most("")
+    topics = pc.unique(events["topic"])
+    mosts = pa.array([reach.most(topic) for topic in topics.to_pylist()], pa.string())
+    return mosts.take(pc.index_in(events["topic"], topics))
 
 
 def told_apart(events: pa.Table, reach: LogReach | None) -> tuple[pa.Table, list[ForeignRecord]]:
@@ -184,8 +208,8 @@ def _highest(key: bytes | None, value: bytes | None, pos: str | None) -> str | N
 def _known(place: tuple[str, int, int], key: bytes, pos: str, reach: LogReach) -> bool:
     """Whether it is known of a floor at this place if it is ours. A sweep of an epoch that no progress record is of yet
     counts as ours: the epoch's first snapshot ends with one."""
-    begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > reach.progress.epoch
-    return pos <= reach.most or reach.covers(*place) or begins
+    begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > reach.of(place[0]).epoch
+    return pos <= reach.most(place[0]) or reach.covers(*place) or begins
 
 
 def judged(opened: OpenSink, wait_for: WaitFor) -> OpenSink:

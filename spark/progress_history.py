@@ -83,8 +83,21 @@ class ProgressHistory:
         """Whether the newest record says anything of this topic."""
         return topic in self._newest
 
-    def newest_covered(self, offsets: Offsets, topics: Collection[str]) -> ProgressProof | None:
-        """The newest record that a reader of these topics at ``offsets`` has passed."""
+    def newest_covered(self, offsets: Offsets, topics: Collection[str], *, named: bool = False) -> ProgressProof | None:
+        """The newest record that a reader of these topics at ``offsets`` has passed. ``named``: only one that speaks of
+        all of them counts, and the newest has to, as where a topic may have had another writer."""
+        first = self._first_naming(topics) if named else 0
+        passed = self._passed(offsets, topics)
+        return self._marks[passed - 1] if first is not None and passed > first else None
+
+    def _first_naming(self, topics: Collection[str]) -> int | None:
+        """The number of the first record from which on all of these topics were named. None where the newest does not
+        name one of them."""
+        if not all(topic in self._newest for topic in topics):
+            return None
+        return max((moves.numbers[0] for topic in topics for moves in self._moves[topic].values()), default=0)
+
+    def _passed(self, offsets: Offsets, topics: Collection[str]) -> int:
         passed = len(self._marks)
         for topic in topics:
             here = offsets.get(topic, {})
@@ -93,7 +106,7 @@ class ProgressHistory:
             for partition, moves in self._moves.get(topic, {}).items():
                 first = moves.first_above(here.get(partition, 0))
                 passed = passed if first is None else min(passed, first)
-        return self._marks[passed - 1] if passed else None
+        return passed
 
     def _add(self, record: Progress) -> None:
         if any(offset < known.offsets[-1] for _, _, offset, known in self._moved(record.offsets) if known is not None):

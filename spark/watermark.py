@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from cdc.measures import Heads, oldest_lacking_ms
-from cdc.progress import Offsets, Progress, Watermark
+from cdc.progress import Offsets, Progress, ShardMark, Watermark
+from cdc.shard_progress import grown
 from cdc.source_lineage import SourceLineage
 from spark.foreign_records import LogReach
 from spark.ports import SinkTopics
-from spark.progress_history import ProgressHistory, ProgressProof
+from spark.progress_history import ProgressProof
+from spark.shard_histories import ShardHistories, mark_of, together
 from spark.view_claims import ViewClaims, ViewsLeft
 
 _MOST_ENDS = 120
@@ -136,12 +138,12 @@ class LogView:
         """By what records are judged. None where they are not, or nothing is known yet."""
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._history = ProgressHistory()
+        self._histories = ShardHistories()
         self._ends = EndsSeen()
         self._measured: Offsets = {}
         self._heads: Heads = {}
-        self.beat: Beat | None = None
-        """The newest heartbeat. None before the first."""
+        self._beats: dict[str, Beat] = {}
+        self._newest: dict[str, Progress] = {}
         self.reread = 0
         """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
@@ -149,16 +151,29 @@ class LogView:
         """Take progress records of the log, in their order."""
         noted = list(records)
         with self._lock:
-            self._history.add(noted)
+            self._histories.add(noted)
             self._views.note_capture(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
-                # The greatest: one that came too late says no more than those before it.
-                known = [self.reach.progress] if self.reach is not None else []
-                self.reach = LogReach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
+                self._judge_by(noted)
                 self._news.notify_all()
-        beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
-        self.beat = beats[-1] if beats else self.beat
+        self._beats |= {one.shard: Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms}
+
+    def _judge_by(self, noted: Iterable[Progress]) -> None:
+        """The greatest of each shard: one that came too late says no more than those before it."""
+        for record in noted:
+            known = self._newest.get(record.shard, record)
+            self._newest[record.shard] = max(known, record, key=lambda one: (one.epoch, one.lsn))
+        self.reach = LogReach(*_one_and_others(self._newest.values()))
+
+    def beat_of(self, topics: SinkTopics) -> Beat | None:
+        """The newest heartbeat of these topics' shards: of the one that reaches least, because a store shows no more
+        than that, in the least epoch. None before the first of one of them."""
+        found = [self._beats.get(shard) for shard in set(topics.shards.values()) or ("",)]
+        known = [beat for beat in found if beat is not None]
+        if not known or len(known) < len(found):
+            return None
+        return min(known, key=lambda beat: (beat.lsn, beat.at_ms))._replace(epoch=min(beat.epoch for beat in known))
 
     def note_views(self, records: Iterable[Progress]) -> None:
         """Take progress records of views, in their order. No record is judged by them: a document's position is the
@@ -184,8 +199,9 @@ class LogView:
         with self._lock:
             if not self._ends.without_holes(at, topics.ids, topics.compaction_lag_s):
                 return {}
-            known = [topic for topic in some if self._history.names(topic)]
-            passed = {topic: self._history.newest_covered(at.offsets, [topic]) for topic in known}
+            shards = topics.shards
+            known = [topic for topic in some if self._histories.names(topic, shards)]
+            passed = {topic: self._histories.newest_covered(at.offsets, [topic], shards) for topic in known}
         return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
     def note_ends(self, seen: LogEnds) -> None:
@@ -233,15 +249,19 @@ class LogView:
         before = _before(watermark, topics)
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
-            proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
+            proofs = self._histories.each_covered(at.offsets, topics.ids, topics.shards) if sound else {}
+            proven = together(proofs)
             # Each statement holds for a lower LSN as well, so the least of them holds for all.
             each = [(proven.epoch, proven.lsn) if proven is not None else None]
             each += [self._views.proven(topic, at.offsets) for topic in topics.views]
         whole = [one for one in each if one is not None]
         least = min(whole) if len(whole) == len(each) else before
         epoch, lsn = max(before, least)
+        shards = _vector(watermark, proofs, topics)
         said = watermark.aside if watermark is not None else {}
-        if proven is not None and (epoch, lsn) == least:
+        if shards:
+            said = _asides(said, proofs, shards, topics)
+        elif proven is not None and (epoch, lsn) == least:
             said = proven.aside
         aside = {topic: why for topic, why in said.items() if topic in topics.ids}
         level_ms = watermark.level_ms if watermark is not None and watermark.level_ms and not sound else now_ms
@@ -253,7 +273,41 @@ class LogView:
             level_ms=level_ms,
             aside=aside,
             lineage=_lineage(watermark, proven, (epoch, lsn)),
+            shards=shards,
         )
+
+
+def _vector(
+    watermark: Watermark | None, proofs: Mapping[str, ProgressProof | None], topics: SinkTopics
+) -> dict[str, ShardMark]:
+    """The marks of each shard's tables that the store shows. Empty for a pipeline without shards."""
+    own: dict[str, tuple[str, ...]] = {}
+    for topic in sorted(topics.shards):
+        own[topics.shards[topic]] = (*own.get(topics.shards[topic], ()), topic)
+    proven = {shard: mark_of(proof) if proof is not None else None for shard, proof in proofs.items()}
+    return grown(watermark.shards if watermark is not None else {}, proven, own)
+
+
+def _asides(
+    said: Mapping[str, str],
+    proofs: Mapping[str, ProgressProof | None],
+    marks: Mapping[str, ShardMark],
+    topics: SinkTopics,
+) -> dict[str, str]:
+    """The words about tables set aside: of each shard as its newest record has them, whatever the others prove."""
+    told = {
+        shard: proof
+        for shard, proof in proofs.items()
+        if proof is not None and shard in marks and (proof.epoch, proof.lsn) >= (marks[shard].epoch, marks[shard].lsn)
+    }
+    kept = {topic: why for topic, why in said.items() if topics.shards.get(topic, "") not in told}
+    own = {t: why for shard, proof in told.items() for t, why in proof.aside.items() if topics.shards.get(t) == shard}
+    return kept | own
+
+
+def _one_and_others(records: Iterable[Progress]) -> tuple[Progress, tuple[Progress, ...]]:
+    first, *others = records
+    return first, tuple(others)
 
 
 def _lineage(

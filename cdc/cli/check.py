@@ -15,6 +15,7 @@ from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.cli.terminal import TerminalConsole
 from cdc.errors import CdcError, Exit
+from cdc.shard_plan import each_shard
 from cdc.wiring.debezium import check_connect
 from cdc.wiring.probes import open_probes
 
@@ -30,8 +31,10 @@ def check(
     Changes nothing. Exit code 0 when all of it can work (warnings allowed), else that of the first failure.
     """
     settings = context.obj.settings()
-    with open_probes(settings) as probes:
-        findings = list(preflight(settings, probes))
+    findings: list[Finding] = []
+    for one in each_shard(settings):
+        with open_probes(one) as probes:
+            findings += preflight(one, probes)
     if settings.debezium is not None:
         findings += check_connect(settings)
     if as_json:

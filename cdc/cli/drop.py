@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from cdc.checks.ownership import Owner
 from cdc.errors import UsageError
+from cdc.settings import Settings
+from cdc.shard_plan import each_shard
 from cdc.wiring.pipeline import open_drop
 
 
@@ -22,15 +25,19 @@ def drop(
     start needs a new snapshot. With --yes only a slot that the pipeline's state names as its own is dropped.
     """
     invocation = context.obj
-    settings = invocation.settings()
-    console, ending = invocation.console, open_drop(settings)
+    for settings in each_shard(invocation.settings()):
+        _drop(settings, invocation.console, yes=yes, topics=topics)
+
+
+def _drop(settings: Settings, console: Console, *, yes: bool, topics: bool) -> None:
+    ending = open_drop(settings)
     if not yes:
         owner = ending.owner()
         if owner is not None and owner is not Owner.OURS:
             console.print(f"Beware: {owner.value}.", style="bold red", highlight=False, soft_wrap=True)
         console.print(
             f"This drops the slot {settings.slot} and the publication {settings.publication}"
-            f"{' and deletes every topic of the pipeline' if topics else ''}.",
+            f"{_of_topics(settings) if topics else ''}.",
             highlight=False,
             soft_wrap=True,
         )
@@ -39,3 +46,7 @@ def drop(
             raise UsageError("that is not the slot's name: nothing was dropped", hint=f"the slot is {settings.slot}")
     for line in ending.run(topics=topics, sure=not yes):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _of_topics(settings: Settings) -> str:
+    return f" and deletes every topic of the {'shard' if settings.shard else 'pipeline'}"

@@ -10,6 +10,7 @@ from rich.console import Console
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import UsageError
 from cdc.settings import Settings
+from cdc.shard_plan import each_shard, require_one_shard
 from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
 
 if TYPE_CHECKING:
@@ -35,13 +36,15 @@ def init(
     console = invocation.console
     if new_epoch:
         settings.require_native("cdc init --new-epoch")
+        require_one_shard(settings, "cdc init --new-epoch")
         if not yes:
             confirm(settings, console)
         epoch, prepared = begin_epoch(settings, SYSTEM_CLOCK)
         console.print(f"epoch {epoch} begins", highlight=False)
-    else:
-        prepared = prepare_pipeline(settings)
-    show(settings, prepared, console)
+        show(settings, prepared, console)
+        return
+    for one in each_shard(settings):
+        show(one, prepare_pipeline(one), console)
 
 
 def confirm(settings: Settings, console: Console) -> None:

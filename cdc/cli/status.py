@@ -17,6 +17,8 @@ from cdc.cli.status_text import fitted, view
 from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, UsageError
+from cdc.settings import Settings
+from cdc.shard_plan import each_shard, require_one_shard
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.page_server import StatusPages
 from cdc.status.rules import Status, status_of
@@ -48,6 +50,7 @@ def status(
     if http and not watch:
         raise UsageError("--http shows one look after the other", hint="give --watch with it")
     if watch:
+        require_one_shard(settings, "cdc status --watch")
         try:
             with open_status(settings) as reader, served(http, settings.name, every, context.obj.console) as tell:
                 how = Watching(every, looks, as_json, tell)
@@ -56,13 +59,19 @@ def status(
             return
         _refuse(shown)
         return
+    each = [_looked(one) for one in each_shard(settings)]
+    for shown in each:
+        if as_json:
+            typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
+        else:
+            TerminalConsole().print(view(shown))
+    for shown in each:
+        _refuse(shown)
+
+
+def _looked(settings: Settings) -> Status:
     with open_status(settings) as reader:
-        shown = status_of(reader.read(), settings.limits)
-    if as_json:
-        typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
-    else:
-        TerminalConsole().print(view(shown))
-    _refuse(shown)
+        return status_of(reader.read(), settings.limits)
 
 
 @contextmanager

@@ -46,7 +46,8 @@ class DropPorts:
 
     ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
     pipeline's topic. TopicError when it does not exist. ``topics`` opens the administration of the log. ``views``: the
-    topics of documents, and last the one that names them. Nothing before the first view.
+    topics of documents, and last the one that names them. Nothing before the first view. ``pipeline``: where a shard of
+    capture is dropped, the state topic of the pipeline itself, which names the shards.
     """
 
     reach: Callable[[], None]
@@ -54,3 +55,4 @@ class DropPorts:
     state: CompactedTopic
     topics: Callable[[], DropTopics]
     views: Callable[[], Sequence[str]] = tuple
+    pipeline: CompactedTopic | None = None

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc.checks.ownership import Owner
-from cdc.drop.ports import DropPorts, DropSource
+from cdc.drop.ports import DropPorts, DropSource, DropTopics
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
 from cdc.errors import TopicError
 from cdc.found import look
-from cdc.topic import state_topic
+from cdc.shard_documents import ShardState, noted_shards
+from cdc.topic import dead_topic, schema_topic, state_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropPlan:
-    """The pipeline. ``by_debezium``: a connector captures, so the slot is one that it made."""
+    """The pipeline, or its ``shard`` of capture. ``by_debezium``: a connector captures, so the slot is one that it
+    made."""
 
     name: str
     slot: str
     publication: str
     by_debezium: bool = False
+    shard: str = ""
 
 
 class Drop:
@@ -76,11 +79,16 @@ class Drop:
             return {}
 
     def _drop_topics(self) -> str:
-        own, topics = state_topic(self._plan.name), self._ports.topics()
+        own, topics = state_topic(self._plan.name, self._plan.shard), self._ports.topics()
+        shared = self._shards_left()
         try:
             others, last = topics_of(self._ports.state.read(), own)
         except TopicError:
+            if shared is not None and not shared:
+                topics.delete([state_topic(self._plan.name)])
             return stateless(self._plan.name, own, topics.names())
+        if shared is not None:
+            return self._drop_shard(shared, topics, others)
         # The record that names them goes last, so that a drop which was cut short finds the rest.
         views = self._ports.views()
         if views[:-1]:
@@ -88,6 +96,30 @@ class Drop:
         topics.delete([*others, *views[-1:]])
         topics.delete(last)
         return f"topics: {len(views) + len(others) + len(last)} deleted"
+
+    def _shards_left(self) -> list[str] | None:
+        """The shards of a divided pipeline without the one that is dropped. None without shards."""
+        if self._ports.pipeline is None:
+            return None
+        try:
+            known = noted_shards(self._ports.pipeline.read())
+        except TopicError:
+            known = []
+        return [shard for shard in known if shard != self._plan.shard]
+
+    def _drop_shard(self, left: list[str], topics: DropTopics, others: Sequence[str]) -> str:
+        """The topics of one shard. Those that all share go with the last one, and then the notes of the shards. Its own
+        state goes behind its note: cut short, the drop is run again."""
+        name = self._plan.name
+        shared = {schema_topic(name), dead_topic(name)} if left else set()
+        gone = [topic for topic in others if topic not in shared]
+        topics.delete(gone)
+        if left and self._ports.pipeline is not None:
+            self._ports.pipeline.write([(ShardState(shard=self._plan.shard).key(), None)])
+        last = [*([] if left else [state_topic(name)]), state_topic(name, self._plan.shard)]
+        for topic in last:
+            topics.delete([topic])
+        return f"topics: {len(gone) + len(last)} deleted"
 
 
 def _outcome(dropped: bool) -> str:

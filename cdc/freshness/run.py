@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from cdc.clock import Clock
@@ -15,6 +16,7 @@ from cdc.freshness.opened_stores import KeptStores, OpenedStore
 from cdc.freshness.rules import (
     InLog,
     ReadsWatermarks,
+    TopicWatermarks,
     require_whole,
     shows,
     wait_until_read,
@@ -39,7 +41,8 @@ class WaitPorts:
     ``passed``: where tokens are GTIDs. Waits up to so many seconds until the log holds what a token names. Difference
     when it takes longer.
     ``keeps``: whether a sink keeps the table of a topic. ``place``: the topic of a sink's table or view, by the names
-    of both. UsageError where the sink does not take it, TopicError where it has no topic yet.
+    of both. UsageError where the sink does not take it, TopicError where it has no topic yet. ``divided``: whether
+    capture has shards. ``shard_epoch``: as ``epoch``, of one of them.
     """
 
     open: Callable[[str], OpenedStore]
@@ -52,6 +55,8 @@ class WaitPorts:
     passed: Callable[[str, float], InLog]
     keeps: Callable[[str, str], bool]
     place: Callable[[str, str], str]
+    divided: bool = False
+    shard_epoch: Callable[[str], int | None] = lambda shard: None
 
 
 class Waits:
@@ -61,7 +66,7 @@ class Waits:
         self._ports = ports
         self._clock = clock
         self._stores = KeptStores(ports.open)
-        self._epoch: int | None = None
+        self._epochs: dict[str, int | None] = {}
         self.by_gtids = ports.by_gtids
         """Whether tokens are GTIDs, for :meth:`wait_passed`. Else they are LSNs, for :meth:`wait`."""
         self.unsure = ""
@@ -80,7 +85,7 @@ class Waits:
         is asked again once the store is in a newer one.
 
         ``table``: one for which that has to hold also where the sink holds it, or of a view (``view.NAME``), which may
-        be behind the tables.
+        be behind the tables. Where capture has shards, that of the table alone counts then, and without it each.
 
         While the log does not answer, the epoch of an LSN is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
@@ -93,20 +98,22 @@ class Waits:
                 "transactions of this source have GTIDs, and no LSNs", hint="wait with the GTID of the commit"
             )
         with self._ports.briefly():
-            watermarks = self._stores.watermarks(sink)
+            watermarks: ReadsWatermarks = self._stores.watermarks(sink)
         topic = self._ports.place(sink, table) if table else ""
+        if topic and self._ports.divided:
+            watermarks = TopicWatermarks(watermarks, topic)
         if not isinstance(lsn, Token):
-            epoch = self._epoch if self._epoch is not None else look(self._ports.epoch)
+            epoch = look(partial(self._epoch_of, ""))
             if isinstance(epoch, Unknown):
                 return self._take_its_word(sink, watermarks, lsn, epoch)
-            self._epoch = epoch
         self.unsure, began_s = "", self._clock.monotonic()
         nudge, clock = self._ports.nudge, self._clock
         if isinstance(lsn, Token):
             watermark = wait_until_token_shown(sink, watermarks, lsn, timeout_s=timeout_s, nudge=nudge, clock=clock)
         else:
+            known = self._known_epoch
             watermark = wait_until_shown(
-                sink, watermarks, lsn, epoch=self._known_epoch, timeout_s=timeout_s, nudge=nudge, clock=clock
+                sink, watermarks, lsn, epoch=known, timeout_s=timeout_s, nudge=nudge, clock=clock
             )
         if topic:
             left_s = max(0.0, timeout_s - (self._clock.monotonic() - began_s))
@@ -147,12 +154,23 @@ class Waits:
         except LogError as error:
             yield f"not known whether {sink} holds back a key: {error.message}"
 
-    def _known_epoch(self, shown: int) -> int | None:
-        """The pipeline's epoch. A store in a newer one than was known says that another has begun since."""
-        if self._epoch is not None and shown > self._epoch:
-            found = look(self._ports.epoch)
-            self._epoch = self._epoch if isinstance(found, Unknown) else found
-        return self._epoch
+    def _epoch_of(self, shard: str) -> int | None:
+        """The epoch of the pipeline or of a shard of capture, asked for until there is one."""
+        if self._epochs.get(shard) is None:
+            self._epochs[shard] = self._ask_epoch(shard)
+        return self._epochs[shard]
+
+    def _ask_epoch(self, shard: str) -> int | None:
+        return self._ports.shard_epoch(shard) if shard else self._ports.epoch()
+
+    def _known_epoch(self, shown: int, shard: str) -> int | None:
+        """The epoch that a watermark is to be of. A store in a newer one than was known says that another has begun
+        since."""
+        known = self._epochs[shard] if shard in self._epochs else self._epoch_of(shard)
+        if known is not None and shown > known:
+            found = look(partial(self._ask_epoch, shard))
+            self._epochs[shard] = known if isinstance(found, Unknown) else found
+        return self._epochs[shard]
 
     def _take_its_word(self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown) -> Watermark:
         with self._ports.briefly():

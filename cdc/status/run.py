@@ -15,6 +15,7 @@ from cdc.following import stopped_following
 from cdc.found import Found, Unknown
 from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
+from cdc.shard_progress import as_shard
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.status.asked_parts import PART_S, AskedParts
 from cdc.status.facts import FreshFacts, SinkFacts, SourceState, StatusFacts, rereads_of, store_part
@@ -25,13 +26,14 @@ from cdc.status.view_lines import ViewFacts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPlan:
     """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them.
-    ``views``: their names."""
+    ``views``: their names. ``shard``: of capture, that the look is at. Empty for a pipeline without shards."""
 
     name: str
     slot: str
     sinks: Mapping[str, str]
     takes: Callable[[str], bool]
     views: Sequence[str] = ()
+    shard: str = ""
 
 
 class _Log(NamedTuple):
@@ -95,7 +97,7 @@ class StatusReader:
         keys = None if isinstance(parked, Unknown) else parked
         fresh = asked_fresh()
         return StatusFacts(
-            name=plan.name,
+            name=f"{plan.name}/{plan.shard}" if plan.shard else plan.name,
             slot_name=plan.slot,
             now_ms=self._clock.now_ns() // 1_000_000,
             source=source,
@@ -164,4 +166,5 @@ class StatusReader:
 
     def _read_watermark(self, name: str) -> Watermark | None:
         with self._ports.briefly():
-            return self._stores.watermarks(name).read()
+            found = self._stores.watermarks(name).read()
+        return as_shard(found, self._plan.shard) if found is not None and self._plan.shard else found

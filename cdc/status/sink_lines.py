@@ -8,7 +8,7 @@ from typing import Any
 
 from cdc.lsn import Lsn
 from cdc.measures import Quantiles
-from cdc.progress import Watermark
+from cdc.progress import SharedWatermark, Watermark
 from cdc.running import FillShare
 from cdc.status.fresh import fresh_document
 
@@ -73,7 +73,7 @@ def with_shares(
     shown: SinkStatus, watermark: Watermark | None, judged: Callable[[str, Watermark | None], SinkStatus]
 ) -> SinkStatus:
     """The line of a store with those of its shares. ``judged``: the line of a part of the store, by a name."""
-    parts = watermark.parts if watermark is not None else ()
+    parts = watermark.parts if isinstance(watermark, SharedWatermark) else ()
     if len(parts) < 2:
         return shown
     begun = [part if part.topic_ids or part.offsets else None for part in parts]

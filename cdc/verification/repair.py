@@ -99,12 +99,13 @@ def repair(
     if remove_impossible(targets, tables, wanted):
         crash_point("repair_cleared")
         settled = certain_cut(source, clock).settled
-    pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
     done: list[Repaired] = []
     by_table: dict[TableName, list[StoreVerdict]] = defaultdict(list)
     for verdict in wanted:
         by_table[verdict.table].append(verdict)
     for name, verdicts in by_table.items():
+        # Of the shard of capture that writes the table: below its records a row would be passed over (H403).
+        pos = Position(tables[name].epoch or epoch, settled, SNAPSHOT_SEQ).text()
         mends = [_Mend(verdict, targets[verdict.sink], tables[name].shape, pos) for verdict in verdicts]
         keys = sorted(set().union(*(verdict.differing for verdict in verdicts)))
         for found in source.records_of(tables[name], keys):

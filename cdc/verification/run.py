@@ -108,7 +108,7 @@ class Verification:
                     name,
                     store.watermarks,
                     cut.fence,
-                    epoch=self._known.epoch,
+                    epoch=self._known.epoch_of,
                     timeout_s=self._timeout_s,
                     clock=self._clock,
                 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cdc.clock import SYSTEM_CLOCK
 from cdc.freshness.run import WaitPorts, Waits
 from cdc.settings import has_gtids, require_askable
+from cdc.shard_plan import of_shard
 from sinks.stores import open_store, sink_settings
 
 if TYPE_CHECKING:
@@ -40,5 +41,7 @@ class Freshness(Waits):
             passed=partial(wait_until_in_log, settings),
             keeps=lambda sink, topic: keeps(settings, sink_settings(sink, settings).tables, topic),
             place=lambda sink, table: topic_of(settings, sink_settings(sink, settings).tables, table),
+            divided=bool(settings.capture.shards),
+            shard_epoch=lambda shard: read_epoch(of_shard(settings, shard)),
         )
         super().__init__(ports, SYSTEM_CLOCK)

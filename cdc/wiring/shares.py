@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ConfigError, UsageError
-from cdc.progress import Watermark
+from cdc.progress import SharedWatermark, Watermark
 from cdc.shares import MOST, Share
 from sinks.kinds import open_store_notes
 from sinks.stores import kind_of, spec_of
@@ -29,10 +29,15 @@ def own_places(settings: Settings, share: Share | None) -> Settings:
 
 
 def require_shares(settings: Settings, names: Iterable[str]) -> None:
-    """ConfigError for a store that one application feeds alone, and for topics that Debezium may have filled: their
-    reader notes shapes, snapshots and epochs for all tables."""
+    """ConfigError for a store that one application feeds alone, for topics that Debezium may have filled, whose reader
+    notes shapes, snapshots and epochs for all tables, and for a pipeline with shards of capture."""
     from connectors.debezium.connector_config import may_hold_debezium
 
+    if settings.capture.shards:
+        raise ConfigError(
+            "--share and [capture.shards] cannot be had together yet: a store is fed by one application there",
+            hint="run cdc sink without --share",
+        )
     for name in names:
         kind = kind_of(name, settings)
         if not kind.notes:
@@ -88,7 +93,7 @@ def require_whole_store(settings: Settings, sink: str) -> None:
 
     with closing(open_store_notes(spec_of(sink, settings), SYSTEM_CLOCK)) as opened:
         mark = NotedWatermarks(opened.notes).read()
-    if mark is not None and len(mark.parts) > 1:
+    if isinstance(mark, SharedWatermark) and len(mark.parts) > 1:
         raise ConfigError(
             f"the store of {sink} is fed in {len(mark.parts)} shares, and a rebuild needs one application",
             hint=f"stop them, then cdc share {sink} 1, cdc rebuild {sink}, cdc share {sink} {len(mark.parts)}, and "

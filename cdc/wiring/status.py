@@ -28,6 +28,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
         slot=settings.slot,
         sinks={name: sink.kind for name, sink in settings.sinks.items()},
         views=tuple(settings.views),
+        shard=settings.shard,
         takes=partial(takes, tables=settings.source.tables, exclude=settings.source.exclude),
     )
     ports = StatusPorts(

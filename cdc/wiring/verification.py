@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from cdc.aside import lacking
 from cdc.clock import SYSTEM_CLOCK
 from cdc.settings import Settings, require_askable
-from cdc.verification.known_pipeline import KnownPipeline, known_of
 from cdc.wiring import open_state, require_broker
 from sinks.stores import open_store
 
 if TYPE_CHECKING:
+    from cdc.verification.known_pipeline import KnownPipeline
     from cdc.verification.passes import Watch
     from cdc.verification.run import Verification
 
@@ -36,7 +36,7 @@ def open_verification(
     require_askable(settings, "cdc verify")
     sinks, only = sinks_of(settings, names)
     require_broker(settings)
-    known = read_known(settings)
+    known = read_known(settings, sinks)
     with ExitStack() as opened:
         # As one of several writers: the application that feeds a store goes on while it is repaired.
         stores = {name: opened.enter_context(closing(open_store(name, settings, parallel=True))) for name in sinks}
@@ -54,6 +54,9 @@ def open_verification(
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
 
 
-def read_known(settings: Settings) -> KnownPipeline:
-    """The pipeline's memory. ConfigError while the first snapshot is not complete."""
-    return known_of(open_state(settings).read(), settings.source.kind)
+def read_known(settings: Settings, sinks: Sequence[str] = ()) -> KnownPipeline:
+    """The pipeline's memory, as far as these sinks need it. All of it without any. ConfigError while the first snapshot
+    is not complete."""
+    from connectors.verified_stores import known_pipeline
+
+    return known_pipeline(settings, sinks)

@@ -31,7 +31,7 @@ from cdc.errors import LogError, TopicError
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
-from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
+from cdc.topic_specs import TopicSpec
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import log_error, passing
 from connectors.kafka.portions import rounds
@@ -149,12 +149,6 @@ def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None
             fatal=False,
         )
     return []
-
-
-def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[TopicSpec]:
-    """The topics that ``init`` made, as they have to be now. Partition counts are those they were made with."""
-    specs = [*pipeline_topic_specs(settings, name), *(table_topic_spec(settings, t) for t in state.tables.values())]
-    return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
 
 
 def policy_problems(

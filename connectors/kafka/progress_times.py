@@ -7,16 +7,14 @@ from contextlib import suppress
 from cdc.errors import DamagedError
 from cdc.progress import PROGRESS_KEY, Mark, Progress
 from cdc.settings import LogSettings
-from cdc.topic import progress_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 
 NEWEST = 2_000
 
 
-def read_marks(settings: LogSettings, name: str, count: int = NEWEST) -> list[Mark]:
+def read_marks(settings: LogSettings, topic: str, count: int = NEWEST) -> list[Mark]:
     """At most ``count`` marks, oldest first. Records that compaction has removed are not among them."""
-    topic = progress_topic(name)
     end = TopicAdmin(settings).end_offsets({topic: 1})[topic].get(0, 0)
     marks = []
     for message in read_range(settings, topic, 0, max(0, end - count)):

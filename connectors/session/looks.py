@@ -23,10 +23,11 @@ from cdc.following import not_followed
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
+from cdc.shard_plan import state_topic_of
 from cdc.state import SlotState, TopicsState
-from cdc.topic import state_topic
+from cdc.topic_specs import made_specs
 from cdc.windows import Closed
-from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
+from connectors.kafka.admin import TopicAdmin, TopicProblem, policy_problems, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.ends import EndsWatch
 from connectors.kafka.in_sync import in_sync_problems
@@ -87,7 +88,7 @@ class Looks:
         self._told: set[str] = set()
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
-        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
+        state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
         witness = WitnessLook(settings.source, server, state, lambda: figures.flushed_lsn, self._is_another)
         self._looks = [
             RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
@@ -237,7 +238,7 @@ class _LogLook:
         suspects, self._suspects = self._suspects, {problem.message for problem in changed}
         if self._suspects - suspects:
             return _AGAIN_S
-        specs = made_specs(looks.settings.log, looks.settings.name, known)
+        specs = made_specs(looks.settings.log, looks.settings.name, known, looks.settings.shard)
         # A topic that deletes by age loses rows from now on. A shorter retention is logged. The next start refuses it.
         forgetful = policy_problems(specs, facts, ("cleanup.policy",))
         others = [replace(one, fatal=False) for one in policy_problems(specs, facts) if one not in forgetful]

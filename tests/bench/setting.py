@@ -56,15 +56,17 @@ class Bench:
                 admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
     @contextmanager
-    def pipeline(self, dsn: str, tables: Sequence[str], **log: object) -> Iterator[Pipeline]:
-        """A fresh pipeline on that database; its topics are deleted afterwards."""
+    def pipeline(
+        self, dsn: str, tables: Sequence[str], *, shards: Mapping[str, object] | None = None, **log: object
+    ) -> Iterator[Pipeline]:
+        """A fresh pipeline on that database; its topics are deleted afterwards. ``shards``: of its capture."""
         servers = self.stack.ensure("kafka")["kafka"]["bootstrap_servers"]
         name = f"b{secrets.token_hex(4)}"
         document: dict[str, Mapping[str, object] | str] = {
             "name": name,
             "source": {"dsn": dsn, "tables": list(tables)},
             "log": {"bootstrap_servers": servers, **log},
-            "capture": {"http_address": ""},
+            "capture": {"http_address": "", **({"shards": shards} if shards else {})},
         }
         pipeline = Pipeline(parse(document), self.folder / f"{name}.toml")
         pipeline.write(document)
@@ -104,7 +106,7 @@ class Pipeline:
     def running(self, *arguments: str) -> Iterator[Running]:
         """Run a command beside us, until the context ends; it dies with us."""
         argv = [sys.executable, "-m", "cdc", "--config", str(self.config), *arguments]
-        log = self.config.with_suffix(".log")
+        log = self.config.with_suffix(f".{'-'.join(arguments)}.log")
         with log.open("wb") as err:
             process = subprocess.Popen(
                 ANYBODY.ending_with_parent(argv, death_signal=9, parent=os.getpid()),
@@ -123,6 +125,8 @@ def _toml(value: object) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, list):
         return f"[{', '.join(_toml(one) for one in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {_toml(one)}' for name, one in value.items())} }}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

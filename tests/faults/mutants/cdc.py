@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
-        "return _read(new, old, ends) and _claim(new) >=", "return _claim(new) >=", _REBUILD,
+        "return _read(new, old, ends) and all(shown >=", "return all(shown >=", _REBUILD,
     ),
     Mutant(
         "wait for a claim that the log does not hold", "cdc/rebuild/run.py",
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a true claim for one beyond the log", "cdc/rebuild/rules.py",
-        "return _claim(old) > held and _claim(new) >= held", "return _claim(new) >= held", _REBUILD,
+        "return any(above) and all(", "return all(", _REBUILD,
     ),
     Mutant(
         "hand over without what was written above the slot", "cdc/handover/run.py",

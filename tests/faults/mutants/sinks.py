@@ -23,8 +23,8 @@ MUTANTS = (
         "        self._check()\n", "", f"{_CONTRACT}/test_faults.py -k sqlite",
     ),
     Mutant(
-        "take one of several rows under a key for the row (Delta)", "sinks/delta/delta_store.py",
-        "if count > 1 and key in live]", "if count < 0]", f"{_CONTRACT}/test_foreign.py -k delta",
+        "take one of several rows under a key for the row (Delta)", "sinks/warehouse/warehouse_merges.py",
+        "if count > 1 and one in live", "if count < 0", f"{_CONTRACT}/test_foreign.py -k delta",
     ),
     Mutant(
         "read all stored rows that fill a batch at once", "sinks/fill.py",

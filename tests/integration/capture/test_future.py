@@ -121,7 +121,7 @@ def test_h159_unreadable_progress_ends_no_start(pipeline: Pipeline) -> None:
     pipeline.settle()
     assert run.terminate() == 0
     pipeline.assert_equal("t")
-    assert read_marks(pipeline.settings.log, pipeline.name)[-1].lsn > 0
+    assert read_marks(pipeline.settings.log, progress_topic(pipeline.name))[-1].lsn > 0
 
 
 def test_h159_capture_does_not_begin_without_readable_progress(pipeline: Pipeline) -> None:

@@ -67,17 +67,23 @@ def documents(version: str) -> Iterator[Stored]:
     for record in _of(folder, "progress"):
         yield Stored("progress", record["value"].encode(), Progress.from_json)
     yield from _views(folder)
-    added = _of(folder, "lineage_added")
-    for text in added["progress"]:
-        yield Stored("progress with its server", text.encode(), Progress.from_json)
-    for text in added["watermarks"]:
-        yield Stored("watermark with its server", text.encode(), Watermark.from_json)
+    yield from _grown(folder)
     for store in ("redis", "opensearch", "delta", "sql"):
         for name, text in _notes(_of(folder, store)):
             if name == WATERMARK:
                 yield Stored(f"{store} {name}", text, Watermark.from_json)
             elif name.startswith("floor:"):
                 yield Stored(f"{store} floor", text, TableFloor.from_json)
+
+
+def _grown(folder: Path) -> Iterator[Stored]:
+    """Records and watermarks with a member that came later."""
+    for name, grown in (("its server", "lineage_added"), ("its shards", "shards_added")):
+        added = _of(folder, grown)
+        for text in added.get("progress", []):
+            yield Stored(f"progress with {name}", text.encode(), Progress.from_json)
+        for text in added["watermarks"]:
+            yield Stored(f"watermark with {name}", text.encode(), Watermark.from_json)
 
 
 def _views(folder: Path) -> Iterator[Stored]:

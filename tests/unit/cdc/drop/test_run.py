@@ -8,9 +8,10 @@ import pytest
 
 from cdc.checks.ownership import Owner
 from cdc.errors import ActiveError, Exit, LogError, SlotError
+from cdc.shard_documents import noted_shards
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
-from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, World, read_by, slot_made
+from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, OfShards, World, read_by, slot_made
 
 
 def whole(world: World) -> None:
@@ -151,3 +152,35 @@ def test_without_the_state_topic_the_others_are_named(left: set[str], said: str)
     world.slot = None
     assert said in list(world.drop().run(topics=True))[-1]
     assert world.topics == left
+
+
+def require_one_left(world: OfShards) -> None:
+    rest = {"shop.state-rest", "shop.progress-rest", "shop.public.b"}
+    assert world.topics == {"shop.state", *OfShards.SHARED, *rest, "other.state"}
+    assert noted_shards(world.pipeline.read()) == ["rest"]
+
+
+def test_h405_a_shard_is_dropped_at_any_step_and_the_other_stays() -> None:
+    """What both share goes with the last one."""
+
+    def run(steps: Steps) -> None:
+        world = OfShards()
+        world.steps = steps
+        world.drop_shard("sales")
+        require_one_left(world)
+        world.drop_shard("rest")
+        assert world.topics == {"other.state"}
+
+    run(Steps())
+    for steps in every_kill(run):
+        world = OfShards()
+        world.steps = steps
+        with pytest.raises(Killed):
+            world.drop_shard("sales")
+            world.drop_shard("rest")
+        world.steps = Steps()
+        if "shop.state-sales" in world.topics:
+            world.drop_shard("sales")
+            require_one_left(world)
+        world.drop_shard("rest")
+        assert world.topics == {"other.state"}

@@ -13,7 +13,8 @@ from cdc.clock import ManualClock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, DifferenceFound, SinkError
-from cdc.progress import Offsets, Watermark
+from cdc.position import Position
+from cdc.progress import Offsets, ShardMark, Watermark
 from cdc.schema import TableSchema
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.verification.known_pipeline import KnownPipeline, known_of
@@ -67,6 +68,7 @@ class World:
     fills: bool = True
     table: VerifiedTable = TABLE
     left_out: Mapping[str, str] = field(default_factory=dict)
+    shard_epochs: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = {str(number): row(number, str(number)) for number in range(1, 5)}
@@ -94,7 +96,8 @@ class World:
             left_out=self.left_out,
             passed=passed,
         )
-        return Verification(KnownPipeline(TOPICS, 1, self.kind), ports, Silent(), ManualClock(), timeout_s=5)
+        known = KnownPipeline(TOPICS, 1, self.kind, self.shard_epochs)
+        return Verification(known, ports, Silent(), ManualClock(), timeout_s=5)
 
     def rows(self) -> dict[str, bytes]:
         return {key: version.row for key, version in self.store.versions.items() if version.row is not None}
@@ -111,6 +114,25 @@ def test_what_differs_is_counted_and_repaired() -> None:
     assert (report.differences, shown) == (0, [3])
     assert (done.written, done.deleted) == (2, 1)
     assert world.rows() == world.source.held
+
+
+def test_h408_a_store_is_waited_for_in_the_epoch_of_its_shard() -> None:
+    """The least epoch of all shards is 1, and this store has tables of one in its third alone."""
+    of_third = Watermark(
+        epoch=3, lsn=1 << 40, topic_ids={"t": "id"}, shards={"sales": ShardMark(epoch=3, lsn=1 << 40, topics=("t",))}
+    )
+    world = World(mark=of_third, shard_epochs={"rest": 1, "sales": 3}, table=replace(TABLE, epoch=3))
+    assert world.verification().compare().differences == 3
+    with pytest.raises(SinkError, match="was not reached"):
+        World(mark=of_third, shard_epochs={"rest": 1, "sales": 4}).verification().compare()
+
+
+def test_h403_a_row_is_mended_in_the_epoch_of_its_shard() -> None:
+    """In the least epoch of all it would lie below what the store has of it."""
+    world = World(table=replace(TABLE, epoch=3))
+    world.verification().repair_all(lambda report: None)
+    written = [version.pos for key, version in world.store.versions.items() if key in ("2", "3")]
+    assert [Position.parse(pos).epoch for pos in written] == [3, 3]
 
 
 def test_a_repair_killed_at_any_step_is_run_again() -> None:

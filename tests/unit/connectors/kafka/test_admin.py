@@ -9,11 +9,10 @@ import pytest
 from cdc.errors import TopicError
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
-from cdc.topic_specs import table_topic_spec
+from cdc.topic_specs import made_specs, table_topic_spec
 from connectors.kafka.admin import (
     TopicFacts,
     cut_problems,
-    made_specs,
     policy_problems,
     raise_first,
     spec_problems,
