@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ _FILES, _LEAST_BYTES, _LEAST_APART_BYTES, _MOST_BYTES = 2048, 128 * 1024, 1024**
 _INDEXED = 32
 """Readers look at the statistics of so many columns, the first ones, unless the table names others."""
 _TEXT = 64
+_LAST = "\U0010ffff"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -101,8 +103,11 @@ def due_join(files: Sequence[DataFile], wanted: int) -> list[DataFile]:
 
 
 def stats_of(rows: pa.Table) -> str:
-    """What the log says of a file with these columns: nulls of plain ones, and the least and greatest value of those
-    whose order every reader agrees on. A longer text is cut, and has no greatest value."""
+    """What the log says of a file with these columns: nulls of plain ones, and bounds of those that have any value.
+
+    Readers of delta-rs take a column that lacks a bound, in a file that has bounds of others, for one of nulls alone,
+    and skip the file: so each column has both, or the file has none (hazard H433).
+    """
     found: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     types: Any = pa.types
     for field in rows.schema:
@@ -110,12 +115,13 @@ def stats_of(rows: pa.Table) -> str:
             continue
         column: Any = rows[field.name]
         found["nullCount"][field.name] = column.null_count
-        if column.null_count < len(column) and _ordered(field.type):
-            ends = pc.min_max(column)
-            found["minValues"][field.name] = _low(ends["min"].as_py())
-            high = _high(ends["max"].as_py())
-            if high is not None:
-                found["maxValues"][field.name] = high
+        if types.is_binary(field.type) or column.null_count == len(column):
+            continue  # No reader has bounds of bytes.
+        ends = pc.min_max(column)
+        low, high = _low(ends["min"].as_py()), _high(ends["max"].as_py())
+        if low is None or high is None or _unordered(column):
+            return orjson.dumps({"numRecords": rows.num_rows}).decode()
+        found["minValues"][field.name], found["maxValues"][field.name] = low, high
     return orjson.dumps(found).decode()
 
 
@@ -133,29 +139,41 @@ def indexed(names: Sequence[str], first: Sequence[str]) -> Sequence[str]:
     return [*first, *islice(plain, _INDEXED - len(first))]
 
 
-def _ordered(kind: pa.DataType) -> bool:
-    types: Any = pa.types
-    return any(one(kind) for one in (types.is_integer, types.is_string, types.is_date, types.is_timestamp))
+def _unordered(column: Any) -> bool:
+    """Whether a column has a value for which JSON has no number: an infinity, or NaN."""
+    return bool(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column.drop_null())).as_py())
 
 
 def _low(value: Any) -> Any:
-    if isinstance(value, str):
-        return value[:_TEXT]
-    return _moment(value) if isinstance(value, datetime) else value.isoformat() if isinstance(value, date) else value
+    """None for a value of a type that no warehouse has."""
+    match value:
+        case bool() | int() | float():
+            return value
+        case Decimal():
+            return orjson.Fragment(format(value, "f"))
+        case str():
+            return value[:_TEXT]
+        case datetime():
+            return _moment(value)
+        case date():
+            return value.isoformat()
+        case _:
+            return None
 
 
 def _high(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= _TEXT else None
-    # Milliseconds are all that the format has: rounded up.
-    if isinstance(value, datetime):
+        # Above every text that begins so, unless that goes on with the last of all characters itself.
+        return value if len(value) <= _TEXT or _LAST in value else value[:_TEXT] + _LAST
+    # Milliseconds are all that other writers give: rounded up.
+    if isinstance(value, datetime) and value.microsecond % 1000:
         try:
-            return _moment(value + _MILLISECOND if value.microsecond % 1000 else value)
+            return _moment(value + _MILLISECOND)
         except OverflowError:
-            return None
+            return _moment(value, "microseconds")
     return _low(value)
 
 
-def _moment(value: datetime) -> str:
+def _moment(value: datetime, timespec: str = "milliseconds") -> str:
     ending = "Z" if value.tzinfo is not None else ""
-    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{ending}"
+    return f"{value.replace(tzinfo=None).isoformat(timespec=timespec)}{ending}"

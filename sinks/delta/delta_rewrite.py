@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import crash_point, declare
 from sinks.arrow import pc
-from sinks.delta.delta_files import DataFile, KeysIn, data_files, due_join, file_bytes, indexed, may_hold, stats_of
+from sinks.delta.delta_files import DataFile, KeysIn, data_files, due_join, file_bytes, may_hold, stats_of
 
 declare("delta_files_written")
 
@@ -160,7 +160,10 @@ class KeyedFiles:
         return AddAction(path, size, {}, _now_ms(), True, stats_of(rows.select(self._indexed())))
 
     def _indexed(self) -> list[str]:
-        return list(indexed(self.schema.names, (self.key, self.order)))
+        """All columns, unless the table says of which its readers expect statistics."""
+        said = self.table.metadata().configuration.get("delta.dataSkippingStatsColumns") or ""
+        names = said.split(",")
+        return names if said and set(names).issubset(self.schema.names) else self.schema.names
 
     def _commit(self, removed: Iterable[DataFile], added: Sequence[AddAction], *, changes: bool = True) -> None:
         crash_point("delta_files_written")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import deltalake
+import duckdb
+import orjson
 import pyarrow as pa
 import pytest
 from deltalake.transaction import AddAction
@@ -26,6 +30,9 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "day": (pa.date32(), st.dates(date(1, 1, 2), date(9999, 12, 30))),
     "moment": (pa.timestamp("us"), MOMENTS),
     "zoned": (pa.timestamp("us", "UTC"), MOMENTS.map(lambda one: one.replace(tzinfo=UTC))),
+    "decimal": (pa.decimal128(38, 2), st.decimals(-(10**35), 10**35, places=2)),
+    "truth": (pa.bool_(), st.booleans()),
+    "real": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False)),
 }
 
 
@@ -92,10 +99,59 @@ def test_h433_no_reader_skips_a_row_by_our_statistics(data: st.DataObject, name:
         assert high - max(there) < timedelta(milliseconds=1)
 
 
-def test_h433_a_cut_text_has_no_greatest_value(tmp_path: Path) -> None:
+def test_h433_a_cut_text_has_a_greatest_value_above_it(tmp_path: Path) -> None:
     long: Any = pa.table({"v": ["a" * 70, "a" * 65]})
     held = read_back(str(tmp_path), long)
-    assert (held["min.v"], held.get("max.v")) == ("a" * 64, None)
+    assert (held["min.v"], held["max.v"]) == ("a" * 64, "a" * 64 + "\U0010ffff")
+    last: Any = pa.table({"v": ["a" * 64 + "\U0010ffff" * 2]})
+    assert orjson.loads(stats_of(last))["maxValues"] == {"v": last["v"][0].as_py()}
+
+
+EVERY = pa.table(
+    {
+        "_key": ["1", "2", "3"],
+        "_pos": ["a", "b", "c"],
+        "truth": pa.array([True, False, None]),
+        "real": pa.array([1.5, 2.5, None]),
+        "single": pa.array([1.1, 2.2, 3.3], pa.float32()),
+        "price": pa.array([Decimal("1.50"), Decimal("2.50"), None], pa.decimal128(9, 2)),
+        "long": ["x" * 80, "y" * 80, "z" * 80],
+        "short": pa.array([1, None, 3], pa.int16()),
+        "bytes": pa.array([b"a", b"b", None]),
+        "day": pa.array([date(2020, 1, 1), date(9999, 12, 31), None]),
+        "zoned": pa.array([datetime(2020, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC), None]),
+        "nothing": pa.array([None, None, None], pa.string()),
+        "map": pa.array([None, [("a", "b")], None], pa.map_(pa.string(), pa.string())),
+    }
+)
+
+
+@pytest.mark.parametrize("odd", [None, math.nan, math.inf, -math.inf])
+def test_h433_readers_find_each_value_of_each_column(tmp_path: Path, odd: float | None) -> None:
+    rows: Any = EVERY.append_column("odd", pa.array([odd, 1.0, None], pa.float64()))
+    table = deltalake.DeltaTable.create(str(tmp_path), rows.schema)
+    assert keyed(table, rows.schema).merge(rows) == 3
+    read = deltalake.DeltaTable(str(tmp_path))
+    for name in set(rows.column_names) - {"map"}:
+        there = rows[name].drop_null().to_pylist()
+        for value in there:
+            found = read.to_pyarrow_table(filters=[(name, "=", value)]).num_rows
+            assert found == sum(one == value for one in there), (name, value)
+    warehouse = duckdb.connect()
+    warehouse.register("rows", read.to_pyarrow_dataset())
+    [seen] = warehouse.sql("select count(*) from rows where not truth and price > 2 and long > 'y'").fetchall()
+    assert seen == (1,)
+
+
+def test_h433_a_wide_table_of_before_has_statistics_of_all_columns(tmp_path: Path) -> None:
+    """It does not say of which columns its readers expect any."""
+    some = {f"c{number}": [number] for number in range(40)}
+    rows: Any = pa.table({**some, "_key": ["1"], "_pos": ["a"]})
+    table = deltalake.DeltaTable.create(str(tmp_path), rows.schema)
+    assert keyed(table, rows.schema).merge(rows) == 1
+    read = deltalake.DeltaTable(str(tmp_path))
+    for name in rows.column_names:
+        assert read.to_pyarrow_table(filters=[(name, "=", rows[name][0].as_py())]).num_rows == 1, name
 
 
 def read_back(folder: str, rows: pa.Table) -> dict[str, Any]:
@@ -128,7 +184,8 @@ def test_h434_a_table_with_more_to_keep_is_left_to_delta_rs(tmp_path: Path, prop
 
 
 def keyed(table: deltalake.DeltaTable, schema: pa.Schema) -> KeyedFiles:
-    return KeyedFiles(table=table, schema=schema, key="_key", order="_pos", folder=table.table_uri, near=True)
+    folder = table.table_uri.removeprefix("file://")
+    return KeyedFiles(table=table, schema=schema, key="_key", order="_pos", folder=folder, near=True)
 
 
 def test_a_table_without_statistics_has_files_all_the_same() -> None:
