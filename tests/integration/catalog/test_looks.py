@@ -80,7 +80,7 @@ READINGS_AND_CHANGES = {
     ("connectors.postgres", "slot.sql"): {"drop"},
     ("connectors.postgres", "stream.sql"): {"start"},
     ("connectors.postgres", "publication.sql"): {
-        "lock_timeout", "create", "create_18", "add", "via_root", "every_operation", "drop",
+        "lock_timeout", "create", "create_18", "add", "remove", "via_root", "every_operation", "drop",
     },
     ("snapshot", "queries.sql"): {
         "begin_read", "lock_table", "lock_leaf", "leaf_form", "columns_seen", "columns_now", "copy_blocks", "sizes",

@@ -107,16 +107,19 @@ def store_killed(pipeline: HandMadeLog, watched: Watched, stack: Stack, part: st
 def log_killed(watched: Watched, stack: Stack) -> None:
     """What a store lacks is not known any more, and each store answers all the same."""
     stack.stop_part("kafka", kill=True)
-    watched.until_not("log: Kafka has not said where it ends")
-    figures = watched.figures()
-    assert figures["cdc_sink_log_age_seconds", ""] > 30
-    for sink in PARTS.values():
-        assert figures["cdc_sink_lag_known", sink] == 0
-        assert not {(name, sink) for name in LACKING} & figures.keys()
-        assert {(name, sink) for name in STATE} <= figures.keys()
-        assert figures["cdc_sink_up", sink] == 1, "the store itself answers"
-    stack.start_part("kafka")
-    stack.ensure("kafka")
+    try:
+        watched.until_not("log: Kafka has not said where it ends")
+        figures = watched.figures()
+        assert figures["cdc_sink_log_age_seconds", ""] > 30
+        for sink in PARTS.values():
+            assert figures["cdc_sink_lag_known", sink] == 0
+            assert not {(name, sink) for name in LACKING} & figures.keys()
+            assert {(name, sink) for name in STATE} <= figures.keys()
+            assert figures["cdc_sink_up", sink] == 1, "the store itself answers"
+    finally:
+        # Others need it, too.
+        stack.start_part("kafka")
+        stack.ensure("kafka")
     watched.until_ready()
     for sink in PARTS.values():
         watched.until_level(sink)
