@@ -206,7 +206,7 @@ class Watermark:
             return {"": self}
         found = {shard: self._of_mark(shard, mark) for shard, mark in self.shards.items()}
         named = {topic for mark in self.shards.values() for topic in mark.topics}
-        left = tuple(topic for topic in self.topic_ids if topic not in named)
+        left = tuple(topic for topic in self.topic_ids if topic not in named and topic not in self.held)
         if left:
             # Of the same server, so that a reader hears that the store is behind.
             lineage = next((mark.lineage for mark in self.shards.values() if mark.lineage is not None), self.lineage)

@@ -130,7 +130,7 @@ def require_undivided(documents: Documents, name: str) -> None:
     if found:
         raise ConfigError(
             f"the capture of {name} is divided into the shards {', '.join(found)}, and the settings have none",
-            hint="write [capture.shards] as it was; or cdc drop --topics ends the pipeline as it was",
+            hint="write [capture.shards] as it was. With that, cdc drop ends the pipeline",
         )
 
 

@@ -40,11 +40,10 @@ def of_shard(settings: Settings, shard: str) -> Settings:
     tables, exclude = shards[shard], (*settings.source.exclude, *before)
     own = {"tables": tables, "exclude": exclude, "slot": slot_of(settings, shard)}
     source = settings.source.model_copy(update={**own, "publication": publication_of(settings, shard)})
-    masked = {name: one for name, one in settings.tables.items() if _meets(tables, name) and not _meets(exclude, name)}
     others = (settings.spark.http_address, settings.view_runner.http_address)
     address = shard_address(settings.capture.http_address, list(shards).index(shard), others)
     capture = settings.capture.model_copy(update={"http_address": address})
-    found = settings.model_copy(update={"source": source, "tables": masked, "capture": capture})
+    found = settings.model_copy(update={"source": source, "capture": capture})
     return found.named_shard(shard)
 
 
@@ -140,6 +139,9 @@ def shard_faults(settings: Settings) -> Iterator[tuple[str, str]]:
         return
     if settings.source.kind == "debezium":
         yield "[capture.shards] are shards of cdc run, and Debezium captures here", "remove [capture.shards]"
+    if settings.tables:
+        # A table inherits the masks of one that another shard has.
+        yield "a column cannot be masked over [capture.shards] yet", "remove the [tables] sections, or [capture.shards]"
     if settings.views:
         yield "a view cannot be had over [capture.shards] yet", "remove the [views] sections, or [capture.shards]"
     for name in shards:

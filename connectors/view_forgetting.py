@@ -144,6 +144,9 @@ class LookedView:
         for topic in self._former:
             what, cure = f"documents of a former generation in {topic}", f"cdc view drop {self._name} --former"
             yield Trace(what=what, kept=Kept.MAYBE, until="the topic is deleted", cure=cure)
+        for left in self._left_states():
+            what = f"rows in {left}, which another generation has left"
+            yield Trace(what=what, kept=Kept.MAYBE, until="the file is removed, or a rebuild of that text is ended")
         if isinstance(self._plan, Unknown):
             raise self._plan.because
         path, generation = self._path(), self._known.generation if self._known is not None else 1
@@ -152,6 +155,17 @@ class LookedView:
             what = f"rows in {other}, which the view's other engine has left"
             yield Trace(what=what, kept=Kept.MAYBE, until="the state is thrown away", cure=_anew(self._name))
         yield from self._in_own_state(path, table, key)
+
+    def _left_states(self) -> Iterator[Path]:
+        """States of other generations, of rebuilds that were given up or go on."""
+        if self._name not in self._settings.views:
+            return
+        own = str(self._known.generation if self._known is not None else 1)
+        start = f"{self._settings.name}.{self._name}."
+        for path in sorted(self._path().parent.glob(f"{start}*")):
+            number, _, ending = path.name.removeprefix(start).partition(".")
+            if number.isdecimal() and number != own and ending in ("sqlite", "buckets"):
+                yield path
 
     def _in_own_state(self, path: Path, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
         assert not isinstance(self._plan, Unknown)

@@ -18,11 +18,14 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, CdcError, ConfigError, UsageError
 from cdc.lsn import Lsn
+from cdc.progress import Progress
 from cdc.settings import Settings
 from cdc.topic import views_topic
+from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.known_views import KnownView, closed_key, coming_key
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
+from connectors.newest_progress import newest_progress
 from connectors.view_ending import end_generation, end_state, throw_state_away
 from connectors.view_planning import PlannedView, planned_views
 from connectors.view_running import MakesSession, begun_runner, made_generation, session_for, topic_fault
@@ -37,6 +40,8 @@ declare("generation_noted", "generation_built", "generation_known", "generation_
 _TELL_S = 5.0
 _MARK_S = 1.0
 _IDLE_S = 0.1
+_CLAIM_S = 300.0
+"""For so long a runner elsewhere may take to publish all documents."""
 
 
 class ViewRebuild:
@@ -87,15 +92,29 @@ class ViewRebuild:
         if coming is None and known.digest == view.digest and not topic_fault(settings, known):
             self._tell(throw_state_away(settings, name, known.generation))
             return
+        if coming is not None and coming == known and _is_shown(found.progress.get(name)):
+            # Killed when only its end was left: a runner may keep it by now.
+            self._tidy(coming)
+            return
         with ExitStack() as stack:
             session = session_for([view], self._spark, stack)
             coming = self._noted(view, known, coming)
             if coming.generation != known.generation:
                 self._build(view, known, coming, session)
+                self._require_own(coming)
                 self._topic.write([(coming.key, coming.to_json())])
                 crash_point("generation_known")
             self._publish(view, coming, session)
         self._tidy(coming)
+
+    def _require_own(self, coming: KnownView) -> None:
+        """ActiveError where another command has given this generation up meanwhile, or has ended the view."""
+        found = known_views(self._settings)
+        if found.coming.get(coming.view) != coming or topic_fault(self._settings, coming):
+            raise ActiveError(
+                f"another command has ended generation {coming.generation} of the view {coming.view}",
+                hint="run it again, once nobody else rebuilds or drops the view",
+            )
 
     def _noted(self, view: PlannedView, known: KnownView, coming: KnownView | None) -> KnownView:
         """The generation that is to come, with its topic. One of yet another text is given up."""
@@ -105,10 +124,14 @@ class ViewRebuild:
             # It was published to its end, or nearly: what is wanted now comes behind it.
             coming = None
         self._require_made_of_the_log(view, known)
-        if coming is not None:
-            self._end(coming.view, coming.generation, coming.topic)
         topics = generation_topics(self._settings, view.name)
-        number = max([known.generation, *topics, *([coming.generation] if coming is not None else [])]) + 1
+        if coming is not None:
+            topics[coming.generation] = coming.topic
+        for number, topic in topics.items():
+            if number > known.generation:
+                # Of another text, or made by a command that was killed before it noted that.
+                self._end(view.name, number, topic)
+        number = max([known.generation, *topics]) + 1
         made = made_generation(self._settings, view, number)
         self._topic.write([(coming_key(view.name), made.to_json())])
         crash_point("generation_noted")
@@ -130,9 +153,15 @@ class ViewRebuild:
         of_known = f"generation {known.generation}, which its runner keeps meanwhile"
         self._tell(f"{view.name}: generation {coming.generation} is built beside {of_known}")
         with begun_runner(self._settings, view, coming, session, self._watch(view.name)) as (runner, state):
-            while not runner.prepared:
-                if runner.turn().idle and not runner.prepared:
-                    self._say(view.name, "; ".join(state.reached.held.values()) or "waits for the log's newest LSN")
+            goal: Fence | None = None
+            while goal is None or not runner.prepared or state.reached.fence < goal:
+                turn = runner.turn()
+                if goal is None and runner.prepared:
+                    # Once: the log goes on meanwhile, and so does who publishes it.
+                    goal = _newest(self._settings)
+                held = "; ".join(state.reached.held.values())
+                self._say(view.name, held or f"has the log up to {Lsn(state.reached.fence.lsn)}")
+                if turn.idle:
                     self._clock.sleep(_IDLE_S)
         crash_point("generation_built")
 
@@ -149,11 +178,16 @@ class ViewRebuild:
 
     def _until_level(self, name: str, runner: RunsView, state: StateFigures) -> None:
         count = 0
-        while not runner.level:
+        # A claim says that all is out. It does not come while a document is parked.
+        while not runner.claimed.lsn:
             turn = runner.turn()
             count += turn.documents
+            reached = state.reached
             if turn.idle:
-                reached = state.reached
+                waiting, parked = state.sizes()
+                if parked and not waiting and reached.sweep is None and reached.fence >= reached.published:
+                    self._tell(f"{name}: {parked:,} documents are parked, and its LSN waits for them")
+                    break
                 if reached.fence < reached.published:
                     self._mark_at_times()
                 held = "; ".join(reached.held.values())
@@ -164,9 +198,10 @@ class ViewRebuild:
         self._tell(f"{name}: {count:,} documents published by the text of now")
 
     def _until_claimed(self, coming: KnownView) -> None:
-        while True:
-            progress = known_views(self._settings).progress.get(coming.view)
-            if progress is not None and progress.lsn:
+        until_s = self._clock.monotonic() + _CLAIM_S
+        while not _is_shown(known_views(self._settings).progress.get(coming.view)):
+            if self._clock.monotonic() >= until_s:
+                self._tell(f"{coming.view}: its runner has not published all of it yet: cdc status says why")
                 return
             self._mark_at_times()
             self._say(coming.view, "waits for its runner")
@@ -190,7 +225,8 @@ class ViewRebuild:
                 self._tell(said)
             self._tell(f"{name}: topic {topics[number]} stays until the next rebuild, or cdc view drop {name} --former")
         crash_point("generation_tidied")
-        self._topic.write([(coming_key(name), None)])
+        if known_views(self._settings).coming.get(name) == coming:
+            self._topic.write([(coming_key(name), None)])
 
     def _end(self, name: str, generation: int, topic: str) -> None:
         for said in end_generation(self._settings, name, generation, topic):
@@ -205,3 +241,13 @@ class ViewRebuild:
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
             self._tell(f"{name}: {what}")
+
+
+def _is_shown(progress: Progress | None) -> bool:
+    """Whether a view has claimed an LSN: 0 stands for one that is held before that."""
+    return progress is not None and progress.lsn > 0
+
+
+def _newest(settings: Settings) -> Fence:
+    newest = newest_progress(settings)
+    return BEFORE_ALL if newest is None else fence_of(newest)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,8 @@ MakesSession = Callable[[], "SessionSpec"]
 """How Spark is to be started, for views whose state executors keep."""
 _IDLE_S = 0.05
 _AGAIN_S = 1.0
+_LOOK_S = 10.0
+"""A view that is held writes nothing, and would not hear that another generation has taken its place."""
 
 
 def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
@@ -239,13 +242,25 @@ def _keep_views(
         turns = ViewTurns({name: partial(_opened, settings, one, session) for name, one in views.items()})
         stack.enter_context(closing(turns))
         health.views = turns.figures
+        looked_s = SYSTEM_CLOCK.monotonic()
         while not stopping.is_set():
-            if turns.turned():
+            idle = turns.turned()
+            if SYSTEM_CLOCK.monotonic() - looked_s >= _LOOK_S:
+                looked_s = SYSTEM_CLOCK.monotonic()
+                require_published(settings, turns.paths)
+            if idle:
                 if until_caught_up and turns.level:
                     break
                 stopping.wait(_IDLE_S)
         if (fault := turns.fault()) is not None:
             raise fault
+
+
+def require_published(settings: Settings, paths: Mapping[str, Path]) -> None:
+    """ViewTopicsChanged where a view's state, by ``paths``, is of another generation than the one that is published."""
+    for name, known in known_views(settings).known.items():
+        if name in paths and paths[name] != state_path(settings, name, known.generation):
+            raise ViewTopicsChanged(f"generation {known.generation} of the view {name} is published now")
 
 
 def session_for(views: Sequence[PlannedView], spark: MakesSession | None, stack: ExitStack) -> SparkSession | None:

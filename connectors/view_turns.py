@@ -177,6 +177,11 @@ class ViewTurns:
         return [one.figures for one in self._views]
 
     @property
+    def paths(self) -> Mapping[str, Path]:
+        """Where the state of each lies that is open, by the views' names."""
+        return {one.figures.name: one.opened.path for one in self._views if one.opened is not None}
+
+    @property
     def level(self) -> bool:
         """Whether each that is open has published all that the log holds."""
         return all(one.opened.keeper.level for one in self._views if one.opened is not None)

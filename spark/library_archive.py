@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
     try:
         print(build_archive(Path(arguments[0] if arguments else "."), needed_by_tasks(arguments[1:])))
     except ConfigError as refusal:
-        print(f"error: {refusal}\nhint: {refusal.hint}", file=sys.stderr)
+        print(f"error: {refusal.message}\nhint: {refusal.hint}", file=sys.stderr)
         return int(refusal.exit)
     return 0
 

@@ -163,7 +163,8 @@ class LogView:
         """The greatest of each shard: one that came too late says no more than those before it."""
         for record in noted:
             known = self._newest.get(record.shard, record)
-            self._newest[record.shard] = max(known, record, key=lambda one: (one.epoch, one.lsn))
+            # Of two at one LSN the later one says more of the topics.
+            self._newest[record.shard] = max(record, known, key=lambda one: (one.epoch, one.lsn))
         self.reach = LogReach(*_one_and_others(self._newest.values()))
 
     def beat_of(self, topics: SinkTopics) -> Beat | None:

@@ -10,7 +10,7 @@ from cdc.drop.ports import DropPorts, DropSource, DropTopics
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
 from cdc.errors import TopicError
 from cdc.found import look
-from cdc.shard_documents import ShardState, noted_shards
+from cdc.shard_documents import ShardState, noted_shards, require_undivided
 from cdc.topic import dead_topic, schema_topic, state_topic
 
 
@@ -47,6 +47,9 @@ class Drop:
         """
         if topics:
             self._ports.reach()
+            if self._ports.pipeline is None:
+                # Its state topic alone knows the shards, which capture on and hold WAL.
+                require_undivided(self._state(), self._plan.name)
         with self._ports.source() as source:
             slot = source.slot()
             if slot is not None and slot.active_pid is None and not sure:

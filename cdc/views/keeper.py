@@ -200,8 +200,8 @@ class Keeper:
 
     @property
     def prepared(self) -> bool:
-        """Whether its state is whole, and has all that the log holds."""
-        return self._at_end and prepared(self._state.reached, self._state.reached.held, self._unswept())
+        """Whether its state is whole at its fence, so that all its documents could be published."""
+        return prepared(self._state.reached, self._state.reached.held, self._unswept())
 
     def _advance(self) -> int:
         progress = self._input.progress()

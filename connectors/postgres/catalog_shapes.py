@@ -28,6 +28,7 @@ from connectors.postgres.problems import (
     CatalogRelation,
     LeafRelation,
     TableProblem,
+    of_another_shard,
     problems_of,
     topic_problems,
     unlike_debezium,
@@ -84,7 +85,7 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
     """
     relations = [CatalogRelation(**row._asdict()) for row in _rows(conn, "relations")]
     chosen, left_out = select(relations, settings.source.tables, settings.source.exclude, missing)
-    oids = [r.oid for r in chosen]
+    oids, known = [r.oid for r in chosen], {r.oid: r.table for r in relations}
     leaves: dict[int, list[LeafRelation]] = defaultdict(list)
     for row in _rows(conn, "leaves", oids=oids):
         leaf = row._asdict()
@@ -99,6 +100,8 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         problems = problems_of(
             relation, below, [access[o] for o in (relation.oid, *(b.oid for b in below)) if o in access]
         )
+        trees = [known[oid] for oid in relation.ancestors if oid in known]
+        problems += of_another_shard(settings, relation.table, trees)
         if settings.views:
             problems += unlike_views(relation.table)
         if relation.oid in inherit or settings.tables.get(str(relation.table)):

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from cdc.clock import Clock
 from cdc.masks import rules_of
 from cdc.settings import Settings
-from cdc.topic import schema_topic, state_topic
+from cdc.shard_plan import state_topic_of
+from cdc.topic import schema_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.asides import SetAside
@@ -28,8 +29,8 @@ class KnownTables(NamedTuple):
 def known_tables(settings: Settings, known: KnownState, clock: Clock, waiting: Callable[[], None]) -> KnownTables:
     """Read them. ``waiting``: called while the brokers do not answer, may raise. Raises LogError."""
     state, shapes = (
-        KafkaCompactedTopic(settings.log, topic(settings.name), waiting=waiting)
-        for topic in (state_topic, schema_topic)
+        KafkaCompactedTopic(settings.log, topic, waiting=waiting)
+        for topic in (state_topic_of(settings), schema_topic(settings.name))
     )
     documents = state.read()
     registry = SchemaRegistry(shapes, lineage=MaskLineage(rules_of(settings), documents))

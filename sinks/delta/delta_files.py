@@ -118,7 +118,10 @@ def stats_of(rows: pa.Table) -> str:
         if types.is_binary(field.type) or column.null_count == len(column):
             continue  # No reader has bounds of bytes.
         ends = pc.min_max(column)
-        low, high = _low(ends["min"].as_py()), _high(ends["max"].as_py())
+        try:
+            low, high = _low(ends["min"].as_py()), _high(ends["max"].as_py())
+        except (OverflowError, ValueError):
+            low = high = None  # Another writer's time, beyond the years that Python knows.
         if low is None or high is None or _unordered(column):
             return orjson.dumps({"numRecords": rows.num_rows}).decode()
         found["minValues"][field.name], found["maxValues"][field.name] = low, high

@@ -43,6 +43,8 @@ _NEAR, _FAR = 2, 16
 _AT_ONCE_BYTES = 32 * 1024**2
 """Fewer, where they are larger together: a row takes several times as much in memory, and once more to be sorted."""
 _PACKED = 3
+_LARGEST_BYTES = 64 * 1024**2
+"""Another writer's files may be larger. A file takes many times its size in memory while it is written anew."""
 _KEPT_BYTES = 8 * 1024**2
 """Up to so many bytes of files are read once, and kept while they are written anew."""
 
@@ -74,15 +76,18 @@ class KeyedFiles:
         ours = {self.key, self.order}.issubset(self.schema.names) and not about.partition_columns
         return (plain or known) and ours and not asked
 
-    def merge(self, rows: pa.Table) -> int:
+    def merge(self, rows: pa.Table) -> int | None:
         """Put rows in, one a key, and leave out those of which the table has a newer state. Returns how many were put
-        in. CommitFailedError where somebody else has written."""
+        in: None where nothing was done, because a file is too large to be held whole. CommitFailedError where somebody
+        else has written."""
         rows = rows.sort_by(self.key)
         files = self._files()
         keys: list[Any] = rows[self.key].to_pylist()
         asked = list(may_hold(files, keys))
         columns = None if sum(held.file.size for held in asked) <= _KEPT_BYTES else [self.key, self.order]
         largest = max((held.file.size for held in asked), default=0)
+        if largest > _LARGEST_BYTES:
+            return None
         inside = self._side_by_side(lambda held: self._inside(held, rows, columns), asked, largest)
         stale = {number for one in inside for number, fresh in zip(one.rows, one.fresh, strict=True) if not fresh}
         placed: set[int] = set()
@@ -134,7 +139,9 @@ class KeyedFiles:
 
     def _read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
         with self._folder().open_input_file(file.path) as source:
-            found: pa.Table = pq.ParquetFile(source).read(columns, use_threads=False)
+            # Times of another Spark are counted in nanoseconds, which end in the year 2262.
+            file_of = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            found: pa.Table = file_of.read(columns, use_threads=False)
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return found if found.schema.equals(schema) else _conformed(found, schema)
 
@@ -146,7 +153,10 @@ class KeyedFiles:
 
     def _written(self, rows: pa.Table, files: Sequence[DataFile], wanted: int) -> list[AddAction]:
         """Rows in files of about the wanted size. ``files``: those in which they, or most of them, lay before."""
-        before, counted = sum(file.size for file in files), sum(file.rows for file in files)
+        if not rows.num_rows:
+            return []  # All went elsewhere.
+        told = [file for file in files if file.rows]
+        before, counted = sum(file.size for file in told), sum(file.rows for file in told)
         size = rows.num_rows * before / counted if counted else rows.nbytes / _PACKED
         pieces = ceil(size / wanted) if size > 1.5 * wanted else 1
         rows, each = rows.sort_by(self.key), ceil(rows.num_rows / pieces)

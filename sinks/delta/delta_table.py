@@ -176,8 +176,7 @@ class Delta:
 
     def _merged(self, rows: pa.Table, key: str, order: str) -> int:
         keyed = self._keyed(key, order)
-        if keyed.possible():
-            written = keyed.merge(rows)
+        if keyed.possible() and (written := keyed.merge(rows)) is not None:
             self._updated()
             return written
         same = self._same(key)

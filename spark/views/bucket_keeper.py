@@ -121,12 +121,12 @@ class BucketKeeper:
         """Whether nothing waits, and the claim has reached the newest progress that was seen."""
         reached = self._at
         done = self.prepared and reached.sweep is None and self._asked.taken(reached.asked) is None
-        return done and not self.manifest.due and self._claimed == reached.fence
+        return self._at_end and done and not self.manifest.due and self._claimed == reached.fence
 
     @property
     def prepared(self) -> bool:
-        """Whether its state is whole, and has all that the log holds."""
-        return self._at_end and prepared(self._at, self._held, self._unswept())
+        """Whether its state is whole at its fence, so that all its documents could be published."""
+        return prepared(self._at, self._held, self._unswept())
 
     def sizes(self) -> tuple[int, int]:
         """How many keys wait, and how many are parked, with rows that are not known."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import orjson
+import psycopg
 import pytest
 
 from cdc.crash import CRASH_EXIT
@@ -141,6 +144,32 @@ def test_v7_another_text_meanwhile_is_built_instead(pipeline: Pipeline, spawn: S
     pipeline.document["sinks"] = {}
     pipeline.good("view", "drop", "named", "--yes")
     assert topics_of_the_view(pipeline) == []
+
+
+def test_v7_a_rebuild_ends_beside_writes_and_a_parked_row(pipeline: Pipeline, spawn: Spawn) -> None:
+    former, sink = started(pipeline, spawn)
+    pipeline.document["views"]["named"]["largest"] = "1kB"
+    text = "repeat(c.name, case when o.id = 7 then 2000 else 1 end)"
+    written(pipeline, NAMED.replace("c.name", f"{text} as name"))
+    ended = Event()
+
+    def write() -> None:
+        with psycopg.connect(pipeline.dsn, autocommit=True) as source:
+            while not ended.is_set():
+                source.execute("update customers set name = 'n' || id where id = 1")
+
+    with ThreadPoolExecutor(1) as beside:
+        writing = beside.submit(write)
+        try:
+            done = pipeline.cdc("view", "rebuild", "named", timeout_s=300)
+        finally:
+            ended.set()
+        writing.result()
+    assert done.returncode == Exit.OK, done.stderr
+    assert "1 documents are parked" in done.stderr
+    others = [number for number in range(1, 51) if number != 7]
+    wait_until(lambda: sorted(reported(pipeline)) == others, 120, lambda: sink.stderr[-2000:])
+    assert former.process.poll() is None, former.stderr[-2000:]
 
 
 def topics_of_the_view(pipeline: Pipeline) -> list[int]:

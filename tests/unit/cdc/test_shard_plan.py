@@ -74,10 +74,9 @@ def test_a_shard_survives_the_way_to_a_worker_process() -> None:
     assert pickle.loads(pickle.dumps(one)).shard == "sales"
 
 
-def test_masks_go_with_their_tables() -> None:
-    masked = {name: {"columns": {"c": "drop"}} for name in ("public.orders", "public.others", "shop.a")}
-    whole = settings(SHARDS, masks=masked)
-    assert [sorted(one.tables) for one in each_shard(whole)] == [["public.orders", "shop.a"], ["public.others"]]
+def test_h343_masks_are_refused_beside_shards() -> None:
+    with pytest.raises(ConfigError, match="cannot be masked over"):
+        settings(SHARDS, masks={"public.orders": {"columns": {"c": "drop"}}})
 
 
 def test_h401_a_table_belongs_to_the_first_shard_that_takes_it() -> None:

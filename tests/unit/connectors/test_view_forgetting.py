@@ -43,6 +43,19 @@ def test_h410_documents_of_a_former_generation_may_hold_it(tmp_path: Path) -> No
     )
 
 
+def test_h410_a_state_of_another_generation_may_hold_it(tmp_path: Path) -> None:
+    left = tmp_path / "shop.v.2.sqlite"
+    for name in (left.name, "shop.v.2.sqlite-wal", "shop.v.2.sqlite.lock", "shop.v.x.sqlite", "shop.w.2.sqlite"):
+        (tmp_path / name).touch()
+    found: list[Trace] = []
+    with pytest.raises(StateAway):
+        view = LookedView(view_settings(tmp_path), "v", PLAN, Views({}, {}), None)
+        found.extend(view.in_state(SHAPES[0], TypedKey.read("1", SHAPES[0])))
+    assert [(one.kept, one.what) for one in found] == [
+        (Kept.MAYBE, f"rows in {left}, which another generation has left")
+    ]
+
+
 def test_h381_a_state_that_another_engine_left_may_hold_it(tmp_path: Path) -> None:
     settings = view_settings(tmp_path)
     left = tmp_path / "shop.v.1.buckets"

@@ -143,7 +143,7 @@ def test_h433_readers_find_each_value_of_each_column(tmp_path: Path, odd: float 
     assert seen == (1,)
 
 
-def test_h433_a_wide_table_of_before_has_statistics_of_all_columns(tmp_path: Path) -> None:
+def test_h433_a_wide_table_of_before_has_all_statistics(tmp_path: Path) -> None:
     """It does not say of which columns its readers expect any."""
     some = {f"c{number}": [number] for number in range(40)}
     rows: Any = pa.table({**some, "_key": ["1"], "_pos": ["a"]})
@@ -191,3 +191,22 @@ def keyed(table: deltalake.DeltaTable, schema: pa.Schema) -> KeyedFiles:
 def test_a_table_without_statistics_has_files_all_the_same() -> None:
     found: Any = pa.table({"path": ["a"], "size_bytes": [7]})
     assert data_files(found, "_key") == [DataFile("a", 7, 0, None, None)]
+
+
+def test_h431_a_key_that_is_there_twice_is_put_in_once(tmp_path: Path) -> None:
+    """Another writer has appended it, in a file that holds nothing else."""
+    schema: Any = pa.table({"_key": [""], "_pos": [""], "v": [1]}).schema
+    several: Any = pa.table({"_key": [str(n) for n in range(60_000)], "_pos": ["a"] * 60_000, "v": range(60_000)})
+    table = deltalake.DeltaTable.create(str(tmp_path), schema)
+    assert keyed(table, schema).merge(several) == 60_000
+    for _ in range(5):
+        deltalake.write_deltalake(str(tmp_path), several.slice(0, 1), mode="append")
+    change: Any = pa.table({"_key": ["0"], "_pos": ["b"], "v": [7]})
+    assert keyed(deltalake.DeltaTable(str(tmp_path)), schema).merge(change) == 1
+    found = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table(filters=[("_key", "=", "0")])
+    assert found.to_pylist() == [{"_key": "0", "_pos": "b", "v": 7}]
+
+
+def test_h433_times_beyond_pythons_years_have_no_bounds() -> None:
+    far: Any = pa.table({"t": pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))})
+    assert orjson.loads(stats_of(far)) == {"numRecords": 1}
