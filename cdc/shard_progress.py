@@ -18,7 +18,7 @@ def least(marks: Iterable[ShardMark]) -> ShardMark | None:
     """The mark that holds for all of them. None where there is none, or their LSNs are of different systems.
 
     >>> least([ShardMark(epoch=2, lsn=50), ShardMark(epoch=1, lsn=90)])
-    ShardMark(epoch=1, lsn=50, lineage=None, topics=())
+    ShardMark(epoch=1, lsn=50, lineage=None, topics=(), epoch_id='')
     """
     known = list(marks)
     systems = {mark.lineage.system for mark in known if mark.lineage is not None}

@@ -264,7 +264,7 @@ def require_published(settings: Settings, paths: Mapping[str, Path]) -> None:
 
 
 def session_for(views: Sequence[PlannedView], spark: MakesSession | None, stack: ExitStack) -> SparkSession | None:
-    """A session where executors keep one of these views."""
+    """A session where executors keep one of these views. ConfigError where a package of theirs is not installed."""
     if spark is None or not any(one.place.on_executors for one in views):
         return None
     try:

@@ -24,7 +24,8 @@ _ENDED = ("Python worker exited", "Python worker failed to connect", "ExecutorLo
 """A process of Spark's was killed, or ran out of memory."""
 _LACKS = re.compile(r"(?:ModuleNotFoundError: No module named|No module named) '([\w.]+)'")
 _PYTHONS = re.compile(r"has different version: (\d{1,3}[.]\d{1,3}) than that in driver: (\d{1,3}[.]\d{1,3})")
-_NO_PYTHON = re.compile(r'Cannot run program "([^"\n]+)"[^\n]*error[:=] ?(?:2|13)\b')
+_NO_PYTHON = re.compile(r'Cannot run program "([^"\n]{1,300})"')
+_ABSENT = re.compile(r"error[:=] ?(?:2|13)\b")
 """There is no such file, or it may not be started."""
 _NO_SOURCE = ("Failed to find data source: kafka", "Failed to find the data source: kafka")
 _NAMED = re.compile(r"(?<![\w.])(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
@@ -79,7 +80,7 @@ def read_failure(query: str, text: str, log: str) -> CdcError:
 def probe_failure(text: str) -> ConfigError | None:
     """Why executors cannot work for this driver, by the text of the exception that ended the probe task. None for what
     may pass. A query asks it not: an executor that is about to end may not find its own folder any more."""
-    if found := _NO_PYTHON.search(text):
+    if (found := _NO_PYTHON.search(text)) and _ABSENT.search(text, found.end()):
         return missing_python(quoted(found[1]))
     told = read_failure("probe", text, "spark.log")
     return told if isinstance(told, ConfigError) else None

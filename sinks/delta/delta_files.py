@@ -103,7 +103,7 @@ def due_join(files: Sequence[DataFile], wanted: int) -> list[DataFile]:
 
 
 def stats_of(rows: pa.Table) -> str:
-    """What the log says of a file with these columns: nulls of plain ones, and bounds of those that have any value.
+    """The log's statistics of a file with these columns: nulls of plain ones, and bounds of those that have any value.
 
     Readers of delta-rs take a column that lacks a bound, in a file that has bounds of others, for one of nulls alone,
     and skip the file: so each column has both, or the file has none (hazard H433).

@@ -39,7 +39,7 @@ def lots(pieces: Iterator[Piece]) -> Iterator[Lot]:
 
 
 def counted(written: int, deletes: Sequence[bool]) -> Applied:
-    """What came of a merge that has put so many rows in.
+    """The outcome of a merge that has put so many rows in.
 
     >>> counted(2, [False, True, False])
     Applied(applied=2, deleted=0, stale=1, refused=())

@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         "judge by a progress record that came too late", "spark/watermark.py",
-        "= max(known, record, key=", "= min(known, record, key=", f"{_SPARK}/test_foreign_records.py",
+        "= max(record, known, key=", "= min(record, known, key=", f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(
         "end with 0 though a store's last batch was refused", "spark/query.py",
