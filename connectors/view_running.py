@@ -131,10 +131,9 @@ def opened_keeper(
         output: ViewOutput
         if watch is not None:
             source, output = WatchedViewInput(settings, *times_s, watch), SilentOutput()
-            stack.enter_context(closing(source))
         else:
             source, output = _ends_of(settings, view, known, state, tables, times_s)
-            stack.enter_context(closing(source))
+        stack.enter_context(closing(source))
         above = NEVER if watch is not None else fence_above_earlier(settings, known, state.reached.published, output)
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database

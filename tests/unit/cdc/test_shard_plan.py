@@ -22,6 +22,8 @@ from cdc.shard_plan import (
     state_topic_of,
     writer_of,
 )
+from cdc.topic import TableName
+from connectors.postgres.problems import of_another_shard
 from connectors.postgres.selection import takes
 
 SHARDS = {"sales": ["public.orders", "shop.*"], "rest": ["public.*"]}
@@ -72,6 +74,16 @@ def test_each_shard_has_a_port_of_its_own_for_its_figures() -> None:
 def test_a_shard_survives_the_way_to_a_worker_process() -> None:
     one = of_shard(settings(SHARDS), "sales")
     assert pickle.loads(pickle.dumps(one)).shard == "sales"
+
+
+def test_h401_a_partition_of_another_shards_tree_is_refused() -> None:
+    tree, part = TableName("public", "orders"), TableName("public", "orders_2026")
+    sales, rest = each_shard(settings(SHARDS))
+    (problem,) = of_another_shard(rest, part, [tree])
+    assert "which the shard sales takes" in problem.message
+    assert problem.hint == 'add "public.orders_2026" to [source] exclude'
+    assert of_another_shard(sales, part, [tree]) == of_another_shard(rest, part, []) == []
+    assert of_another_shard(settings({}), part, [tree]) == []
 
 
 def test_h343_masks_are_refused_beside_shards() -> None:

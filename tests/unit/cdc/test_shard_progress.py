@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import DamagedError
-from cdc.progress import Progress, ShardMark, Watermark
+from cdc.progress import Hold, Progress, ShardMark, Watermark
 from cdc.shard_progress import as_shard, grown, least, newest, shard_of_topic
 from cdc.shares import standing_of_shares
 from cdc.source_lineage import SourceLineage
@@ -147,6 +147,8 @@ def test_h408_what_no_mark_speaks_of_shows_nothing() -> None:
     left = store.by_shard()[""]
     assert (left.lsn, left.topic_ids, left.shards) == (0, {"u": "iu"}, {})
     assert standing(Token.parse("7301/2:0/32"), store) is Standing.BEHIND
+    held = replace(store, held={"u": Hold(table="public.u", reason="no column takes it")})
+    assert list(held.by_shard()) == ["a"], "a hold is told by its name, and no token waits for it"
     plain = Watermark(epoch=1, lsn=8)
     assert (plain.by_shard(), plain.parts) == ({"": plain}, (plain,))
 

@@ -211,6 +211,12 @@ def test_h408_a_store_of_another_log_is_told_by_its_shard(
         check_log("cache", OF_TWO, TOPICS, {ORDERS: {0: 7, 1: 3}}, log)
 
 
+def test_h405_a_shard_that_has_ended_holds_no_store_up() -> None:
+    """Others have its tables by now, and of its epochs nobody knows any more."""
+    log = MemoryFacts(of_shards={"other": EpochsState()}, reached={"other": (1, 90)})
+    check_log("cache", OF_TWO, TOPICS, {ORDERS: {0: 7, 1: 3}}, log)
+
+
 def test_h408_each_mark_is_named_by_its_own_shard_once() -> None:
     asked: list[str] = []
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cdc.checks.ownership import Owner
-from cdc.errors import ActiveError, Exit, LogError, SlotError
-from cdc.shard_documents import noted_shards
+from cdc.errors import ActiveError, ConfigError, Exit, LogError, SlotError
+from cdc.shard_documents import ShardState, noted_shards
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, OfShards, World, read_by, slot_made
@@ -184,3 +184,15 @@ def test_h405_a_shard_is_dropped_at_any_step_and_the_other_stays() -> None:
             require_one_left(world)
         world.drop_shard("rest")
         assert world.topics == {"other.state"}
+
+
+def test_h404_a_divided_pipeline_is_not_dropped_as_one() -> None:
+    """Its state topic alone knows the shards, whose captures run on and whose slots hold WAL."""
+    world = World()
+    noted = ShardState(shard="sales")
+    world.state.write([(noted.key(), noted.to_json())])
+    with pytest.raises(ConfigError, match="divided into the shards sales"):
+        list(world.drop().run(topics=True))
+    assert world.published
+    assert STATE in world.topics
+    assert world.slot is not None
