@@ -96,6 +96,10 @@ class LogWatch:
 
     def _watch(self) -> None:
         while not self._ended.is_set():
+            # First: a log that does not answer ends the look, and stores answer all the same (hazard H110).
+            if self._is_due("idle"):
+                for store in self._stores:
+                    store.idle()
             try:
                 self._look()
                 self._logged.over("log")
@@ -126,9 +130,6 @@ class LogWatch:
                     raise
         if self._is_due("topics"):
             self.look_at_topics()
-        if self._is_due("idle"):
-            for store in self._stores:
-                store.idle()
 
     def look_at_ends(self) -> None:
         """Note where the topics of all stores end now."""

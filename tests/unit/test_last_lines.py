@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import TIME_SCALE
+
 ROOT = Path(__file__).parents[2]
 _TESTS = """
 import pytest
@@ -35,8 +37,8 @@ def test_the_names_of_failed_tests_are_the_last_lines(tmp_path: Path, workers: l
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", "."]
     done = subprocess.run(
-        [*command, *workers, "test_some.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [*command, *workers, "test_some.py"], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60 * TIME_SCALE, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     *_, count, first, second = done.stdout.splitlines()
     assert "1 failed, 1 passed, 1 error" in count, done.stdout[-2000:] + done.stderr

@@ -226,7 +226,7 @@ def test_h341_the_watch_adds_no_idle_part(pipeline: Pipeline, caplog: pytest.Log
     with pipeline.capturing():
         wait_until(
             lambda: any(
-                one.message == "table_not_captured" and "which masks mail" in vars(one)["why"]
+                one.getMessage() == "table_not_captured" and "which masks mail" in vars(one)["why"]
                 for one in list(caplog.records)
             ),
             30,

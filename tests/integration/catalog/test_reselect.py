@@ -151,7 +151,7 @@ def test_h87_a_key_whose_label_was_renamed_is_gone_and_not_told(
     source.execute("alter type colour rename value 'secretred' to 'blue'")
     with caplog.at_level(logging.WARNING):
         assert source.docs(schema, b"secretred", b"green", b"blue") == [GONE, (b"g",), (b"r",)]
-    assert [record.message for record in caplog.records] == ["reselect_key_refused"]
+    assert [record.getMessage() for record in caplog.records] == ["reselect_key_refused"]
     assert not any("secretred" in str(vars(record)) for record in caplog.records)
 
 
@@ -248,7 +248,7 @@ def test_h152_locked_tables_share_one_time_limit(database: str, caplog: pytest.L
     names = [f"t{n}" for n in range(6)]
 
     def logged() -> list[str]:
-        found = [vars(one)["table"] for one in caplog.records if one.message == "reselect_locked_out"]
+        found = [vars(one)["table"] for one in caplog.records if one.getMessage() == "reselect_locked_out"]
         caplog.clear()
         return found
 

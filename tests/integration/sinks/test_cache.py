@@ -148,7 +148,7 @@ def test_h66_a_server_that_evicts_is_warned_of(
     finally:
         server.config_set("maxmemory-policy", str(before["maxmemory-policy"]))
         server.config_set("maxmemory", str(before["maxmemory"]))
-    assert "cache_may_evict" in [record.message for record in caplog.records]
+    assert "cache_may_evict" in [record.getMessage() for record in caplog.records]
 
 
 def test_h100_a_server_out_of_memory_is_away_until_it_has_room(redis_url: str, server: redis.Redis) -> None:

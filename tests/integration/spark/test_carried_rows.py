@@ -119,7 +119,7 @@ def test_each_record_is_read_once_for_all_stores_of_one_query(
     with sinks.running(settings) as running:
         running.until(
             lambda: any(
-                one.message == "stores_share_a_query" and vars(one)["sinks"] == everyone for one in caplog.records
+                one.getMessage() == "stores_share_a_query" and vars(one)["sinks"] == everyone for one in caplog.records
             )
         )
         pipeline.put(row(number, "paid") for number in range(300))

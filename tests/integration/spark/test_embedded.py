@@ -48,5 +48,5 @@ def test_h133_stores_show_what_debeziums_topics_say(  # noqa: PLR0917 - fixtures
         topics.assert_shown(store)
         mark = store.watermarks.read()
         assert mark is not None and (mark.lsn, mark.offsets) == (lsn, topics.offsets())
-    slices = [vars(one)["sink"] for one in caplog.records if one.message == "batch_applied"]
+    slices = [vars(one)["sink"] for one in caplog.records if one.getMessage() == "batch_applied"]
     assert slices.count("cache") > 1

@@ -72,7 +72,7 @@ def test_h102_a_batch_of_large_records_is_applied_in_slices(
         pipeline.assert_shown(store)
         mark = store.watermarks.read()
         assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())
-        slices = [one for one in caplog.records if one.message == "batch_applied" and vars(one)["sink"] == name]
+        slices = [one for one in caplog.records if one.getMessage() == "batch_applied" and vars(one)["sink"] == name]
         records = [vars(one)["records"] for one in slices]
         most = 2 * MB // ROW_BYTES * (SLICES[way] if name in ("cache", "search") else 1)
         assert sum(records) == count

@@ -66,7 +66,7 @@ def _removed(place: Path) -> None:
 
 def read_again(caplog: pytest.LogCaptureFixture) -> int:
     """Records that the runs since the last call applied."""
-    count: int = sum(record.__dict__["records"] for record in caplog.records if record.message == "batch_applied")
+    count: int = sum(record.__dict__["records"] for record in caplog.records if record.getMessage() == "batch_applied")
     caplog.clear()
     return count
 

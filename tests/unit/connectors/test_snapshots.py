@@ -32,5 +32,5 @@ def test_h249_a_cut_that_cannot_be_noted_is_told(
         source = SnapshotSource(settings_of("s", server.source.dsn, "readable"))
         found = source.witness(session, KNOWN)
     assert (found is None) is (why is not None)
-    told = [record.__dict__["why"] for record in caplog.records if record.message == "cut_not_noted"]
+    told = [record.__dict__["why"] for record in caplog.records if record.getMessage() == "cut_not_noted"]
     assert [one.partition(":")[0] for one in told] == ([] if why is None else [why])

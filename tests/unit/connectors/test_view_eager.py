@@ -155,7 +155,7 @@ def test_a_record_of_somebody_else_is_logged_and_left_out(caplog: pytest.LogCapt
     translation = Translation(EmbeddedShapes(SchemaRegistry(MemoryCompactedTopic())), KnownEpochs())
     (lot,) = lots_of([strange], 1)
     assert translated_lot(translation, lot).offsets == []
-    assert [record.message for record in caplog.records] == ["view_record_unreadable"]
+    assert [record.getMessage() for record in caplog.records] == ["view_record_unreadable"]
     assert caplog.records[0].__dict__["offset"] == 7
 
 

@@ -140,7 +140,7 @@ def test_h124_another_server_with_higher_positions_is_heard(
     with caplog.at_level("WARNING"):
         assert translate(records(rows[:5])).num_rows == 5
         assert translate(records(rows[5:])).num_rows == 1
-    assert [(one.message, one.was, one.now) for one in caplog.records] == [  # type: ignore[attr-defined]
+    assert [(one.getMessage(), one.was, one.now) for one in caplog.records] == [  # type: ignore[attr-defined]
         ("source_server_changed", "a1", "b2")
     ]
     said = "changes are of the server b2 since offset 3 of partition 0 of d.s.t, and were of a1 before"

@@ -26,9 +26,9 @@ def test_h104_a_cluster_without_executors_is_named_in_time(caplog: pytest.LogCap
         assert looks(watch, clock, NONE, 5) == "", "executors take some seconds to come"
         assert "spark://m:7077 has had no executor for" in looks(watch, clock, NONE, 5.1)
         looks(watch, clock, NONE, 60)
-        assert [record.message for record in caplog.records] == ["no_executors"]
+        assert [record.getMessage() for record in caplog.records] == ["no_executors"]
         assert looks(watch, clock, ONE, 3) == ""
-        assert [record.message for record in caplog.records] == ["no_executors", "executors_here"]
+        assert [record.getMessage() for record in caplog.records] == ["no_executors", "executors_here"]
 
 
 def test_h104_tasks_that_no_executor_takes_are_named() -> None:

@@ -183,7 +183,7 @@ def test_a_fill_is_told_now_and_then(feeding: Feeding, caplog: pytest.LogCapture
         for _ in range(5):
             feeding.pass_s(EVERY_S / 2)
             read += 150
-    told = [record for record in caplog.records if record.message == "store_filling"]
+    told = [record for record in caplog.records if record.getMessage() == "store_filling"]
     assert [vars(one)["read"] for one in told] == [0, 300, 600]
     assert [vars(one)["left_s"] for one in told] == [None, 70, 40]
     assert vars(told[1])["share"] == 0.3

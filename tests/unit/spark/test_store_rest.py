@@ -281,7 +281,7 @@ def test_a_look_at_a_store_that_is_away_is_tried_again(bench: Noted, caplog: pyt
     with caplog.at_level(logging.WARNING):
         bench.rest(store)
     assert (store.fault, store.lsn) == (None, 72)
-    assert [one.reason for one in caplog.records if one.message == "store_away"] == [  # type: ignore[attr-defined]
+    assert [one.reason for one in caplog.records if one.getMessage() == "store_away"] == [  # type: ignore[attr-defined]
         "away", "away for another reason", "away",
     ]  # fmt: skip
     assert (said, bench.figures.away) == (["", "away", "away", "away for another reason", "away"], "")

@@ -92,7 +92,7 @@ def test_h335_a_row_under_its_hmac_is_found_by_its_value(caplog: pytest.LogCaptu
     assert states(report)["log"] == "holds" and report.seen
     assert world.asked_keys[:1] == [[mac(WORD)]]
     assert [WORD] in world.asked_keys, "from before the mask"
-    (logged,) = [one.__dict__ for one in caplog.records if one.message == "forget_looked"]
+    (logged,) = [one.__dict__ for one in caplog.records if one.getMessage() == "forget_looked"]
     assert logged["key_digest"] == TypedKey.read(mac(WORD), masked).digest("public.t"), "who guesses it cannot tell"
     assert WORD not in str(logged)
     assert WORD not in orjson.dumps(report.document()).decode()

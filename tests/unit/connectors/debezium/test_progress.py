@@ -102,7 +102,7 @@ def test_h154_what_is_not_swept_is_not_said_to_be_repaired(caplog: pytest.LogCap
         server.offsets, server.ends, lambda: second, config=lambda: {"snapshot.mode": "no_data"}, clock=clock
     )
     feed.poll(0.1)
-    (record,) = [one for one in caplog.records if one.message == "epoch_not_swept"]
+    (record,) = [one for one in caplog.records if one.getMessage() == "epoch_not_swept"]
     assert "offsets --reset" in record.__dict__["hint"]
     assert "--repair" not in record.__dict__["hint"]
 

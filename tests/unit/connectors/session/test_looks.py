@@ -54,7 +54,7 @@ def looking(server: Server) -> Iterator[RepeatedLook]:
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records]
+    return [record.getMessage() for record in caplog.records]
 
 
 def test_h95_a_look_without_an_answer_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

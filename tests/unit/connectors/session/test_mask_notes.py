@@ -73,7 +73,7 @@ def test_changed_masks_are_read_again_once(before: Masks, after: Masks, caplog: 
     (request,) = requests_of(state.read())
     assert request.whole and request.table == TABLE and "other masks" in request.reason
     assert noted(state, after, *shapes) == []
-    (record,) = (record for record in caplog.records if record.message == "masks_changed")
+    (record,) = (record for record in caplog.records if record.getMessage() == "masks_changed")
     assert vars(record)["table"] == TABLE and vars(record)["columns"] == "mail"
 
 
