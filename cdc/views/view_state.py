@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -92,7 +92,8 @@ class Reached:
         """:meth:`from_json` reads it back."""
         sweep = None if self.sweep is None else list(self.sweep)
         said = {FORMAT: _FORMAT, "fence": list(self.fence), "published": list(self.published), "sweep": sweep}
-        members = asdict(self) | said
+        # Not asdict, which copies every offset: a state is written at each turn.
+        members = {one.name: getattr(self, one.name) for one in fields(self)} | said
         return orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS).decode()
 
     @classmethod

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.silent_output import SilentOutput
-from cdc.views.view_plan import planned
+from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_ports import ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
@@ -50,6 +51,12 @@ SHAPES = (
     table_of("lines", {"id": "int4", "order_id": "int4", "qty": "int4"}),
     table_of("customers", {"id": "int4", "name": "int4"}),
 )
+
+
+@cache
+def plan_of(sql: str, shapes: tuple[TableSchema, ...]) -> ViewPlan:
+    """A runner is started anew many times in one history."""
+    return planned(sql, shapes)
 
 
 @dataclass
@@ -235,7 +242,7 @@ class Runner:
 
     def start(self) -> None:
         """Open the state that is there, and begin."""
-        plan = planned(self.sql, self.shapes)
+        plan = plan_of(self.sql, self.shapes)
         state = ViewState(self.folder / "state", plan, self.generation)
         records = ViewRecords(plan, "v", f"t.view.v.{self.generation}", PARTITIONS, name="t", database="d")
         output: ViewOutput = SilentOutput()
