@@ -56,7 +56,10 @@ def test_a_rule_that_is_turned_off_is_noticed(rule: dict[str, Any], tmp_path: Pa
     others = [one for one in RULES if one is not rule] + [{**rule, "expr": f"({rule['expr']}) and vector(0) > 1"}]
     document = {"groups": [{"name": "all", "rules": others}]}
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    (tmp_path / "rules_test.yml").write_bytes((MONITORING / "rules_test.yml").read_bytes())
+    tests = yaml.safe_load((MONITORING / "rules_test.yml").read_text(encoding="utf-8"))
+    # Its own alone: all of them take 2 s for each rule.
+    asked = [one for one in tests["tests"] if rule["alert"] in [of["alertname"] for of in one["alert_rule_test"]]]
+    (tmp_path / "rules_test.yml").write_text(yaml.safe_dump({**tests, "tests": asked}), encoding="utf-8")
     done = run_promtool("test", "rules", "rules_test.yml", folder=tmp_path)
     assert done.returncode == 1
     assert f"alertname: {rule['alert']}" in done.stderr + done.stdout

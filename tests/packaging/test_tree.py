@@ -105,7 +105,7 @@ def test_the_lock_satisfies_every_extra() -> None:
 def test_ci_runs_make_test_and_nothing_else() -> None:
     script = ROOT / ".ci" / "run"
     assert stat.S_IMODE(script.stat().st_mode) & stat.S_IXUSR
-    assert script.read_text(encoding="utf-8").splitlines()[-1] == "exec make test"
+    assert script.read_text(encoding="utf-8").splitlines()[-1] == "exec make test TIER=all"
 
 
 def test_an_old_python_is_refused_in_one_sentence(tmp_path: Path) -> None:

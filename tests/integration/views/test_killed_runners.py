@@ -16,6 +16,7 @@ from cdc.views.record_rows import view_shape
 from cdc.views.view_plan import ViewPlan, planned
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.encoder import compile_table
+from tests.examples import examples
 from tests.unit.cdc.views.view_histories import SHAPES, History, Rows, Runner, interfere, shown
 from tests.views_against import lines
 
@@ -77,7 +78,7 @@ def _expected(conn: Connection, plan: ViewPlan, rows: Rows) -> dict[bytes, objec
     return {orjson.dumps({name: row[name] for name in names}): row for row in read}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v1_v9_killed_runners_claim_what_postgres_says(
     seed: int, database: str, tmp_path_factory: pytest.TempPathFactory

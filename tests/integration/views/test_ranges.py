@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc.views.refused import ViewRefused
+from tests.examples import examples
 from tests.views_against import Beside
 
 _TABLE = """create table {} (id int primary key, k int, n int, d date, t timestamp, b bigint, m numeric)"""
@@ -73,7 +74,7 @@ def _rows(chance: random.Random, conn: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("part", range(2))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v3_v13_ranges_are_as_in_postgres(part: int, seed: int, database: str) -> None:
     chance = random.Random(seed * 2 + part)

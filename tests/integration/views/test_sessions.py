@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.views_against import Beside
 
 SESSIONS = """select o.customer_id, s.start, max(o.placed_at) as finish, count(*) as orders, sum(o.amount) as total
@@ -50,7 +51,7 @@ def change(conn: psycopg.Connection, what: str, number: int, customer: str, minu
         return
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(_CHANGES, min_size=1, max_size=4), min_size=1, max_size=8))
 def test_v3_v9_v13_sessions_merge_and_split_as_in_postgres(
     batches: list[list[tuple[str, int, str, int]]], orders: psycopg.Connection, database: str

@@ -22,6 +22,7 @@ from cdc.views.state_faults import StateAway
 from cdc.views.view_records import ViewRecord
 from spark.views.bucket_files import PENDING, BucketFiles, values
 from spark.views.delta_tables import DeltaTables, stored_manifest
+from tests.examples import examples
 from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
@@ -29,7 +30,7 @@ from tests.unit.cdc.views.view_histories import History, shown
 from tests.unit.spark.bucket_histories import BucketRunner, interfere, whole_at
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v1_v9_h158_h185_claims_over_delta_are_true(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     chance = random.Random(seed)
@@ -61,7 +62,7 @@ def test_v1_v9_h158_h185_claims_over_delta_are_true(seed: int, tmp_path_factory:
 
 
 @pytest.mark.parametrize("buckets", [1, 2])
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_h258_small_batches_leave_files_of_one_size(
     buckets: int, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -82,7 +83,7 @@ def test_h258_small_batches_leave_files_of_one_size(
 
 
 @pytest.mark.parametrize("kind", ["read again", "put aside", "set aside"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v25_over_delta_nothing_newer_than_its_fence_shows(
     kind: str, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -268,7 +269,7 @@ def _disturb(log: ahead_histories.AheadHistory, chance: random.Random) -> None:
         log.follow_again()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_h380_a_damaged_store_is_mended_over_delta(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     chance = random.Random(seed)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cdc.views.fences import NEVER, Fence
 from cdc.views.memory_views import MemoryViewTopic
+from tests.examples import examples
 from tests.unit.cdc.views import view_histories
 from tests.unit.cdc.views.oracles import DOCUMENTS, GROUPS, documents_of, groups_of
 from tests.unit.cdc.views.view_histories import History, Rows, Runner, shown
@@ -93,7 +94,7 @@ def published(runner: Runner | BucketRunner, history: History) -> Fence:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v7_a_store_shows_the_later_generation(
     change: str, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -102,7 +103,7 @@ def test_v7_a_store_shows_the_later_generation(
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES.keys() - {"groups"}))
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v7_executors_make_a_later_generation(change: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     a_store_shows_the_later_one(change, seed, tmp_path_factory.mktemp("view"), bucketed=True)

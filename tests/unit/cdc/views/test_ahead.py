@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewTopic
+from tests.examples import examples
 from tests.unit.cdc.views.ahead_histories import SHAPES, VIEWS, AheadHistory, history
 from tests.unit.cdc.views.view_histories import Rows, Runner, interfere, shown
 
@@ -67,7 +68,7 @@ def said(oracle: object, rows: Rows) -> object:
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", ["read again", "put aside", "set aside"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=5552)
 @example(seed=30257)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cdc.views.answers import RunnerAnswer
 from cdc.views.asked_keys import REASON_CHARACTERS, AskedKeys, in_lots
 from connectors.view_recomputing import LOT_BYTES, LOT_KEYS
+from tests.examples import examples
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS
 from tests.unit.cdc.views.view_histories import History, Runner, interfere
@@ -28,7 +29,7 @@ TOPIC = "t.view.v.1"
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_h380_a_damaged_store_is_mended_by_the_topic(
     view: str, seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -16,6 +16,7 @@ from cdc.views.closing import Closing
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from cdc.views.window_keys import window_key
+from tests.examples import examples
 from tests.unit.cdc.views.view_histories import Rows, interfere
 from tests.unit.cdc.views.window_histories import (
     CLOSE_S,
@@ -76,7 +77,7 @@ def _agree(
 
 
 @pytest.mark.parametrize("sql", [SQL, HOPS], ids=["tumbling", "hopping"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @example(seed=1881159)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v19_v21_closed_windows_stay_and_late_rows_show(

@@ -31,13 +31,14 @@ from cdc.views.row_changes import LOST, RowChange
 from cdc.views.view_plan import planned
 from cdc.views.view_state import Reached, ViewState
 from cdc.wire.records import Lot, Span
+from tests.examples import examples
 from tests.unit.cdc.views.eager_histories import EagerHistory, EagerRunner, opened
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import interfere, shown, table_of
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_h198_at_rest_documents_are_what_the_tables_say(
     view: str, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -67,7 +68,7 @@ def test_h198_at_rest_documents_are_what_the_tables_say(
     runner.end()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_h199_a_new_epoch_sweeps_once_its_reading_is_over(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     history, runner = opened(DOCUMENTS, tmp_path_factory.mktemp("view"), seed)

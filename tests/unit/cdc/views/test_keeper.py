@@ -18,12 +18,13 @@ from cdc.errors import Exit
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewTopic
 from cdc.views.state_faults import StateAway
+from tests.examples import examples
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import History, Runner, interfere, shown
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v1_v9_h158_h185_claims_are_what_the_tables_say(
     view: str, seed: int, tmp_path_factory: pytest.TempPathFactory
