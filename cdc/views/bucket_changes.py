@@ -6,7 +6,7 @@ The rules are those of :class:`cdc.views.embedded_state.EmbeddedState`, for a pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cdc.position import Position
@@ -96,7 +96,7 @@ def _due(
     later: dict[tuple[Row, str, Fence], RowChange] = {}
     for one in waiting:
         if one.ripe <= batch.fence:
-            ripe.append(replace(one, reselected=NO_PLACES, sure=True))
+            ripe.append(one._replace(reselected=NO_PLACES, sure=True))
         else:
             later[one.key, one.pos, one.ripe] = one
     for change in changes:

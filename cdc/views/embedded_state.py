@@ -7,7 +7,6 @@ the old rows in the old state, then the rows, then the roots reachable from the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -146,5 +145,5 @@ class EmbeddedState:
                 before = lost.get(key, NO_PLACES)
                 whole, lacks = (None, NO_PLACES) if change.row is None else filled(change.row, row, before)
                 same = whole is change.row
-                found.append(_Fresh(row, change if same else replace(change, row=whole), before, lacks))
+                found.append(_Fresh(row, change if same else change._replace(row=whole), before, lacks))
         return found

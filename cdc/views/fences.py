@@ -6,6 +6,7 @@ transactions over all tables. Within a partition streamed positions grow: what i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -77,7 +78,8 @@ class LogCut:
     """
 
     def __init__(self, progress: Progress, spans: Iterable[Span], *, everything: bool = False) -> None:
-        self._fence = fence_of(progress)
+        fence = fence_of(progress)
+        self._below = f"{fence.epoch:08x}{fence.lsn:016x}"
         self._everything = everything
         self._ahead = progress.ahead
         self.ends: dict[str, dict[int, int]] = {}
@@ -90,36 +92,39 @@ class LogCut:
     def take(self, lot: Lot) -> Iterator[TopicRecord]:
         """The records of a lot that lie in the cut. Lots of a partition come in the order of their offsets."""
         place = (lot.topic, lot.partition)
-        for number, offset in enumerate(lot.offsets):
-            if place in self._closed:
-                return
-            record = _ours(lot, number, offset)
+        if place in self._closed:
+            return
+        for record in _ours(lot):
             if record is None:
                 self.foreign += 1
                 continue
-            position = Position.parse(record.pos)
-            if not self._everything and position.streamed and (position.epoch, position.commit_lsn) >= self._fence:
+            # A position's text compares as it does. Nearly every record is below.
+            beyond = record.pos[:_EPOCH_AND_LSN] >= self._below and not self._everything
+            if beyond and Position.parse(record.pos).streamed:
                 if record.pos > self._ahead.get(lot.topic, {}).get(lot.partition, ""):
                     self.foreign += 1
                     continue
                 self._closed.add(place)
-                self.ends[lot.topic][lot.partition] = offset
-                self.beyond_ms = min(lot.times_ms[number], self.beyond_ms or lot.times_ms[number])
+                self.ends[lot.topic][lot.partition] = record.offset
+                self.beyond_ms = min(record.time_ms, self.beyond_ms or record.time_ms)
                 return
             yield record
 
 
-def _ours(lot: Lot, number: int, offset: int) -> TopicRecord | None:
-    key, pos, op, version = lot.keys[number], lot.pos[number], lot.op[number], lot.ver[number]
-    if key is None or pos is None or op is None or version is None or not version.isdigit():
-        return None
-    try:
-        text = pos.decode("ascii")
-        Position.parse(text)
-        said = op.decode("ascii")
-    except ValueError:
-        return None
-    more = lot.headers.get(number)
-    seen_lsn = dict(more).get(SEEN_LSN) if more else None
-    time_ms, value = lot.times_ms[number], lot.values[number]
-    return TopicRecord(lot.topic, lot.partition, offset, key, value, text, said, int(version), time_ms, seen_lsn)
+_EPOCH_AND_LSN = 24
+_POSITION = re.compile(rb"[0-9a-f]{32}").fullmatch
+
+
+def _ours(lot: Lot) -> Iterator[TopicRecord | None]:
+    """Each record of a lot, None in place of one that is none of ours."""
+    topic, partition, more = lot.topic, lot.partition, lot.headers
+    columns = zip(lot.offsets, lot.times_ms, lot.keys, lot.values, lot.pos, lot.op, lot.ver, strict=True)
+    for number, (offset, time_ms, key, value, pos, op, version) in enumerate(columns):
+        lacks = key is None or pos is None or op is None or version is None
+        if lacks or not version.isdigit() or not op.isascii() or _POSITION(pos) is None:
+            yield None
+            continue
+        seen_lsn = dict(more[number]).get(SEEN_LSN) if number in more else None
+        yield TopicRecord(
+            topic, partition, offset, key, value, pos.decode(), op.decode(), int(version), time_ms, seen_lsn
+        )

@@ -71,7 +71,8 @@ class RecordChanges:
             ripe = self._ripe(table, record.pos, document)[0] if later else BEFORE_ALL
             return RowChange(table, key, None, record.pos, ripe, sure=sure)
         document = orjson.loads(record.value)
-        self._note_time(record, document)
+        if self._timed:
+            self._note_time(record, document)
         ripe, places = self._ripe(table, record.pos, document) if _SEEN in record.value else (BEFORE_ALL, NO_PLACES)
         return RowChange(table, key, reader.row(document[AFTER]), record.pos, ripe, places, sure)
 

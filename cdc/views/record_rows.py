@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -16,7 +16,7 @@ from cdc.views.sql_types import SqlType
 from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
 from cdc.wire.plain import PlainTable
-from cdc.wire.unavailable import missing
+from cdc.wire.unavailable import is_unavailable, may_be_unavailable
 
 
 class StateRows:
@@ -32,6 +32,10 @@ class StateRows:
         self._foreign = not schema.oid
         self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
         self._key = [(name, stored(relation.kind(name))) for name in relation.key]
+        self._names = None if self._foreign else as_they_stand(self._row)
+        self._key_names = as_they_stand(self._key)
+        self._needed = {name for name, _ in self._key}
+        self._may_lack = [column.name for column in schema.columns if may_be_unavailable(column)]
 
     def row(self, after: Mapping[str, Any]) -> Row:
         """A new row, in the order of the relation's columns. ValueError where a value does not fit its type, and where
@@ -39,8 +43,12 @@ class StateRows:
 
         An unchanged value that the record leaves out is :data:`cdc.views.row_changes.KEPT`.
         """
+        get = after.get
+        lacking = [name for name in self._may_lack if is_unavailable(get(name))]
+        if not lacking and self._names is not None:
+            values = after if self._plain.as_it_is else self._plain.values(after)
+            return self._keyed(tuple(map(values.get, self._names)))
         take = _fitting if self._foreign else _taken
-        lacking = missing(after, self._plain.schema)
         if not lacking:
             return self._keyed(take(self._plain.values(after), self._row))
         row = take(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
@@ -56,10 +64,10 @@ class StateRows:
     def key(self, key_json: bytes) -> Row:
         """A record's key. ValueError where it is none of this table."""
         key = orjson.loads(key_json)
-        if not isinstance(key, dict) or any(name not in key for name, _ in self._key):
+        if not isinstance(key, dict) or not key.keys() >= self._needed:
             raise ValueError("the key does not have the columns of the table's key")
-        values = self._plain.values(key)
-        return _taken(values, self._key)
+        values = key if self._plain.as_it_is else self._plain.values(key)
+        return _taken(values, self._key) if self._key_names is None else tuple(map(values.get, self._key_names))
 
 
 def require_planned(schema: TableSchema, relation: KeptTable) -> None:
@@ -86,6 +94,11 @@ def require_planned(schema: TableSchema, relation: KeptTable) -> None:
             f"the mask of {changed[0]} of {schema.table} changed after the view was planned",
             hint="start the views again: each is planned under the masks of now",
         )
+
+
+def as_they_stand(columns: Sequence[tuple[str, Callable[[Any], Any] | None]]) -> list[str] | None:
+    """The names of columns none of whose values is converted. None where one is."""
+    return [name for name, _ in columns] if all(convert is None for _, convert in columns) else None
 
 
 def _taken(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> Row:

@@ -7,7 +7,7 @@ Capture writes some values that are newer than their place: rows of later snapsh
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cdc.position import Position
 from cdc.topic import TableName
@@ -15,8 +15,7 @@ from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.lookups import Row
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(NamedTuple):
     """One row of a relation: its ``key``, and the row behind the change, None for a deletion. ``pos``: position.
 
     ``ripe``: below this fence the row may be newer than the fence. ``reselected``: the places of the values of which
@@ -82,10 +81,10 @@ def parted(change: RowChange, fence: Fence, columns: int) -> tuple[RowChange | N
         return _certain(change), None
     if change.reselected and change.row is not None:
         row = tuple(KEPT if i in change.reselected else value for i, value in enumerate(change.row))
-        return _certain(replace(change, row=row)), change
+        return _certain(change._replace(row=row)), change
     if change.sure and not Position.parse(change.pos).streamed:
         return None, change
-    return replace(change, row=lost_row(change.key, columns)), change
+    return change._replace(row=lost_row(change.key, columns)), change
 
 
 def _certain(change: RowChange) -> RowChange:
@@ -93,7 +92,7 @@ def _certain(change: RowChange) -> RowChange:
     may have changed the stored value."""
     if change.sure or change.row is None or KEPT not in change.row:
         return change
-    return replace(change, row=tuple(LOST if value is KEPT else value for value in change.row))
+    return change._replace(row=tuple(LOST if value is KEPT else value for value in change.row))
 
 
 def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]]:
@@ -105,7 +104,7 @@ def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]
         if known is None:
             of_table[change.key] = change
         elif change.pos >= known.pos:
-            of_table[change.key] = replace(change, row=_over(change.row, known.row))
+            of_table[change.key] = change._replace(row=_over(change.row, known.row))
     return found
 
 

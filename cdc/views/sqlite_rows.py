@@ -133,10 +133,11 @@ class SqliteRows:
         """The rows at keys: the row, or None for one that was deleted, and its position. Nothing of other keys."""
         relation = self._tables[table].relation
         found: dict[Row, tuple[Row | None, str]] = {}
-        names = {orjson.dumps(key).decode(): key for key in keys}
-        gone = f"SELECT key, pos FROM {self._tables[table].name}_gone WHERE key IN (SELECT value FROM json_each(?))"
-        for name, pos in self._connection.execute(gone, (orjson.dumps(list(names)).decode(),)):
-            found[names[name]] = (None, pos)
+        if self._any_gone(table):
+            names = {orjson.dumps(key).decode(): key for key in keys}
+            gone = f"SELECT key, pos FROM {self._tables[table].name}_gone WHERE key IN (SELECT value FROM json_each(?))"
+            for name, pos in self._connection.execute(gone, (orjson.dumps(list(names)).decode(),)):
+                found[names[name]] = (None, pos)
         width = len(relation.key)
         for row in self._select(table, relation.columns, relation.key, keys, position=True):
             found[row[:width]] = (row[:-1], row[-1])
@@ -144,12 +145,17 @@ class SqliteRows:
 
     def put(self, table: TableName, rows: Iterable[tuple[Row, str]]) -> None:
         """Rows, whole, in the order of the relation's columns, each with its position."""
-        made = self._tables[table]
-        placed = [
-            (made.with_values(row, pos), orjson.dumps(row[: len(made.relation.key)]).decode()) for row, pos in rows
-        ]
-        self._connection.executemany(made.insert(), [row for row, _ in placed])
-        self._connection.executemany(f"DELETE FROM {made.name}_gone WHERE key = ?", [(key,) for _, key in placed])
+        made, placed = self._tables[table], list(rows)
+        self._connection.executemany(made.insert(), [made.with_values(row, pos) for row, pos in placed])
+        if self._any_gone(table):
+            width = len(made.relation.key)
+            keys = [(orjson.dumps(row[:width]).decode(),) for row, _ in placed]
+            self._connection.executemany(f"DELETE FROM {made.name}_gone WHERE key = ?", keys)
+
+    def _any_gone(self, table: TableName) -> bool:
+        """Whether a deleted row has left its position. Of most tables while they are filled none has."""
+        found = self._connection.execute(f"SELECT EXISTS (SELECT 1 FROM {self._tables[table].name}_gone)").fetchone()
+        return bool(found[0])
 
     def remove(self, table: TableName, keys: Iterable[tuple[Row, str]]) -> None:
         """Rows of these keys go. Their positions stay."""

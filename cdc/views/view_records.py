@@ -30,6 +30,7 @@ from cdc.wire.jsontext import quote
 
 FINAL = "final"
 """Member of ``source`` in the last figure of a window: the position at which it closed."""
+_MOST_KEPT = 16
 _SOURCE = b',"%b":{' % SOURCE.encode()
 _SOURCE_END = b'},"transaction":null,'
 
@@ -60,6 +61,8 @@ class ViewRecords:
             (quote(output.encode()).decode(), loaded(kind), wire_text(kind, output))
             for (_, output), kind in zip(plan.key, plan.key_kinds, strict=True)
         ]
+        self._tails: dict[tuple[Fence, str, int, int], bytes] = {}
+        self._headers: dict[tuple[Fence, str, int], Headers] = {}
         keys = {output for _, output in plan.key}
         self._others = [name for name, _ in plan.outputs if name not in keys]
 
@@ -111,11 +114,24 @@ class ViewRecords:
         return [ViewRecord(self._topic, partition, key, value, headers) for partition in range(self._partitions)]
 
     def _tail(self, fence: Fence, op: str, now_ns: int, number: int) -> bytes:
-        stamp = Stamp(fence.epoch, fence.lsn, now_ns // 1000, now_ns, None)
-        return self._envelope.tail(stamp, op.encode(), b"%d" % fence.lsn, b"%d" % number).replace(b"%%", b"%")
+        asked = fence, op, now_ns, number
+        tail = self._tails.get(asked)
+        if tail is None:
+            # The documents of a piece share theirs, and pieces have times of their own.
+            if len(self._tails) > _MOST_KEPT:
+                self._tails.clear()
+            stamp = Stamp(fence.epoch, fence.lsn, now_ns // 1000, now_ns, None)
+            tail = self._envelope.tail(stamp, op.encode(), b"%d" % fence.lsn, b"%d" % number).replace(b"%%", b"%")
+            self._tails[asked] = tail
+        return tail
 
     def _record(self, key: bytes, value: bytes | None, fence: Fence, number: int, op: str) -> ViewRecord:
-        headers = record_headers(fence.document_position(number), op, 1)
+        asked = fence, op, number
+        headers = self._headers.get(asked)
+        if headers is None:
+            if len(self._headers) > _MOST_KEPT:
+                self._headers.clear()
+            headers = self._headers[asked] = record_headers(fence.document_position(number), op, 1)
         return ViewRecord(self._topic, partition_of(key, self._partitions), key, value, headers)
 
 

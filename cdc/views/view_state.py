@@ -257,6 +257,8 @@ class ViewState:
 
     def failed(self, keys: Iterable[Row]) -> list[Row]:
         """Those of these driving rows that nothing could be computed from so far."""
+        if not self._any_failed():
+            return []
         names = {_failed(key): key for key in keys}
         found = self._connection.execute(
             "SELECT key FROM pending WHERE key IN (SELECT value FROM json_each(?))",
@@ -266,10 +268,16 @@ class ViewState:
 
     def fail(self, reasons: Mapping[Row, str], below: Fence) -> None:
         """Driving rows that nothing can be computed from: the claim stays below them. ``reasons`` None: they can."""
-        names = [(_failed(key),) for key in reasons]
-        self._connection.executemany("DELETE FROM pending WHERE key = ?", names)
+        if self._any_failed():
+            names = [(_failed(key),) for key in reasons]
+            self._connection.executemany("DELETE FROM pending WHERE key = ?", names)
         failed = [(_failed(key), *below, reason) for key, reason in reasons.items() if reason]
         self._connection.executemany("INSERT INTO pending (key, epoch, lsn, parked) VALUES (?, ?, ?, ?)", failed)
+
+    def _any_failed(self) -> bool:
+        """Whether a name of :func:`_failed` waits. It sorts behind all of :func:`_name`."""
+        found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM pending WHERE key >= '{')").fetchone()
+        return bool(found[0])
 
     def forget(self) -> None:
         """Drop all that is kept: the view is built anew from the topics. Within a transaction."""

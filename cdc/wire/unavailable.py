@@ -34,6 +34,9 @@ _SHAPES: tuple[Any, ...] = (
 )
 
 
+_TEXTS = frozenset(shape for shape in _SHAPES if isinstance(shape, str))
+
+
 def may_be_unavailable(column: Column) -> bool:
     """Whether Postgres stores such values out of line when they are long."""
     return column.array or column.kind not in FIXED
@@ -44,7 +47,9 @@ def is_unavailable(value: Any) -> bool:
     >>> is_unavailable("__debezium_unavailable_value"), is_unavailable(["__debezium_unavailable_value"])
     (True, True)
     """
-    return value in _SHAPES
+    if isinstance(value, str):
+        return value in _TEXTS
+    return isinstance(value, list) and value in _SHAPES
 
 
 def missing(after: Mapping[str, Any], schema: TableSchema) -> list[str]:

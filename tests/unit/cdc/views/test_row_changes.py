@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -30,11 +29,11 @@ SELECTED = RowChange(T, (1,), (1, "new"), STREAMED, RIPE, frozenset([1]))
     ("change", "row"),
     [
         (WHOLE, None),
-        (replace(WHOLE, sure=False), (1, LOST)),
-        (replace(WHOLE, pos=STREAMED), (1, LOST)),
-        (replace(WHOLE, row=None, pos=STREAMED), (1, LOST)),
+        (WHOLE._replace(sure=False), (1, LOST)),
+        (WHOLE._replace(pos=STREAMED), (1, LOST)),
+        (WHOLE._replace(row=None, pos=STREAMED), (1, LOST)),
         (SELECTED, (1, KEPT)),
-        (replace(SELECTED, sure=False), (1, LOST)),
+        (SELECTED._replace(sure=False), (1, LOST)),
     ],
 )
 def test_v25_what_is_newer_than_a_fence_waits(change: RowChange, row: tuple[object, ...] | None) -> None:
@@ -46,8 +45,8 @@ def test_v25_what_is_newer_than_a_fence_waits(change: RowChange, row: tuple[obje
 
 def test_v25_a_gap_in_an_old_record_is_not_what_is_stored() -> None:
     old = RowChange(T, (1,), (1, KEPT), STREAMED, sure=False)
-    assert parted(old, RIPE, 2) == (replace(old, row=(1, LOST)), None)
-    assert parted(replace(old, sure=True), RIPE, 2) == (replace(old, sure=True), None)
+    assert parted(old, RIPE, 2) == (old._replace(row=(1, LOST)), None)
+    assert parted(old._replace(sure=True), RIPE, 2) == (old._replace(sure=True), None)
 
 
 def test_v25_a_gap_is_filled_by_what_is_known() -> None:
@@ -58,7 +57,7 @@ def test_v25_a_gap_is_filled_by_what_is_known() -> None:
     first = RowChange(T, (1,), (1, "a"), Position(1, 72, 1).text())
     second = RowChange(T, (1,), (1, KEPT), STREAMED)
     assert newest([first, second])[T][1,].row == (1, "a")
-    assert newest([replace(first, row=None), second])[T][1,].row == (1, LOST)
+    assert newest([first._replace(row=None), second])[T][1,].row == (1, LOST)
 
 
 class _Kept:
@@ -104,7 +103,7 @@ def test_v25_a_lost_value_blocks_its_documents_until_known() -> None:
     assert kept.state.apply([], fence=RIPE) == {(7,)}
     assert (kept.state.blocked(), kept.names) == (set(), ["new"])
     # The value is as it was, and its document was parked meanwhile.
-    again = replace(SELECTED, pos=Position(1, 208, 1).text(), ripe=Fence(1, 300), sure=False)
+    again = SELECTED._replace(pos=Position(1, 208, 1).text(), ripe=Fence(1, 300), sure=False)
     assert kept.state.apply([again], fence=Fence(1, 210)) == {(7,)}
     assert kept.state.apply([], fence=Fence(1, 300)) == {(7,)}
     assert kept.names == ["new"]
