@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from cdc.topic import TableName
@@ -22,6 +23,14 @@ class Rows(Protocol):
     def select(self, table: TableName, columns: Sequence[str], by: Sequence[str], values: Iterable[Row]) -> list[Row]:
         """The ``columns`` of the rows whose ``by`` columns equal one of ``values``, in the order of their keys."""
         ...
+
+
+def parts(rows: Iterable[Row], places: Sequence[int]) -> Iterable[Row]:
+    """Of each row the values at these places."""
+    if len(places) == 1:
+        (place,) = places
+        return [(row[place],) for row in rows]
+    return map(itemgetter(*places), rows) if places else [() for _ in rows]
 
 
 class TieValues:
@@ -149,8 +158,7 @@ class DocumentSource:
         roots = rows.select(root.table, root.columns, self._plan.relations[root.table].key, wanted)
         self._fill(rows, roots)
         document = self._plan.program.document
-        for row in roots:
-            key = tuple(row[i] for i in self._root_key)
+        for key, row in zip(parts(roots, self._root_key), roots, strict=True):
             try:
                 found[key] = document(row)
             except NotComputable as failure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cdc.topic import TableName
-from cdc.views.lookups import Row, Rows, TieValues, twins_of
+from cdc.views.lookups import Row, Rows, TieValues, parts, twins_of
 from cdc.views.view_plan import Occurrence, ViewPlan
 
 
@@ -29,7 +29,7 @@ class RootKeys:
             if self._twins[occurrence.number] != occurrence.number:
                 continue  # It reaches the same roots.
             places = [relation.columns.index(column) for column in occurrence.columns]
-            found |= self._upward(rows, occurrence, [tuple(row[i] for i in places) for row in changed])
+            found |= self._upward(rows, occurrence, parts(changed, places))
         return found
 
     def _upward(self, rows: Rows, occurrence: Occurrence, changed: Iterable[Row]) -> set[Row]:
@@ -43,7 +43,7 @@ class RootKeys:
             occurrence = above
         key = self._plan.relations[occurrence.table].key
         places = [occurrence.columns.index(column) for column in key]
-        return {tuple(row[i] for i in places) for row in current}
+        return set(parts(current, places))
 
     def _wanted(self, occurrence: Occurrence, above: Occurrence, rows: Iterable[Row]) -> list[Row]:
         tie = occurrence.tie

@@ -2,12 +2,16 @@
 
 A shop of 20,000 orders of 2,000 customers, with 60,000 lines, in topics in memory, and the view's state in a file.
 First all documents are made. Then 10,000 lines change, each of one document, in cuts of 1,000, then 200 customers, each
-of ten documents. A view of three figures by customer takes 10,000 changes of orders in the same way. CPU time of the
-runner alone, publishing into memory included. Lines change twice, to show the noise.
+of ten documents, and 1,000 orders come to one customer, who is renamed. Last is a mix, in cuts of 1,000 and of 10,000:
+of a hundred changes 40 are of lines, 25 of orders, 15 new lines, 8 lines deleted, 4 lines moved to another order, 5 new
+orders, 2 orders deleted and 1 a customer renamed. A view of three figures by customer takes 10,000 changes of orders,
+in cuts of 1,000 and all at once. CPU time of the runner alone, publishing into memory included. Lines change twice, to
+show the noise. The state's size is that of its file beside the JSON of all columns that the view uses.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,16 +81,22 @@ class _Shop:
 
     def write(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
         """Each row in a transaction of its own."""
-        topic = f"b.{table}"
         for row in rows:
-            self._lsn += 8
-            key = orjson.dumps({"id": row["id"]})
-            partition = partition_of(key, _PARTITIONS)
-            pos = Position(1, self._lsn, 1).text().encode()
-            value = orjson.dumps({"before": None, "after": row})
-            offset = self._ends[topic][partition]
-            self._log.partitions.setdefault((topic, partition), []).append((offset, (key, value, pos, b"u", b"1")))
-            self._ends[topic][partition] = offset + 1
+            self._append(table, row["id"], orjson.dumps({"before": None, "after": row}), b"u")
+
+    def delete(self, table: str, number: int) -> None:
+        """A row goes."""
+        self._append(table, number, b'{"before":{"id":%d},"after":null}' % number, b"d")
+
+    def _append(self, table: str, number: int, value: bytes, op: bytes) -> None:
+        topic = f"b.{table}"
+        self._lsn += 8
+        key = b'{"id":%d}' % number
+        partition = partition_of(key, _PARTITIONS)
+        pos = Position(1, self._lsn, 1).text().encode()
+        offset = self._ends[topic][partition]
+        self._log.partitions.setdefault((topic, partition), []).append((offset, (key, value, pos, op, b"1")))
+        self._ends[topic][partition] = offset + 1
 
     def keep(self) -> float:
         """Seconds of CPU until everything that was written is published."""
@@ -105,29 +115,104 @@ class _Shop:
 
 
 def bench(bench: Bench) -> None:
-    orders = bench.rows(20_000, 2 * _CUT)
+    orders = bench.rows(20_000, 10 * _CUT)
     shop = _Shop(DOCUMENTS, bench.folder / "documents")
     _fill(shop, orders)
     shop.write("lines", (_line(number, orders) for number in range(3 * orders)))
     taken = shop.keep()
     bench.say(f"first documents: {taken / orders * 1e6:.0f} us CPU each, {orders / taken:,.0f}/s")
+    size, used = (bench.folder / "documents").stat().st_size, _used_bytes(orders)
+    bench.say(f"their state: {size / 1e6:,.1f} MB, {size / used:.2f} of the columns' JSON")
     for again in ("", ", again"):
-        found = [_lines(shop, orders, first, again) for first in range(0, orders // 2, _CUT)]
+        found = [_lines(shop, orders, first, again) for first in range(0, 10 * _CUT, _CUT)]
         bench.say(f"a line of one document{again}: {sum(found) / len(found) / _CUT * 1e6:.0f} us CPU a change")
     renamed = orders // 100
     shop.write("customers", ({"id": number, "name": f"renamed {number}"} for number in range(renamed)))
     taken = shop.keep()
     bench.say(f"a customer of ten documents: {taken / renamed / 10 * 1e6:.0f} us CPU a document")
+    _hot(bench, shop, orders)
+    mix = _Mix(shop, orders)
+    for cut in (_CUT, 10 * _CUT):
+        found = [mix.keep(cut) for _ in range(10 * _CUT // cut)]
+        each = sum(found) / len(found) / cut
+        bench.say(f"a mix in cuts of {cut:,}: {each * 1e6:.0f} us CPU a change, {1 / each:,.0f}/s")
     shop.state.close()
+    _figures(bench, orders)
+
+
+def _hot(bench: Bench, shop: _Shop, orders: int) -> None:
+    """A row that a twentieth of all documents show."""
+    many = orders // 20
+    shop.write("orders", ({**_order(number, orders, 0), "customer_id": 0} for number in range(many)))
+    shop.keep()
+    shop.write("customers", [{"id": 0, "name": "renamed once more"}])
+    taken = shop.keep()
+    bench.say(f"a customer of {many:,} documents: {taken:.2f} s CPU, {taken / many * 1e6:.0f} us a document")
+
+
+def _figures(bench: Bench, orders: int) -> None:
     figures = _Shop(FIGURES, bench.folder / "figures")
     _fill(figures, orders)
     figures.keep()
-    found = []
-    for first in range(0, orders // 2, _CUT):
-        figures.write("orders", (_order(number, orders, 7) for number in range(first, first + _CUT)))
-        found.append(figures.keep())
-    bench.say(f"an order in a group of three figures: {sum(found) / len(found) / _CUT * 1e6:.0f} us CPU a change")
+    for more, cut in enumerate((_CUT, 10 * _CUT), 7):
+        found = []
+        for first in range(0, 10 * _CUT, cut):
+            figures.write("orders", (_order(number, orders, more) for number in range(first, first + cut)))
+            found.append(figures.keep())
+        each = sum(found) / len(found) / cut
+        bench.say(f"an order in a group of three figures, cuts of {cut:,}: {each * 1e6:.0f} us CPU a change")
     figures.state.close()
+
+
+class _Mix:
+    """Changes of a shop, one of each hundred as the module says, drawn by one seed."""
+
+    def __init__(self, shop: _Shop, orders: int) -> None:
+        self._shop = shop
+        self._orders = orders
+        self._next = {"orders": orders, "lines": 3 * orders}
+        self._chance = random.Random(1)
+
+    def keep(self, changes: int) -> float:
+        """Write so many, and return the seconds of CPU until they are published."""
+        for _ in range(changes):
+            self._change(self._chance.randrange(100))
+        return self._shop.keep()
+
+    def _change(self, drawn: int) -> None:
+        write, some = self._shop.write, self._chance.randrange
+        line, order = some(3 * self._orders), some(self._orders)
+        if drawn < 40:
+            write("lines", [_line(line, self._orders, f"mixed {some(1000)}")])
+        elif drawn < 65:
+            write("orders", [{**_order(order, self._orders, 0), "status": f"state {some(1000)}"}])
+        elif drawn < 80:
+            write("lines", [{**_line(self._new("lines"), self._orders), "order_id": order}])
+        elif drawn < 88:
+            self._shop.delete("lines", line)
+        elif drawn < 92:
+            write("lines", [{**_line(line, self._orders), "order_id": order}])
+        elif drawn < 97:
+            write("orders", [_order(self._new("orders"), self._orders, 0)])
+        elif drawn < 99:
+            self._shop.delete("orders", order)
+        else:
+            write("customers", [{"id": 1 + some(self._orders // 10 - 1), "name": f"mixed {some(1000)}"}])
+
+    def _new(self, table: str) -> int:
+        self._next[table] += 1
+        return self._next[table]
+
+
+def _used_bytes(orders: int) -> int:
+    """Of the columns that the documents are made of, as JSON."""
+    customers = sum(_size({"id": n, "name": f"customer {n}"}) for n in range(orders // 10))
+    rows = sum(_size({**_order(n, orders, 0), "total": None}) - len(',"total":null') for n in range(orders))
+    return customers + rows + sum(_size(_line(n, orders)) for n in range(3 * orders))
+
+
+def _size(row: dict[str, Any]) -> int:
+    return len(orjson.dumps(row))
 
 
 def _fill(shop: _Shop, orders: int) -> None:
