@@ -156,6 +156,9 @@ class ViewState:
                 unless_opened.callback(self._connection.close)
                 self._connection.execute("PRAGMA journal_mode = wal")
                 self._connection.execute("PRAGMA synchronous = normal")
+                # Changes are scattered: with SQLite's 2 MB each would be a read, and most pages be copied each time.
+                self._connection.execute("PRAGMA cache_size = -65536")
+                self._connection.execute("PRAGMA wal_autocheckpoint = 8000")
                 self._connection.executescript(_TABLES)
                 self.rows = SqliteRows(self._connection, plan.relations)
                 self.unseen = UnseenRows(self._connection, plan.relations)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
@@ -71,12 +71,12 @@ def _measure(bench: Bench, reader: str, *, fan_out: bool) -> dict[str, tuple[flo
         wait_until(lambda: sinks.said(started), 120, "cdc sink to start")
         warm, count = WARM_UP_S * RATE_S, max(RATE_S, int(bench.scale * SECONDS) * RATE_S)
         looks = {
-            "cache": _Cache(servers["redis"]["url"], name),
-            "search": _Search(servers["opensearch"]["url"], name),
-            "warehouse": _Warehouse(folder / "warehouse" / "public" / "orders"),
+            "cache": CacheLook(servers["redis"]["url"], name),
+            "search": SearchLook(servers["opensearch"]["url"], f"{name}-public.orders"),
+            "warehouse": WarehouseLook(folder / "warehouse" / "public" / "orders"),
         }
-        committed = _write(source, looks.values(), warm + count)
-        figures = {store: _percentiles(committed, look.seen, warm) for store, look in looks.items()}
+        committed = written(_Inserts(source).put, looks.values(), warm + count)
+        figures = {store: percentiles(committed, look.seen, warm) for store, look in looks.items()}
     index = f"{servers['opensearch']['url']}/{name}*"
     for found in requests.get(index, timeout=30).json():
         requests.delete(f"{servers['opensearch']['url']}/{found}", timeout=30)
@@ -102,16 +102,17 @@ http_address = ""
 """
 
 
-class _Look:
+class StoreLook:
     """Looks at one store in a thread of its own until every row was seen."""
 
     every_s = _LOOK_S
+    rate_s = RATE_S
 
     def __init__(self) -> None:
         self.seen: dict[int, float] = {}
 
     def watch(self, committed: dict[int, float], total: int) -> None:
-        deadline = time.perf_counter() + 60 + 3 * total / RATE_S
+        deadline = time.perf_counter() + 60 + 3 * total / self.rate_s
         first = 0
         while len(self.seen) < total and time.perf_counter() < deadline:
             while first in self.seen:
@@ -129,7 +130,7 @@ class _Look:
 wait_a_little = threading.Event()
 
 
-class _Cache(_Look):
+class CacheLook(StoreLook):
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__()
         self._client = redis.Redis.from_url(url)
@@ -142,13 +143,13 @@ class _Cache(_Look):
         return [number for number, there in zip(waiting, pipe.execute(), strict=True) if there]
 
 
-class _Search(_Look):
+class SearchLook(StoreLook):
     every_s = 0.05
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, alias: str) -> None:
         super().__init__()
         self._session = requests.Session()
-        self._url = f"{url}/{prefix}-public.orders/_search"
+        self._url = f"{url}/{alias}/_search"
 
     def look(self, waiting: list[int]) -> Iterable[int]:
         if not waiting:
@@ -158,7 +159,7 @@ class _Search(_Look):
         return [int(hit["_id"]) for hit in answer.json()["hits"]["hits"]] if answer.ok else []
 
 
-class _Warehouse(_Look):
+class WarehouseLook(StoreLook):
     """Notes when each version of the Delta table appears, and reads what it added only afterwards."""
 
     def __init__(self, table: Path) -> None:
@@ -187,7 +188,17 @@ class _Warehouse(_Look):
                 yield from numbers
 
 
-def _write(source: psycopg.Connection[Any], looks: Iterable[_Look], total: int) -> dict[int, float]:
+class _Inserts:
+    def __init__(self, source: psycopg.Connection[Any]) -> None:
+        self._source = source
+
+    def put(self, number: int) -> None:
+        self._source.execute(INSERT, [number, number % 100, number % 1000, f"note of order {number} " * 4])
+
+
+def written(
+    put: Callable[[int], None], looks: Iterable[StoreLook], total: int, rate_s: int = RATE_S
+) -> dict[int, float]:
     """Commit rows at the rate while the stores are looked at; row -> when its COMMIT had returned."""
     committed: dict[int, float] = {}
     threads = [threading.Thread(target=look.watch, args=(committed, total), daemon=True) for look in looks]
@@ -195,15 +206,16 @@ def _write(source: psycopg.Connection[Any], looks: Iterable[_Look], total: int) 
         thread.start()
     start = time.perf_counter()
     for number in range(total):
-        wait_a_little.wait(max(0.0, start + number / RATE_S - time.perf_counter()))
-        source.execute(INSERT, [number, number % 100, number % 1000, f"note of order {number} " * 4])
+        wait_a_little.wait(max(0.0, start + number / rate_s - time.perf_counter()))
+        put(number)
         committed[number] = time.perf_counter()
     for thread in threads:
         thread.join()
     return committed
 
 
-def _percentiles(committed: dict[int, float], seen: dict[int, float], warm: int) -> tuple[float, float]:
+def percentiles(committed: dict[int, float], seen: dict[int, float], warm: int) -> tuple[float, float]:
+    """The median and the 99th percentile in seconds, without the first ones."""
     lacking = [number for number in committed if number not in seen]
     assert not lacking, f"{len(lacking)} rows never showed, {lacking[:3]} among them"
     ages = sorted(seen[number] - at for number, at in committed.items() if number >= warm)
