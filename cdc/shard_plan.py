@@ -73,6 +73,22 @@ def publication_of(settings: Settings, shard: str) -> str:
     return f"{settings.publication}__{shard}"
 
 
+def publication_meant(settings: Settings, shard: str) -> str:
+    """The publication that the settings of any shard give to another one. "" is the capture without shards.
+
+    >>> from cdc.settings import parse
+    >>> source = {"dsn": "host=db", "tables": ["public.orders", "public.*"]}
+    >>> shards = {"sales": ["public.orders"], "rest": ["public.*"]}
+    >>> whole = parse({"name": "shop", "source": source, "log": {"bootstrap_servers": "k:9092"},
+    ...     "capture": {"shards": shards}})
+    >>> [publication_meant(one, "rest") for one in (whole, *each_shard(whole))]
+    ['cdc_shop__rest', 'cdc_shop__rest', 'cdc_shop__rest']
+    """
+    own = f"__{settings.shard}" if settings.shard else ""
+    whole = settings.publication.removesuffix(own)
+    return f"{whole}__{shard}" if shard else whole
+
+
 def state_topic_of(settings: Settings) -> str:
     """The state topic of the settings' shard, or of the pipeline."""
     return state_topic(settings.name, settings.shard)

@@ -20,7 +20,7 @@ from cdc.errors import ActiveError
 from cdc.ports import CompactedTopic
 from cdc.progress import Offsets
 from cdc.shard_documents import Documents, MovedTable, ShardState, documents_of, missing_shards, tables_of
-from cdc.state import SlotState, TopicsState
+from cdc.state import SlotIntent, SlotState, TopicsState
 
 declare("shard_epoch_noted", "table_taken", "publication_left", "table_given_up", "shard_ended")
 
@@ -47,11 +47,13 @@ class TakeoverPorts(Protocol):
         """End the present epoch of the shard that takes tables, and note the next one. See
         :func:`connectors.epoch.begin_epoch`."""
 
-    def leave(self, publication: str, tables: Collection[str]) -> None:
-        """Take tables out of a publication, where it is there and has them."""
+    def leave(self, shard: str, slot: SlotState | None, tables: Collection[str]) -> None:
+        """Take tables out of the publication of a shard, where it is there and has them: of that which ``slot`` names,
+        or before its first snapshot of that which the settings name."""
 
-    def end(self, slot: SlotState) -> None:
-        """Drop slot and publication of a shard that is no more, where they are there."""
+    def end(self, shard: str, slot: SlotState | None, intent: SlotIntent | None) -> None:
+        """Drop slot and publication of a shard that is no more, where they are there and its own. ``intent``: of a
+        snapshot that was killed before it noted its slot."""
 
 
 def take_over(
@@ -137,8 +139,8 @@ def _give_up(ports: TakeoverPorts, writer: str, tables: Collection[str], documen
     """Out of the publication first, then out of the topics, with all that was noted of the tables: a request of one
     would have its rows read by the former shard."""
     slot, topics = SlotState.find(documents), TopicsState.find(documents)
-    if slot is not None:
-        ports.leave(slot.publication, tables)
+    # Also without a slot: cdc init makes the publication, and the first snapshot the slot.
+    ports.leave(writer, slot, tables)
     crash_point("publication_left")
     if topics is not None:
         gone = {topics.tables[table] for table in tables if table in topics.tables}
@@ -158,10 +160,11 @@ def _end_missing(ports: TakeoverPorts, named: Collection[str]) -> None:
         if tables:
             continue
         ports.lock(shard)
-        slot = SlotState.find(states[shard])
-        if slot is not None:
-            ports.end(slot)
-            ports.state(shard).write([(slot.key(), None)])
+        slot, intent = SlotState.find(states[shard]), SlotIntent.find(states[shard])
+        ports.end(shard, slot, intent)
+        gone = [(one.key(), None) for one in (intent, slot) if one is not None]
+        if gone:
+            ports.state(shard).write(gone)
         ports.state("").write([(ShardState(shard=shard).key(), None)])
         states = ports.states()
         crash_point("shard_ended")

@@ -120,6 +120,13 @@ def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, i
         drop_slot(conn, name)
 
 
+def drop_intended(conn: Connection, intent: SlotIntent, here: ServerFacts) -> None:
+    """Drop the slot of a snapshot that was killed before it noted it, where it stands as that has left it."""
+    found = read_slot(conn, intent.slot)
+    if found is not None and found.database == here.database and _left(intent, found, here):
+        drop_slot(conn, found.slot)
+
+
 def _same_place(made: SlotState | SlotIntent, here: ServerFacts) -> bool:
     return (made.system_identifier, made.database) == (here.system_identifier, here.database)
 

@@ -20,12 +20,12 @@ from cdc.shard_documents import (
     require_unmoved,
     tables_of,
 )
-from cdc.shard_plan import shard_meant, shards_of, state_topic_of
+from cdc.shard_plan import publication_meant, shard_meant, shards_of, state_topic_of
 from cdc.shard_takeover import take_over
-from cdc.state import SlotState, TopicsState
+from cdc.state import SlotIntent, SlotState, TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
-from connectors.epoch import begin_epoch, take_lock
+from connectors.epoch import begin_epoch, drop_intended, take_lock
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.postgres.catalog_facts import read_server, read_slot
@@ -113,16 +113,21 @@ class _Servers:
         state = self.state(self._settings.shard)
         return begin_epoch(self._conn, self._settings, self._admin, state, self._clock, above)
 
-    def leave(self, publication: str, tables: Collection[str]) -> None:
-        give_up(self._conn, publication, tables)
+    def leave(self, shard: str, slot: SlotState | None, tables: Collection[str]) -> None:
+        give_up(self._conn, self._publication(shard, slot), tables)
 
-    def end(self, slot: SlotState) -> None:
+    def end(self, shard: str, slot: SlotState | None, intent: SlotIntent | None) -> None:
         here = read_server(self._conn)
-        if (slot.system_identifier, slot.database) != (here.system_identifier, here.database):
+        if slot is not None and (slot.system_identifier, slot.database) != (here.system_identifier, here.database):
             return  # a slot of this name here is somebody else's
-        if read_slot(self._conn, slot.slot) is not None:
+        if slot is not None and read_slot(self._conn, slot.slot) is not None:
             drop_slot(self._conn, slot.slot)
-        drop_publication(self._conn, slot.publication)
+        if slot is None and intent is not None:
+            drop_intended(self._conn, intent, here)
+        drop_publication(self._conn, self._publication(shard, slot))
+
+    def _publication(self, shard: str, slot: SlotState | None) -> str:
+        return slot.publication if slot is not None else publication_meant(self._settings, shard)
 
 
 def _made_state(settings: Settings, admin: TopicAdmin) -> KafkaCompactedTopic:

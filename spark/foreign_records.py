@@ -44,27 +44,36 @@ class LogReach(NamedTuple):
     progress: Progress
     others: tuple[Progress, ...] = ()
 
-    def of(self, topic: str) -> Progress:
+    @property
+    def divided(self) -> bool:
+        """Whether it is of a capture with shards, of which some may not have been heard yet."""
+        return bool(self.others or self.progress.shard)
+
+    def of(self, topic: str) -> Progress | None:
         """The record that a topic is judged by: of those that name it the highest, because a table may have had another
-        shard. Where none does the lowest of all."""
-        if not self.others:
+        shard. None where none does: its shard has not been heard, and another one says nothing of it."""
+        if not self.divided:
             return self.progress
-        every = (self.progress, *self.others)
-        named = [one for one in every if topic in one.offsets]
-        return max(named, key=_reached) if named else min(every, key=_reached)
+        named = [one for one in (self.progress, *self.others) if topic in one.offsets]
+        return max(named, key=_reached) if named else None
 
     def most(self, topic: str) -> str:
-        """The highest position that may lie below its offsets of a topic, but for what it says is ahead of it."""
+        """The highest position that may lie below its offsets of a topic, but for what it says is ahead of it. Empty
+        where nothing is known of it."""
         one = self.of(topic)
-        return Position(one.epoch, one.lsn, CHUNK_SEQ).text()
+        return Position(one.epoch, one.lsn, CHUNK_SEQ).text() if one is not None else ""
 
     def covers(self, topic: str, partition: int, offset: int) -> bool:
         """Whether it speaks of this place."""
-        return offset < self.of(topic).offsets.get(topic, {}).get(partition, 0)
+        one = self.of(topic)
+        return one is not None and offset < one.offsets.get(topic, {}).get(partition, 0)
 
     def refutes(self, topic: str, partition: int, offset: int, pos: str) -> bool:
         """Whether no capture of the pipeline can have written a record at ``pos`` there."""
-        most = max(self.most(topic), self.of(topic).ahead.get(topic, {}).get(partition, ""))
+        one = self.of(topic)
+        if one is None:
+            return False
+        most = max(self.most(topic), one.ahead.get(topic, {}).get(partition, ""))
         return pos > most and self.covers(topic, partition, offset)
 
 
@@ -91,7 +100,7 @@ def foreign_mask(events: pa.Table, reach: LogReach | None) -> Mask | None:
 
 def _mosts(events: pa.Table, reach: LogReach) -> str | Column:
     """The highest position that each event may have, or the one for all of them."""
-    if not reach.others:
+    if not reach.divided:
         return reach.most("")
     topics = pc.unique(events["topic"])
     mosts = pa.array([reach.most(topic) for topic in topics.to_pylist()], pa.string())
@@ -207,8 +216,11 @@ def _highest(key: bytes | None, value: bytes | None, pos: str | None) -> str | N
 
 def _known(place: tuple[str, int, int], key: bytes, pos: str, reach: LogReach) -> bool:
     """Whether it is known of a floor at this place if it is ours. A sweep of an epoch that no progress record is of yet
-    counts as ours: the epoch's first snapshot ends with one."""
-    begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > reach.of(place[0]).epoch
+    counts as ours: the epoch's first snapshot ends with one. Of a shard that has not been heard nothing is known."""
+    own = reach.of(place[0])
+    if own is None:
+        return False
+    begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > own.epoch
     return pos <= reach.most(place[0]) or reach.covers(*place) or begins
 
 

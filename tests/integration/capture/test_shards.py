@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from cdc.aside import asides_of
 from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError, Exit
 from cdc.shard_documents import tables_of
@@ -89,6 +90,11 @@ class Divided:
         with closing(sqlite3.connect(self.pipeline.folder / "store.db")) as store, store:
             for statement in statements:
                 store.execute(statement)
+
+    def stored(self, table: str) -> int:
+        """How many rows the store has of a table."""
+        with closing(sqlite3.connect(self.pipeline.folder / "store.db")) as store:
+            return int(store.execute(f"select count(*) from {table}").fetchone()[0])
 
     def shard_of(self, table: str) -> str:
         """The shard that a sink takes for the table's."""
@@ -297,6 +303,71 @@ def test_h405_a_shard_that_the_settings_lack_is_refused(divided: Divided) -> Non
         divided.good("verify", "store")
     slots = divided.pipeline.one("select array_agg(slot_name::text) from pg_replication_slots")
     assert {slot.rpartition("__")[2] for slot in slots if slot.startswith(divided.slot)} == {"shop", "rest"}
+
+
+def test_h439_a_shard_that_ends_before_its_snapshot(divided: Divided) -> None:
+    """It has its publication by then, and no slot of which anything is noted."""
+    divided.good("init")
+    divided.pipeline.document["capture"]["shards"] = {"shop": ["public.orders"], "rest": ["public.others"]}
+    divided.good("init", "--shard", "shop", "--new-epoch", "--yes")
+    made = divided.pipeline.one("select array_agg(pubname::text) from pg_publication")
+    assert {name.rpartition("__")[2] for name in made if name.startswith(divided.slot)} == {"shop", "rest"}
+    divided.good("snapshot", "--workers", "1")
+
+
+def test_h401_a_captured_partition_of_another_shards_tree(divided: Divided) -> None:
+    """The catalog says of which tree it is, and the settings which shard takes that."""
+    divided.pipeline.execute(
+        "create table trees (id int primary key) partition by range (id)",
+        "create table leaves partition of trees for values from (0) to (100)",
+    )
+    divided.pipeline.document["source"]["tables"] = ["public.trees", "public.leaves"]
+    divided.pipeline.document["capture"]["shards"] = {"sales": ["public.trees"], "rest": ["public.leaves"]}
+    words = "public.leaves is a partition of public.trees, which the shard sales takes with all its rows"
+    assert words in (done := divided.cdc("init", "--shard", "rest")).stdout + done.stderr
+    assert done.returncode != 0
+    divided.good("init", "--shard", "sales")
+
+
+def asides_by_shard(divided: Divided) -> dict[str, set[str]]:
+    """The tables that each shard's state topic has set aside."""
+    states = read_known_each(divided.pipeline.settings)
+    return {shard: set(asides_of(states[shard])) for shard in SHARDS}
+
+
+def test_h440_a_shard_with_a_table_aside_starts_again(divided: Divided) -> None:
+    """Its state topic says so, and no other one: the other shard's tables go on, and so does it after a kill."""
+    divided.pipeline.execute("create table beside (id int primary key)")
+    divided.pipeline.document["source"]["tables"] = ["public.orders", "public.beside", "public.others"]
+    divided.pipeline.document["capture"]["shards"] = {
+        "sales": ["public.orders", "public.beside"],
+        "rest": ["public.others"],
+    }
+    divided.set_up()
+    for shard in SHARDS:
+        divided.start(shard)
+    with divided.followed():
+        divided.assert_waits(divided.written("update orders set status = 'paid'", "update others set note = 'new'"))
+        divided.pipeline.execute(
+            "alter table orders drop constraint orders_pkey, alter status set not null, add primary key (id, status)",
+            "insert into orders values (42, 'paid')",
+        )
+        said = {"sales": {"public.orders"}, "rest": set[str]()}
+        wait_until(lambda: asides_by_shard(divided) == said, 60, lambda: divided.runs["sales"].stderr)
+        divided.runs["sales"].kill()
+        token = divided.written("insert into others values (42, 'late')")
+        divided.assert_waits(token, "--table", "public.others")
+        divided.start("sales")
+        token = divided.written("insert into beside values (1)", "insert into orders values (43, 'late')")
+        wait_until(lambda: divided.stored("public_beside") == 1, 60, lambda: divided.runs["sales"].stderr)
+        assert asides_by_shard(divided) == said, "a start takes nobody back whose key has changed"
+        refused = divided.cdc("wait", "store", token, "--table", "public.orders", "--timeout", "3")
+        assert_refused(refused, Exit.DIFFERENCE, "public.orders")
+        assert "public.orders" in divided.status().stdout
+        divided.good("snapshot", "--shard", "sales", "public.orders")
+        wait_until(lambda: not any(asides_by_shard(divided).values()), 60, lambda: divided.runs["sales"].stderr)
+        divided.assert_waits(divided.written("delete from orders where id = 42", "delete from others where id = 42"))
+        divided.good("verify", "store")
 
 
 def test_h404_with_and_without_shards_do_not_mix(divided: Divided) -> None:

@@ -22,7 +22,7 @@ from cdc.shard_documents import (
     writers_of,
 )
 from cdc.shard_takeover import epochs_above, take_over
-from cdc.state import Document, RequestState, SlotState, TopicsState, requests_of
+from cdc.state import Document, RequestState, SlotIntent, SlotState, TopicsState, requests_of
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
 
@@ -103,12 +103,15 @@ class World:
         self.state("rest").write([(slot("rest").key(), None)])
         return epochs.latest
 
-    def leave(self, publication: str, tables: Collection[str]) -> None:
-        self.published[publication] -= set(tables)
+    def leave(self, shard: str, slot: SlotState | None, tables: Collection[str]) -> None:
+        self.published[slot.publication if slot is not None else f"cdc_shop__{shard}"] -= set(tables)
 
-    def end(self, slot: SlotState) -> None:
-        self.slots.discard(slot.slot)
-        self.published.pop(slot.publication, None)
+    def end(self, shard: str, slot: SlotState | None, intent: SlotIntent | None) -> None:
+        """As :class:`connectors.shard_notes._Servers` does it: of what is noted the slot, and the publication."""
+        own = slot or intent
+        if own is not None:
+            self.slots.discard(own.slot)
+        self.published.pop(slot.publication if slot is not None else f"cdc_shop__{shard}", None)
 
     def epochs(self, shard: str) -> EpochsState:
         return EpochsState.find(self.logs[shard].read()) or EpochsState()
@@ -217,6 +220,47 @@ def test_h405_a_shard_that_was_renamed_is_told_and_ends_at_last() -> None:
         assert world.slots == {"cdc_shop__rest"}
         assert world.tables("shop") == {A, C}
         assert noted_shards(world.logs[""].read()) == ["rest", "shop"]
+
+
+INTENT = SlotIntent(epoch=3, system_identifier="7", database="app", slot="cdc_shop__sales", consistent_point=80)
+
+
+def before_its_snapshot(steps: Steps, *intents: SlotIntent) -> World:
+    """The shard sales has its publication by cdc init, and notes no slot yet."""
+    world = World()
+    sales = world.logs["sales"]
+    sales.write([(slot("sales").key(), None), *((one.key(), one.to_json()) for one in intents)])
+    if not intents:
+        world.slots.discard("cdc_shop__sales")
+    world.steps = steps
+    return world
+
+
+def test_h439_before_its_snapshot_a_shard_gives_up_all_the_same() -> None:
+    """Its publication sent a table that it does not have any more: the slot made later would bring its changes."""
+    for steps in every_kill(lambda steps: before_its_snapshot(steps).run()):
+        world = before_its_snapshot(steps)
+        with pytest.raises(Killed):
+            world.run()
+        require_sound(world)
+        world.steps = Steps()
+        world.run()
+        whole(world, 4)
+
+
+@pytest.mark.parametrize("intents", [(), (INTENT,)])
+def test_h439_a_shard_that_ends_before_its_snapshot_leaves_none(intents: tuple[SlotIntent, ...]) -> None:
+    """Neither its publication, nor the slot of a snapshot killed before it noted that, which holds WAL for ever."""
+    named, meant = ("rest",), {A: "rest", B: "rest", C: "rest"}
+    for steps in every_kill(lambda steps: before_its_snapshot(steps, *intents).run("rest", named, meant)):
+        world = before_its_snapshot(steps, *intents)
+        with pytest.raises(Killed):
+            world.run("rest", named, meant)
+        world.steps = Steps()
+        world.run("rest", named, meant)
+        require_named("shop", world.states(), named)
+        assert (world.slots, set(world.published)) == ({"cdc_shop__rest"}, {"cdc_shop__rest"})
+        assert world.tables("rest") == {A, B, C}
 
 
 def test_h405_a_name_of_which_nothing_was_made_is_no_shard() -> None:

@@ -8,7 +8,7 @@ source's transactions, and compares every record as it arrives and every waterma
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -21,7 +21,6 @@ from cdc.metrics import CaptureFigures
 from cdc.ports import Record, StreamBatch
 from cdc.position import Position
 from cdc.progress import Offsets, Progress, Watermark
-from cdc.shard_progress import as_shard
 from cdc.source_lineage import SourceLineage
 from cdc.testing import MemoryBroker, MemoryStream, MemoryStreamLog
 from cdc.topic import progress_topic
@@ -244,6 +243,9 @@ class Store:
             compaction_lag_s=5.0,
             shards={topic: shard_of(topic) for topic in topics},
         )
+        self._of_shard: dict[str, list[str]] = defaultdict(list)
+        for topic in topics:
+            self._of_shard[shard_of(topic)].append(topic)
         self.tasks = [Task(topic) for topic in topics]
         self.rows: dict[tuple[str, str], tuple[bytes, int]] = {}
         self.shown: Watermark | None = None
@@ -271,10 +273,9 @@ class Store:
         self.shown = self._claims(self._world.view, self.shown, at, self.topics)
         self.commits += 1
         self._require_true(self.shown, list(self.topics.ids))
+        parts = self.shown.by_shard()
         for shard in self.shown.shards:
-            own = as_shard(self.shown, shard)
-            assert own is not None
-            self._require_true(own, [topic for topic in self.topics.ids if shard_of(topic) == shard])
+            self._require_true(parts[shard], self._of_shard[shard])
 
     def _require_true(self, mark: Watermark, topics: Sequence[str]) -> None:
         truth = self._world.truth

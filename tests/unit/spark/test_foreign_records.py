@@ -93,11 +93,24 @@ def test_h407_a_topic_that_moved_is_judged_by_the_newer_shard() -> None:
 
 
 def test_h407_a_floor_that_no_shard_speaks_of_waits() -> None:
-    """The foremost shard's reach says nothing of it, and the hindmost one's is that of all."""
+    """The hindmost of those that were heard is not the hindmost of all."""
     reach = LogReach(Progress(epoch=1, lsn=1 << 30, offsets={OTHER: {0: 10}}), (Progress(epoch=1, lsn=80, offsets={}),))
-    assert applied(reach, truncate(4, pos(72))) == ([4], [])
-    with pytest.raises(CannotCarry):
-        applied(reach, truncate(4, pos(88)))
+    for lsn in (72, 88):
+        with pytest.raises(CannotCarry):
+            applied(reach, truncate(4, pos(lsn)))
+
+
+def test_h438_a_shard_not_heard_yet_is_judged_by_no_other() -> None:
+    """The one that was heard first may be far ahead, or in an epoch before. Neither says that a floor is ours."""
+    for epoch in (1, 4):
+        reach = LogReach(Progress(epoch=epoch, lsn=1 << 30, offsets={OTHER: {0: 10}}, shard="second"))
+        for floor in (truncate(4, pos(88)), sweep(4, pos(88, epoch=5), pos(88, epoch=5))):
+            with pytest.raises(CannotCarry):
+                applied(reach, floor)
+        rows = events_of([event(3, pos(72)), event(4, pos(1 << 40))])
+        assert told_apart(rows, reach) == (rows, [])
+    heard = two_shards(progress(80, 10), 1 << 30)
+    assert applied(heard, truncate(4, pos(88)), event(5, pos(72))) == ([5], [4])
 
 
 def test_h407_a_view_keeps_the_greatest_record_of_each_shard() -> None:
@@ -105,7 +118,8 @@ def test_h407_a_view_keeps_the_greatest_record_of_each_shard() -> None:
     for shard, lsn in (("first", 80), ("second", 24), ("first", 72), ("second", 32)):
         log.note_progress([Progress(epoch=1, lsn=lsn, offsets={shard: {0: 3}}, shard=shard)])
     assert log.reach is not None
-    assert [log.reach.of(shard).lsn for shard in ("first", "second", "neither")] == [80, 32, 32]
+    known = [log.reach.of(shard) for shard in ("first", "second", "neither")]
+    assert [one and one.lsn for one in known] == [80, 32, None]
 
 
 class Taking:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from cdc.progress import Progress, ShardMark, Watermark
 from cdc.source_lineage import SourceLineage
 from spark.ports import SinkTopics
+from spark.progress_history import ProgressHistory
 from spark.watermark import Beat, Claim, LogEnds, LogView
 
 A, B, MORE = "shop.public.a", "shop.public.b", "shop.public.more"
@@ -91,6 +92,33 @@ def test_h402_a_table_that_moved_is_not_claimed_as_before() -> None:
     mark = log.claim(held, Claim({A: {0: 5}, B: {0: 6}}, 1.0), moved)
     assert mark.shards == {"first": ShardMark(epoch=2, lsn=96, lineage=HERE, topics=(A, B))}
     assert (mark.epoch, mark.lsn) == (2, 96)
+
+
+def test_h437_a_table_that_came_back_is_not_claimed_early() -> None:
+    """B goes from the second shard to the first and back, while the store stands where the second gave it up. What the
+    second one said without it proves nothing of it: the first one's changes lie between."""
+    log = view(progress("first", 80), progress("second", 24))
+    before = log.claim(None, AT, BOTH)
+    away = [replace(progress("second", lsn), offsets={MORE: {0: 1}}) for lsn in (200, 400)]
+    log.note_progress([*away, replace(progress("first", 300, epoch=2), offsets={A: {0: 5}, B: {0: 8}})])
+    back = replace(progress("second", 500, epoch=3), offsets={MORE: {0: 1}, B: {0: 9}})
+    log.note_progress([back, replace(progress("first", 600, epoch=2), offsets={A: {0: 5}})])
+    mark = log.claim(before, AT, BOTH)
+    assert (mark.lsn, mark.shards["second"].lsn) == (24, 24), "it lacks all that the first one wrote of B"
+    caught_up = log.claim(mark, Claim({A: {0: 5}, B: {0: 9}}, 1.0), BOTH)
+    assert (caught_up.shards["second"].epoch, caught_up.shards["second"].lsn) == (3, 500)
+
+
+def test_h437_a_gap_stays_one_when_records_are_thinned() -> None:
+    """The older the coarser: what is left of a gap still proves nothing of the topic that it did not name."""
+    history = ProgressHistory([replace(progress("second", 8), shard="")])
+    history.add(Progress(epoch=1, lsn=16 + lsn, offsets={MORE: {0: 1}}) for lsn in range(5000))
+    history.add([Progress(epoch=3, lsn=1 << 20, offsets={MORE: {0: 1}, B: {0: 9}})])
+    history.add(Progress(epoch=3, lsn=(1 << 20) + lsn, offsets={MORE: {0: 1}, B: {0: 9}}) for lsn in range(5000))
+    assert history.newest_covered({B: {0: 5}}, [B], named=True) is None
+    proof = history.newest_covered({B: {0: 9}}, [B], named=True)
+    assert proof is not None
+    assert proof.lsn == (1 << 20) + 4999
 
 
 def test_h402_a_store_that_knows_the_former_shard_claims_no_more() -> None:
