@@ -42,7 +42,6 @@ class KafkaViewInput:
         self.compaction_lag_s = compaction_lag_s
         self.retention_s = retention_s
         self._feed = ProgressTopic(settings.log, progress_topic(settings.name))
-        self._newest: Progress | None = None
         self._reader: RecordReader = KafkaReading(tuple(sorted(fetching_config(settings.log).items()))).open()
         self._shapes: dict[tuple[str, int], TableSchema] = {}
         self._asides = KafkaAsides(settings)
@@ -50,10 +49,8 @@ class KafkaViewInput:
         self.documents = self._asides.documents
 
     def progress(self) -> Progress | None:
-        """The newest record so far. Waits 50 ms for one."""
-        for progress in self._feed.poll(0.05):
-            self._newest = progress
-        return self._newest
+        """The newest record that the topic had when the look began. Waits 50 ms for a first one."""
+        return self._feed.catch_up(0.05)
 
     @property
     def progress_ms(self) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetter
 from cdc.errors import DamagedError
 from cdc.progress import PROGRESS_KEY, Progress
@@ -30,16 +32,38 @@ _PASSING = (
 """Errors that the client recovers from by itself."""
 
 
+class Following(Protocol):
+    """So much of a consumer as following a topic needs."""
+
+    def assign(self, partitions: list[TopicPartition], /) -> None:
+        """Begin there."""
+
+    def poll(self, timeout: float, /) -> Message | None:
+        """The next record, if there is one within so long."""
+
+    def consume(self, num_messages: int, timeout: float) -> list[Message]:
+        """So many records at most, those that came within so long."""
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int] | None:
+        """First and next offset. ``cached``: as the last answer had them, without asking."""
+
+    def close(self) -> None:
+        """End the connection to the brokers."""
+
+
 class _Feed:
     """A topic of one partition, from an offset on, as it grows. One thread at a time."""
 
     most = _MOST
     """Records of one look."""
 
-    def __init__(self, settings: LogSettings, topic: str) -> None:
+    def __init__(self, settings: LogSettings, topic: str, consumer: Following | None = None) -> None:
         self._settings = settings
         self._topic = topic
-        self._consumer = Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
+        opened = consumer or Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
+        self._consumer = cast(Consumer, opened)
         self._consumer.assign([TopicPartition(topic, 0, self._start())])
 
     def _start(self) -> int:
@@ -48,7 +72,11 @@ class _Feed:
     def messages(self, timeout_s: float) -> Iterator[Message]:
         """Records since the last call, in order. Waits for the first at most so long. LogError when it fails."""
         first = self._consumer.poll(timeout_s)
-        for message in [first, *self._consumer.consume(self.most, timeout=0)] if first is not None else ():
+        if first is not None:
+            yield from self._sound([first, *self._consumer.consume(self.most, timeout=0)])
+
+    def _sound(self, messages: list[Message]) -> Iterator[Message]:
+        for message in messages:
             error = message.error()
             if error is not None and error.code() not in _PASSING:
                 raise log_error(error, f"following {self._topic}", self._settings)
@@ -66,6 +94,55 @@ class ProgressTopic(_Feed):
     most = 20
     written_ms = 0
     """The timestamp of the newest record so far, since 1970."""
+    newest: Progress | None = None
+    """That record, for :meth:`catch_up`."""
+
+    def catch_up(self, timeout_s: float, most_s: float = 5.0, clock: Clock = SYSTEM_CLOCK) -> Progress | None:
+        """The newest record of those that the topic had when the look began. Waits for the first at most ``timeout_s``.
+
+        A caller who looks once in some seconds would fall behind for ever by a fixed number of records a look (H443).
+        Where more than that stand there, the end is asked for and read up to, for at most about ``most_s``: the next
+        look goes on from there. Raises LogError when it fails.
+        """
+        until_s = clock.monotonic() + most_s
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return self.newest
+        found = [first, *self._consumer.consume(self.most, timeout=0)]
+        self._take(found)
+        # A reader that is level does without the question.
+        if len(found) > self.most:
+            end = self._end(until_s - clock.monotonic())
+            while _behind(found, end) and (left_s := until_s - clock.monotonic()) > 0:
+                # An empty answer says nothing: more may be under way.
+                found = self._consumer.consume(self.most, timeout=min(0.05, left_s)) or found
+                self._take(found)
+        return self.newest
+
+    def _take(self, messages: list[Message]) -> None:
+        """Keep the newest of these. Those before it are not even parsed, as each may have a megabyte."""
+        for message in reversed(list(self._sound(messages))):
+            value = message.value()
+            if message.key() != PROGRESS_KEY or not isinstance(value, bytes):
+                continue
+            try:
+                self.newest = Progress.from_json(value)
+            except DamagedError:
+                log.warning("progress_unreadable", extra={"topic": self._topic, "offset": message.offset()})
+            else:
+                self.written_ms = message.timestamp()[1]
+                return
+
+    def _end(self, within_s: float) -> int:
+        """The topic's end. 0 where the brokers do not say it in time: the look then ends with what it has."""
+        consumer: Following = self._consumer
+        try:
+            found = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=max(0.1, within_s))
+        except KafkaException as failure:
+            if failure.args[0].code() not in _PASSING:
+                raise log_error(failure.args[0], f"following {self._topic}", self._settings) from None
+            return 0
+        return 0 if found is None else found[1]
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call."""
@@ -80,6 +157,12 @@ class ProgressTopic(_Feed):
                 # Not one of ours: nothing is proven by it, and nothing is lost without it.
                 log.warning("progress_unreadable", extra={"topic": self._topic, "offset": message.offset()})
         return found
+
+
+def _behind(messages: list[Message], end: int) -> bool:
+    """Whether more stand before ``end`` than the last of these. The note of a partition's end has its offset."""
+    offsets = [offset + (message.error() is None) for message in messages if (offset := message.offset()) is not None]
+    return not offsets or offsets[-1] < end
 
 
 class ShardedProgress:
