@@ -21,6 +21,7 @@ from spark.watermark import LogEnds, LogView
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
+_FOLLOW_S = 0.5
 _TOPICS_S = 10.0
 _EVERY_S = {"idle": 0.5, "topics": _TOPICS_S, "heads": 2.0}
 _MOST_HEADS = 200
@@ -115,7 +116,7 @@ class LogWatch:
                 return
 
     def _look(self) -> None:
-        self._view.note_progress(self._feed.poll(_POLL_S))
+        self._follow()
         if self._views is not None:
             self._view.note_views(self._views.poll(0))
         if self._letters is not None and (heard := self._letters.poll(0)):
@@ -130,6 +131,15 @@ class LogWatch:
                     raise
         if self._is_due("topics"):
             self.look_at_topics()
+
+    def _follow(self) -> None:
+        """Note new progress, as many times as there is some: a poll has few records, because each has an offset for every
+        partition, and a watch whose looks take seconds would fall behind for ever (hazard H443)."""
+        until_s = self._clock.monotonic() + _FOLLOW_S
+        found = self._feed.poll(_POLL_S)
+        while found:
+            self._view.note_progress(found)
+            found = self._feed.poll(0) if self._clock.monotonic() < until_s else []
 
     def look_at_ends(self) -> None:
         """Note where the topics of all stores end now."""

@@ -10,7 +10,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import LogError
-from cdc.progress import Offsets
+from cdc.progress import Offsets, Progress
 from sinks.memory import MemoryStore
 from spark.log_watch import LogWatch
 from spark.ports import SinkTopics
@@ -18,6 +18,7 @@ from spark.sink_metrics import SILENCE_S, Metrics
 from spark.store_thread import Store, Surroundings
 from spark.watermark import LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts, MemoryFeed
+from tests.unit.spark.records import TOPIC
 from tests.waiting import wait_until
 
 
@@ -33,6 +34,14 @@ class SilentLog(MemoryFacts):
             return super().ends(topics)
         self.clock.advance(SILENCE_S)
         raise LogError("the log does not answer")
+
+
+class FewAtOnce(MemoryFeed):
+    """One record a look."""
+
+    def poll(self, timeout_s: float) -> list[Progress]:
+        found, self.waiting = self.waiting[:1], self.waiting[1:]
+        return found
 
 
 @pytest.fixture
@@ -55,3 +64,12 @@ def test_h110_a_silent_log_keeps_no_store_from_its_answers(silent: tuple[SilentL
     with closing(watch):
         wait_until(lambda: (figures.answered_s or 0) >= began_s + 2 * SILENCE_S, 10, lambda: figures.answered_s)
     assert not metrics.log.known(facts.clock.monotonic())
+
+
+def test_h443_slow_looks_fall_behind_by_no_number(silent: tuple[SilentLog, Metrics, Store]) -> None:
+    facts, _, store = silent
+    feed = FewAtOnce([Progress(epoch=1, lsn=8 * number, offsets={TOPIC: {0: number}}) for number in range(1, 301)])
+    watch = LogWatch([store], facts, feed, LogView(), facts.clock)
+    watch.start()
+    with closing(watch):
+        wait_until(lambda: not feed.waiting, 10, lambda: len(feed.waiting))
