@@ -133,7 +133,7 @@ class LogWatch:
             self.look_at_topics()
 
     def _follow(self) -> None:
-        """Note new progress, as many times as there is some: a poll has few records, because each has an offset for every
+        """Note new progress until there is no more. A poll has few records, because each has an offset for every
         partition, and a watch whose looks take seconds would fall behind for ever (hazard H443)."""
         until_s = self._clock.monotonic() + _FOLLOW_S
         found = self._feed.poll(_POLL_S)
