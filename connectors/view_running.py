@@ -198,10 +198,10 @@ def run_views(
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, stop)
-    # The modules stay for good. A batch makes many tuples and few cycles: the collector need not walk them so often.
+    # The modules stay for good: the collector need not walk them. It runs as often as ever: clients of Kafka that are
+    # done with hang in cycles, each with its threads.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
     keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
 
 
