@@ -56,6 +56,7 @@ def workload(pipeline: HandMadeLog, count: int, seed: int, keys: int = 100) -> N
     [IN_DRIVER, ON_EXECUTORS, IN_DRIVER | OWN, ON_EXECUTORS | OWN],
     ids=["driver", "executors", "own driver", "own executors"],
 )
+@pytest.mark.slow
 def test_every_store_shows_what_the_log_says(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
 ) -> None:

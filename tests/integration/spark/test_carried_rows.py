@@ -87,6 +87,7 @@ def fifty(kafka: str, topic_prefix: str) -> HandMadeLog:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_each_record_of_fifty_tables_is_read_once(
     fifty: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], progress: Progress, way: str
 ) -> None:
@@ -170,6 +171,7 @@ def reached(store: OpenSink, lsn: int) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_h102_large_records_are_carried_in_slices(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], way: str
 ) -> None:

@@ -200,6 +200,7 @@ def _params(changes: Sequence[Change]) -> list[Any]:
 
 
 @pytest.mark.parametrize("change", _params(CHANGES))
+@pytest.mark.slow
 def test_a_change_of_shape_arrives_in_every_store(changing: Changing, change: Change) -> None:
     changing.await_equal(change.table)
     changing.execute(*change.filled(change.change), *change.filled(change.after))
@@ -215,6 +216,7 @@ def test_a_change_of_shape_arrives_in_every_store(changing: Changing, change: Ch
 
 
 @pytest.mark.parametrize("change", _params(REREAD))
+@pytest.mark.slow
 def test_a_change_that_no_event_tells_of_arrives_in_every_store(changing: Changing, change: Change) -> None:
     changing.await_equal(change.table)
     changing.execute(*change.filled(change.change), *change.filled(change.after))

@@ -51,6 +51,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {"kind": "folder", "path": str(tmp_path / "store")}
 
 
+@pytest.mark.slow
 def test_executors_of_a_cluster_write_to_the_store(
     pipeline: HandMadeLog,
     store: dict[str, Any],

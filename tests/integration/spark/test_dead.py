@@ -67,6 +67,7 @@ def order(number: int, status: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+@pytest.mark.slow
 def test_h67_poison_stops_no_store_and_none_drops_it(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
 ) -> None:
@@ -104,6 +105,7 @@ def test_h67_poison_stops_no_store_and_none_drops_it(
 
 
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+@pytest.mark.slow
 def test_h67_a_repaired_key_is_retried_in_order_beside_the_feed(
     pipeline: HandMadeLog,
     sinks: Sinks,
@@ -203,6 +205,7 @@ def stuck(pipeline: HandMadeLog, all_stores: dict[str, Any], redis_url: str, con
 
 
 @pytest.mark.parametrize("point", ["sink_after_retry", "sink_after_answers"])
+@pytest.mark.slow
 def test_h67_killed_in_a_retry_it_is_carried_out_once_more(
     pipeline: HandMadeLog, sinks: Sinks, stuck: Settings, opened: Opened, redis_url: str, cdc: Cdc, point: str
 ) -> None:

@@ -19,6 +19,7 @@ Opened = Callable[[Settings, str], OpenSink]
 
 @pytest.mark.parametrize("schemas", [True, False])
 @pytest.mark.parametrize("driver_rows", [0, pytest.param(10**9, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_h133_stores_show_what_debeziums_topics_say(  # noqa: PLR0917 - fixtures
     kafka: str,
     topic_prefix: str,

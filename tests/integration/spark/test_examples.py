@@ -32,6 +32,7 @@ def config(two: HandMadeLog, tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_changes_are_enriched(spark_session: SparkSession, config: str, tmp_path: Path) -> None:
     tables = ["--table", "public.orders", "--with", "public.customers", "--on", "total=id"]
     enrich_to_parquet.main(["--config", config, *tables, "--out", str(tmp_path / "out")])
@@ -41,6 +42,7 @@ def test_changes_are_enriched(spark_session: SparkSession, config: str, tmp_path
     assert (named[1, "new"], named[4, "paid"], named[2, "new"]) == ("Ada", "Ada", None)
 
 
+@pytest.mark.slow
 def test_a_table_is_printed_as_of_an_lsn(
     spark_session: SparkSession, two: HandMadeLog, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +58,7 @@ def test_a_table_is_printed_as_of_an_lsn(
         table_as_of.main([*told, "FF/0"])
 
 
+@pytest.mark.slow
 def test_a_stream_goes_into_ones_own_function(
     spark_session: SparkSession, two: HandMadeLog, config: str, tmp_path: Path
 ) -> None:

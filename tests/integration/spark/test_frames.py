@@ -71,6 +71,7 @@ def refusal(failed: pytest.ExceptionInfo[PySparkException]) -> str:
     return sentence
 
 
+@pytest.mark.slow
 def test_a_frame_has_the_tables_columns_and_ours(read: Read, pipeline: HandMadeLog) -> None:
     pipeline.put([{"id": 1, "status": "new", "total": "1.50"}, {"id": 2, "status": None, "total": None}], op="c")
     pipeline.put([{"id": 1, "status": "paid", "total": "2.50"}, {"id": 2}])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cdc.errors import Exit
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_carried_rows import Opened
@@ -14,6 +16,7 @@ ROWS = 30_000
 """As many to each partition as a poll of Kafka's client brings, 500."""
 
 
+@pytest.mark.slow
 def test_h391_records_that_were_read_do_not_stay_in_the_heap(
     kafka: str, topic_prefix: str, redis_url: str, spawn: Spawn, opened: Opened, tmp_path: Path
 ) -> None:
@@ -34,6 +37,7 @@ def test_h391_records_that_were_read_do_not_stay_in_the_heap(
     assert mark is not None and mark.lsn == lsn
 
 
+@pytest.mark.slow
 def test_h394_large_first_records_do_not_come_whole(
     pipeline: HandMadeLog, redis_url: str, spawn: Spawn, opened: Opened, tmp_path: Path
 ) -> None:

@@ -229,6 +229,7 @@ def test_one_store_s_failure_ends_the_others_where_that_is_asked(pipeline: HandM
 
 
 @pytest.mark.parametrize("fan_out", [False, True])
+@pytest.mark.slow
 def test_h115_a_silent_store_does_not_hold_up_the_end(pipeline: HandMadeLog, sinks: Sinks, fan_out: bool) -> None:
     settings, stores = two_stores(pipeline, fan_out=fan_out)
     pipeline.put(rows(0, 10))

@@ -31,6 +31,7 @@ def allow_any_time(pipeline: HandMadeLog) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_h390_a_time_that_spark_cannot_take_stops_no_store(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], way: str
 ) -> None:

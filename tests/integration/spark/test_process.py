@@ -145,6 +145,7 @@ def test_refusals_are_a_sentence_before_spark_starts(job: Job, run_cdc: RunCdc, 
     assert "cannot reach Kafka at 127.0.0.1:1" in silent.stderr
 
 
+@pytest.mark.slow
 def test_spark_submit_runs_it_until_the_file_spark_stop_comes(job: Job, spawn: Spawn, opened: Opened) -> None:
     job.pipeline.put(rows(0, 500))
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -208,6 +209,7 @@ def either_job(request: pytest.FixtureRequest, kafka: str, topic_prefix: str, re
     return Job(made, redis_url, tmp_path)
 
 
+@pytest.mark.slow
 def test_h103_a_python_worker_killed_is_started_again(either_job: Job, spawn: Spawn, opened: Opened) -> None:
     job = either_job
     job.write(driver_batch_rows=0, max_offsets_per_trigger=500)
@@ -239,6 +241,7 @@ def silent_one(server: str, name: str, request: pytest.FixtureRequest) -> dict[s
     "server",
     ["redis", pytest.param("opensearch", marks=pytest.mark.long), pytest.param("postgres", marks=pytest.mark.long)],
 )
+@pytest.mark.slow
 def test_h115_sigterm_is_heard_while_a_server_is_silent(
     pipeline: HandMadeLog, spawn: Spawn, stack: Stack, request: pytest.FixtureRequest, tmp_path: Path, server: str
 ) -> None:
@@ -253,6 +256,7 @@ def test_h115_sigterm_is_heard_while_a_server_is_silent(
 
 
 @pytest.mark.parametrize("server", ["redis", pytest.param("opensearch", marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_h115_sigterm_is_heard_at_a_black_hole(
     pipeline: HandMadeLog, spawn: Spawn, request: pytest.FixtureRequest, tmp_path: Path, server: str
 ) -> None:

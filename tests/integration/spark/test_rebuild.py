@@ -181,6 +181,7 @@ def killed(request: pytest.FixtureRequest) -> tuple[str, str]:
     return sink, point
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_is_killed_goes_on_by_the_same_command(
     pipeline: HandMadeLog,
     sinks: Sinks,

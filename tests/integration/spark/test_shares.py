@@ -140,6 +140,7 @@ def test_h370_shares_that_do_not_fit_are_refused(
             change_shares(pipeline.settings({"warehouse": alone}), "warehouse", 2)
 
 
+@pytest.mark.slow
 def test_h371_processes_of_shares_fed_moved_and_killed(
     pipeline: HandMadeLog, redis_url: str, tmp_path: Path, opened: Opened, spawn: Spawn, run_cdc: RunCdc
 ) -> None:
