@@ -27,7 +27,8 @@ class SinkSpec:
     ``prefix``: before all the store's names. ``parallel``: several processes write at once, so that each reads anew
     before each batch what the one that ``leads`` may have changed: the floors, and which generation is in use.
     ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere. ``share``: the tables that the
-    application feeds which opens it. None for all, and for a reader.
+    application feeds which opens it. None for all, and for a reader. ``every_s``: from one batch's start to the
+    next at least, 0 for no rest.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class SinkSpec:
     parallel: bool = False
     leads: bool = False
     share: Share | None = None
+    every_s: float = 0.0
 
     @property
     def follows(self) -> bool:

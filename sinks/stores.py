@@ -26,6 +26,7 @@ def spec_of(name: str, settings: Settings, *, parallel: bool = False) -> SinkSpe
         options={"replay_window_s": settings.log.replay_window.total_seconds(), **sink.options()},
         secrets={option: secret.reveal() for option, secret in sink.secrets().items()},
         parallel=parallel,
+        every_s=sink.every_s,
     )
 
 

@@ -172,6 +172,8 @@ class FanOut:
         self._engine = engine
         self.alone = {sink: Query(store, spec, engine) for sink, (store, spec) in stores.items()}
         """Every store's own query. Those in the shared one rest."""
+        self._resting = {sink for sink, (_, spec) in stores.items() if spec.every_s}
+        """The stores with a rest between batches of their own: the shared query would wait for them (hazard H444)."""
         self._lanes: dict[str, Lane] = {}
         self._run: Run | None = None
         self._may_join_s = dict.fromkeys(stores, 0.0)
@@ -241,13 +243,17 @@ class FanOut:
             return
         if self._gather_until_s is None:
             self._gather_until_s = now_s + _GATHER_S
-        everyone = len(near) + len(self._lanes) == sum(query.failure is None for query in self.alone.values())
-        if everyone or (now_s >= self._gather_until_s and len(near) + len(self._lanes) > 1):
+        could = sum(query.failure is None and sink not in self._resting for sink, query in self.alone.items())
+        together = len(near) + len(self._lanes)
+        # One that is left alone stays in its own query: it would be ended and begun at each look.
+        if together > 1 and (together == could or now_s >= self._gather_until_s):
             self._gather_until_s = None
             self._join(near)
 
     def _may_join(self, sink: str, now_s: float) -> bool:
         query = self.alone[sink]
+        if sink in self._resting:
+            return False
         return query.running and now_s >= self._may_join_s[sink] and query.store.behind() <= self._engine.driver_rows
 
     def _join(self, near: list[str]) -> None:

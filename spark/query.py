@@ -112,6 +112,13 @@ class Query:
         if self.failure is None and fault is not None and not told_to_end and not _curable(fault):
             self.again(fault)
 
+    def rested(self, since_s: float) -> bool:
+        """Whether the next batch may begin, where the last one did at ``since_s``. A store that fills, or is behind by
+        more than one batch, has no rest (hazard H445)."""
+        if self.store.fault is not None or not self.store.caught_up or self.store.behind() > self._most_records:
+            return True
+        return self._engine.clock.monotonic() - since_s >= self._spec.every_s
+
     def _go_on(self, beginning: Future[Offsets]) -> None:
         if not beginning.done():
             return
@@ -125,7 +132,7 @@ class Query:
             warm = partial(warm_up, engine.session, kafka.reading, spec, engine.slots)
             threading.Thread(target=warm, name=f"warm-{self.store.name}", daemon=True).start()
         try:
-            self._run = Run(self.store.name, engine, beginning.result(), self._deliver)
+            self._run = Run(self.store.name, engine, beginning.result(), self._deliver, self.rested)
         except CdcError as failure:
             if self._starts == 0:
                 self.refusal = failure

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _NUMBERS = count(1)
 _BATCH_END_S = GRACE_S + 5.0
+_LOOK_S = 0.2  # how often a rest is looked at, for a log that grew meanwhile
 _MOST_SLICES = 4
 """Of a batch that Spark brings to the driver, as it comes in one piece."""
 
@@ -62,13 +63,26 @@ class Engine:
         return batch.most_rows <= self.driver_rows and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes
 
 
-class Run:
-    """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten."""
+def _at_once(_since_s: float) -> bool:
+    return True
 
-    def __init__(self, name: str, engine: Engine, starts: Offsets, deliver: Callable[[MicroBatch], None]) -> None:
+
+class Run:
+    """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten.
+    ``rested``: whether the next batch may begin, by when the last one did. Asked again and again until it may."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        starts: Offsets,
+        deliver: Callable[[MicroBatch], None],
+        rested: Callable[[float], bool] = _at_once,
+    ) -> None:
         self._name = name
         self._engine = engine
         self._deliver = deliver
+        self._rested = rested
         self._from: Offsets = starts
         self._lock = threading.Lock()
         self._halting = threading.Event()
@@ -123,6 +137,14 @@ class Run:
             self._reader.close()
 
     def _on_batch(self, frame: DataFrame, number: int) -> None:
+        began_s = self._engine.clock.monotonic()
+        self._take(frame, number)
+        # Behind the batch, not before it: Spark plans the next one afterwards, with all that came meanwhile. And
+        # without the lock, so that an end has nothing to wait for (hazard H446).
+        while not self._rested(began_s) and not self._halting.wait(_LOOK_S):
+            pass
+
+    def _take(self, frame: DataFrame, number: int) -> None:
         with self._lock:
             if self._halting.is_set():
                 raise Halted("the query was told to end")

@@ -111,3 +111,16 @@ def test_pages_are_on_loopback_unless_a_setting_says_otherwise() -> None:
     settings = parse(document())
     addresses = [settings.capture.http_address, settings.spark.http_address, settings.view_runner.http_address]
     assert all(one == "" or one.startswith("127.0.0.1:") for one in addresses)
+
+
+@pytest.mark.parametrize("value", [-1, 0, "30s", True, 604_800, float("nan"), float("inf")])
+def test_h446_a_rest_that_makes_no_sense_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(document(sinks={"warehouse": {"kind": "delta", "path": "/srv/lake", "every_s": value}}))
+    assert "sinks.warehouse.every_s" in refused.value.message and "\n" not in refused.value.message
+
+
+def test_h446_a_rest_is_a_setting_of_ours_and_none_of_the_store() -> None:
+    settings = parse(document(sinks={"warehouse": {"kind": "delta", "path": "/srv/lake", "every_s": 30}}))
+    sink = settings.sinks["warehouse"]
+    assert sink.every_s == 30.0 and "every_s" not in sink.options()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def bench() -> Iterator[Bench]:
         store.end()
 
 
-def cared_for(bench: Bench, folder: Path, clock: ManualClock | None = None, *, carried: bool = False) -> Query:
+def cared_for(
+    bench: Bench, folder: Path, clock: ManualClock | None = None, *, carried: bool = False, every_s: float = 0.0
+) -> Query:
     """A query of which nothing is started: no session and no reader are asked."""
     nothing: Any = None
     engine = Engine(
@@ -46,7 +49,8 @@ def cared_for(bench: Bench, folder: Path, clock: ManualClock | None = None, *, c
         driver_rows=20_000,
         clock=clock or ManualClock(),
     )
-    return Query(bench.store(), spec_for("redis", prefix="shop", options={"url": "redis://x"}), engine)
+    spec = replace(spec_for("redis", prefix="shop", options={"url": "redis://x"}), every_s=every_s)
+    return Query(bench.store(), spec, engine)
 
 
 def test_an_unknown_failure_is_tried_three_times_more(bench: Bench, tmp_path: Path) -> None:
@@ -126,3 +130,23 @@ def test_h390_our_reader_reads_after_a_failure_of_sparks(
     query.again(met)
     query.again(StoreAway("away"))
     assert query.carried is carried
+
+
+def test_h445_a_store_that_fills_or_is_far_behind_has_no_rest(bench: Bench, tmp_path: Path) -> None:
+    """It would take in one batch a period, and be filled in days."""
+    clock = ManualClock()
+    query = cared_for(bench, tmp_path, clock, every_s=30.0)
+    bench.facts.end = 7
+    query.store.run(query.store.begin)
+    began_s = clock.monotonic()
+    assert not query.store.caught_up and query.rested(began_s), "it fills"
+    bench.settle(query.store, 7, row(1, 6))
+    bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 7}}))
+    assert not query.rested(began_s)
+    bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 8 + 500_000}}))
+    assert query.rested(began_s), "behind by more than a batch"
+    bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 9}}))
+    clock.advance(29.0)
+    assert not query.rested(began_s)
+    clock.advance(1.0)
+    assert query.rested(began_s)
