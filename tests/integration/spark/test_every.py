@@ -20,7 +20,7 @@ def test_h444_a_store_that_rests_holds_up_no_other_and_no_end(
     pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture, fan_out: bool
 ) -> None:
     caplog.set_level(logging.INFO)
-    every = {"left": {"every_s": REST_S}, "right": {}}
+    every = {"left": {"every_s": REST_S}, "right": {}, "third": {}}
     settings = pipeline.settings(
         {
             name: {"kind": "redis", "url": "redis://127.0.0.1:1/0", "prefix": name, **more}
@@ -28,7 +28,7 @@ def test_h444_a_store_that_rests_holds_up_no_other_and_no_end(
         },
         fan_out=fan_out,
     )
-    stores = {"left": FaultyStore(), "right": FaultyStore()}
+    stores = {name: FaultyStore() for name in every}
     pipeline.put(rows(0, 3))
     lsn = pipeline.progress()
     with sinks.running(settings, connect=connecting(stores)) as running:
@@ -41,6 +41,10 @@ def test_h444_a_store_that_rests_holds_up_no_other_and_no_end(
             pipeline.put(rows(last - 3, last))
             running.until(lambda last=last: len(pipeline.shown(opened["right"])) == last)  # type: ignore[misc]
         assert len(pipeline.shown(left)) == 3, "it rests"
+        shared = [vars(one)["sinks"] for one in caplog.records if one.getMessage() == "stores_share_a_query"]
+        assert {name for sinks_of in shared for name in sinks_of.split(",")} == (
+            {"right", "third"} if fan_out else set()
+        )
         before_s = SYSTEM_CLOCK.monotonic()
         running.stop()
         assert SYSTEM_CLOCK.monotonic() - before_s < 30
