@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import deltalake
+
 from cdc.errors import Exit, Retry, SinkError
 from sinks.port import PlaceMissing
+
+_RESTORE = "RESTORE"
+"""The operation of a commit that restores an older version. The table's own version goes up by it."""
 
 
 class Removed(PlaceMissing):
@@ -46,3 +51,9 @@ UNFIT = (
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
 """Words of delta-rs and of Spark about a table that will not recover by itself. Each has one class for nearly all."""
+
+
+def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:
+    """Whether a commit after that version put the table back to an older state."""
+    newer = table.version() - version
+    return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))

@@ -21,6 +21,10 @@ from sinks.delta.delta_tiers import MANY
 _FILES, _LEAST_BYTES, _LEAST_APART_BYTES, _MOST_BYTES = 2048, 128 * 1024, 1024**2, 32 * 1024**2
 _INDEXED = 32
 """Readers look at the statistics of so many columns, the first ones, unless the table names others."""
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""The property of a table that names them."""
+_TRUE_DIGITS, _TRUE_SCALE = 15, 5
+"""Of decimals: delta-rs writes bounds through a double, and one below 0.00001 so that it reads none there."""
 _TEXT = 64
 _LAST = "\U0010ffff"
 _MILLISECOND = timedelta(milliseconds=1)
@@ -138,8 +142,47 @@ def indexed(names: Sequence[str], first: Sequence[str]) -> Sequence[str]:
     """
     if len(names) <= _INDEXED:
         return names
-    plain = (name for name in names if name not in first and name.isascii() and name.replace("_", "a").isalnum())
+    plain = (name for name in names if name not in first and _is_plain(name))
     return [*first, *islice(plain, _INDEXED - len(first))]
+
+
+def skipping(schema: pa.Schema, first: Sequence[str], said: str | None) -> dict[str, str]:
+    """The property of a table of which columns readers may believe statistics, where it needs another one than it has
+    (``said``). ``first``: columns that are always among them.
+
+    Wide tables have it. So do those with decimals whose bounds are not true: delta-rs writes some files, and of
+    ``12345678901234567890`` its bound is 9223372036854775807 (hazard H454). Bounds that are there are not looked at
+    from then on.
+
+    >>> skipping(pa.schema([("_key", pa.string()), ("n", pa.decimal128(20, 0))]), ["_key"], None)
+    {'delta.dataSkippingStatsColumns': '_key'}
+    >>> skipping(pa.schema([("_key", pa.string()), ("n", pa.decimal128(15, 2))]), ["_key"], None)
+    {}
+    """
+    untrue = {field.name for field in schema if _untrue(field.type)}
+    if said is not None:
+        kept = [name for name in said.split(",") if name not in untrue]
+        return {STATISTICS: ",".join(kept or first)} if untrue.intersection(said.split(",")) else {}
+    if not untrue:
+        some = indexed(schema.names, first)
+        return {STATISTICS: ",".join(some)} if len(some) < len(schema) else {}
+    left = [field.name for field in schema if _has_bounds(field.type) and field.name not in (*untrue, *first)]
+    plain = (name for name in left if _is_plain(name))
+    return {STATISTICS: ",".join([*first, *islice(plain, _INDEXED - len(first))])}
+
+
+def _untrue(kind: Any) -> bool:
+    return bool(pa.types.is_decimal(kind) and (kind.precision > _TRUE_DIGITS or kind.scale > _TRUE_SCALE))
+
+
+def _has_bounds(kind: Any) -> bool:
+    """Whether Spark takes a column of this type in that property."""
+    types: Any = pa.types
+    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_boolean(kind))
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.replace("_", "a").isalnum()
 
 
 def _unordered(column: Any) -> bool:

@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import crash_point, declare
 from sinks.arrow import pc
-from sinks.delta.delta_files import DataFile, KeysIn, data_files, due_join, file_bytes, may_hold, stats_of
+from sinks.delta.delta_files import STATISTICS, DataFile, KeysIn, data_files, due_join, file_bytes, may_hold, stats_of
 
 declare("delta_files_written")
 
@@ -171,7 +171,7 @@ class KeyedFiles:
 
     def _indexed(self) -> list[str]:
         """All columns, unless the table says of which its readers expect statistics."""
-        said = self.table.metadata().configuration.get("delta.dataSkippingStatsColumns") or ""
+        said = self.table.metadata().configuration.get(STATISTICS) or ""
         names = said.split(",")
         return names if said and set(names).issubset(self.schema.names) else self.schema.names
 

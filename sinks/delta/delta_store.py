@@ -127,6 +127,7 @@ class _DeltaTables:
             raise CannotCarry.because(schema.table, lost)
         retyped = {} if older else retypes(schema.table, existing, wanted)
         table.add_columns([(c.name, c.type) for c in wanted if c.name not in existing])
+        table.leave_out_bounds()
         table.retype(retyped)
         return lost_rows
 

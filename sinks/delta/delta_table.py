@@ -16,8 +16,8 @@ from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.sql import quote_literal
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
-from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit
-from sinks.delta.delta_files import indexed
+from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit, restored_behind
+from sinks.delta.delta_files import STATISTICS, skipping
 from sinks.delta.delta_partitions import buckets_in, partitioned
 from sinks.delta.delta_rewrite import ONE_TRY, KeyedFiles
 from sinks.delta.delta_storage import Storage
@@ -34,8 +34,6 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 VECTORS = "delta.enableDeletionVectors"
-_RESTORE = "RESTORE"
-"""The operation of a commit that restores an older version. The table's own version goes up by it."""
 SMALL_FILES = 16
 """With so many more files than needed, they are joined."""
 _SMALL_BYTES, FILE_BYTES = 1024**2, 64 * 1024**2
@@ -119,7 +117,7 @@ class Delta:
                 schema,
                 mode="ignore",
                 partition_by=list(partitions),
-                configuration={**self._configuration, **_skipping(schema.names)},
+                configuration={**self._configuration, **_statistics(schema)},
                 storage_options=self._options,
             )
 
@@ -138,12 +136,22 @@ class Delta:
             self._retry.call(lambda: self._table.alter.add_columns(fields), again=self._reopen)
             crash_point("delta_columns_added")
 
+    def leave_out_bounds(self, schema: pa.Schema | None = None) -> None:
+        """Have readers believe no bounds that are not true, of files that are there either (hazard H454). ``schema``:
+        that the table is about to have."""
+        said = self._table.metadata().configuration.get(STATISTICS)
+        wanted = _statistics(schema or pa.schema(list(self.types().items())), said)
+        if wanted:
+            self._retry.call(lambda: self._table.alter.set_table_properties(wanted), again=self._reopen)
+
     def retype(self, types: Mapping[str, pa.DataType]) -> None:
         """Write the table anew with wider columns. Their values stay."""
         if not types:
             return
         existing = self.types()
         schema = pa.schema([(name, types.get(name, kind)) for name, kind in existing.items()])
+
+        self.leave_out_bounds(schema)
 
         def rewrite() -> None:
             batches = (widened(batch, schema) for batch in self.batches(16_384))
@@ -235,6 +243,7 @@ class Delta:
 
         self._retry.call(write, again=self._reopen)
         self._reopen()
+        self.leave_out_bounds()
 
     def delete(self, predicate: str) -> None:
         """Delete the rows that meet an SQL predicate."""
@@ -387,13 +396,5 @@ class Delta:
         )
 
 
-def _skipping(names: Sequence[str]) -> dict[str, str | None]:
-    """The property of a wide table that has its files' keys in the log."""
-    some = indexed(names, (KEY, POS))
-    return {"delta.dataSkippingStatsColumns": ",".join(some)} if KEY in names and len(some) < len(names) else {}
-
-
-def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:
-    """Whether a commit after that version put the table back to an older state."""
-    newer = table.version() - version
-    return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))
+def _statistics(schema: pa.Schema, said: str | None = None) -> dict[str, str]:
+    return skipping(schema, (KEY, POS), said) if KEY in schema.names else {}

@@ -15,11 +15,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from sinks.arrow import pc
-from sinks.delta.delta_faults import Removed
+from sinks.delta.delta_faults import Removed, restored_behind
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_partitions import buckets_in
 from sinks.delta.delta_storage import Storage
-from sinks.delta.delta_table import Delta, restored_behind
+from sinks.delta.delta_table import Delta
 from sinks.delta.delta_tiers import TIERS, Tier, due_tier
 from sinks.warehouse.warehouse_spark import SparkFailed, WarehouseSpark, quoted_name, running_session
 

@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -32,6 +34,10 @@ _ADDRESS = re.compile(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?")
 _NO_JSONB = re.compile(r"(?<!\\)(\\\\)*\\u(0000|[dD][89a-fA-F])")
 """A NUL, and half a surrogate pair perhaps, which json has and jsonb has not."""
 
+_JSON = ("json", "jsonb")
+_HUGE = re.compile(r"[0-9.][eE]\+?[0-9]{5}")
+"""Perhaps a number beyond the digits that jsonb has."""
+
 
 def _inet(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None and _parsed(ipaddress.ip_interface, text)
@@ -39,6 +45,11 @@ def _inet(text: str) -> bool:
 
 def _cidr(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None and _parsed(ipaddress.ip_network, text)
+
+
+def _fits_json(has: Callable[[str], bool], known: bool, text: str) -> bool:
+    """Whether a text is JSON, of numbers that jsonb has. ``known``: it is JSON."""
+    return has(text) and _HUGE.search(text) is None and (known or _parsed(orjson.loads, text))
 
 
 def _parsed(parse: Callable[[str], object], text: str) -> bool:
@@ -132,11 +143,16 @@ def native_sql(native: str) -> sa.types.TypeEngine[Any]:
     return postgresql.ARRAY(element) if native.endswith("[]") else element
 
 
-def fits_native(native: str) -> Callable[[Any], bool] | None:
-    """Whether a type has a plain value. None where no value has to be checked."""
+def fits_native(native: str, kind: str) -> Callable[[Any], bool] | None:
+    """Whether a type has a plain value. None where no value has to be checked. ``kind``: that of the source's column,
+    in the row's own shape."""
     if not native:
         return None
-    has = _FITS[native.removesuffix("[]")]
+    name = native.removesuffix("[]")
+    has = _FITS[name]
+    if name in _JSON and kind not in (name, "jsonb"):
+        # Of an older shape, in which it need not be JSON (hazard H456).
+        has = partial(_fits_json, has, kind in _JSON)
     if native.endswith("[]"):
         return lambda value: isinstance(value, list) and all(one is None or has(exact_text(one)) for one in value)
     return lambda value: has(exact_text(value))

@@ -127,7 +127,7 @@ class SqlTables:
                 kind, native = existing.types[name], existing.natives.get(name, "")
             else:
                 kind, native = self._type(column.type), native_of(column.source) if self._native else ""
-            fits = fits_native(native)
+            fits = fits_native(native, column.source.kind)
             columns.append(SqlColumn(source=column.source, name=name, type=kind, native=native, fits=fits))
         return columns
 

@@ -167,6 +167,20 @@ def _text_instead(both: pa.DataType, wanted: pa.DataType) -> bool:
     return pa.types.is_string(both) and not pa.types.is_string(wanted)
 
 
+def fits_of(column: WarehouseColumn) -> Callable[[Any], bool] | None:
+    """Whether the store has a plain value of a column, as :attr:`WarehouseColumn.fits`. Text of an older shape is not
+    taken for the base64 of bytes, of which much ordinary text is some (hazard H455)."""
+    return _never if _has_bytes(column.type) and not _has_bytes(arrow_type(column.source)) else column.fits
+
+
+def _has_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind.value_type if pa.types.is_list(kind) else kind))
+
+
+def _never(_value: Any) -> bool:
+    return False
+
+
 def set_apart(values: Sequence[Any], fits: Callable[[Any], bool] | None) -> tuple[Sequence[Any], dict[int, Any]]:
     """Values, null in the place of those that the store's type does not have, and these by number."""
     if fits is None:

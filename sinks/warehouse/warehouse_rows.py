@@ -29,6 +29,7 @@ from sinks.warehouse.warehouse_columns import (
     TIMESTAMPTZ,
     WarehouseColumn,
     exact_text,
+    fits_of,
     set_apart,
     typed,
 )
@@ -79,7 +80,7 @@ class WarehouseRows:
         exact: dict[int, list[tuple[str, str]]] = {}
         for column in self._columns:
             name = column.source.name
-            values, apart = set_apart([row.get(name) for row in whole], column.fits)
+            values, apart = set_apart([row.get(name) for row in whole], fits_of(column))
             array, outside = typed(values, column.type, finite=self._finite)
             arrays.append(array)
             for number, value in (outside | apart).items():

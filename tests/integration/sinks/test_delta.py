@@ -343,3 +343,21 @@ def test_a_warehouse_folder_that_cannot_be_is_one_sentence(warehouse: Path) -> N
     assert "public/orders" in refused.value.message
     assert refused.value.hint
     sink.close()
+
+
+def test_h455_text_of_an_older_shape_is_no_base64(warehouse: Path) -> None:
+    """A warehouse made anew reads rows from before ``alter column v type bytea using ...``."""
+    key = column("id", "int8", key=1)
+    for array in (False, True):
+        one = shape(key, column("v", "text", array=array), table=f"made{array}")
+        two = shape(key, column("v", "bytea", array=array), table=f"made{array}", version=2)
+        texts = ["abcd", "ab cd", "ab==junk", ""]
+        sink, older, newer = delta(warehouse / str(array)), Topic(one), Topic(two)
+        events = [older.upsert({"id": n, "v": [text] if array else text}, at(1)) for n, text in enumerate(texts)]
+        events.append(newer.upsert({"id": 9, "v": ["AP8="] if array else "AP8="}, at(2)))
+        assert sink.sink.apply(batch(*events), Shapes(one, two)).refused == ()
+        shown = read(warehouse / str(array), f"public/made{array}")
+        assert [row["v"] for row in shown] == [None] * len(texts) + [[b"\0\xff"] if array else b"\0\xff"]
+        wanted = [text if not array else f'["{text}"]' for text in texts]
+        assert [dict(row["_exact"])["v"] for row in shown[: len(texts)]] == wanted
+        sink.close()

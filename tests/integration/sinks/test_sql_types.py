@@ -213,3 +213,50 @@ def test_a_value_of_an_older_shape_goes_to_exact(spec: SinkSpec, database: str) 
     assert sink.sink.apply(batch(rows), shapes).refused == ()
     assert live(sink, two) == {"1": canonical({"id": 1, "v": ROW["u"]}, two), "2": canonical({"id": 2, "v": "17"}, two)}
     assert asked(database, "select v, _exact from public_own where id = 2") == [(None, '{"v":"17"}')]
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonb"])
+@pytest.mark.parametrize("array", [False, True], ids=["one", "array"])
+def test_h456_text_of_an_older_shape_need_not_be_json(spec: SinkSpec, database: str, kind: str, array: bool) -> None:
+    """A store made anew reads rows from before ``alter column v type json using ...``. None is refused."""
+    key = column("id", "int8", key=1)
+    one = shape(key, column("v", "text", array=array), table="own")
+    two = shape(key, column("v", kind, array=array), table="own", version=2)
+    texts = ["hello", "", "{'a': 1}", '{"a": 1}', "1e200000", "NaN", '"\\u0000"', "[1,]"]
+    topic, shapes = Topic(one), Shapes(one, two)
+    rows = {str(n): {"id": n, "v": [text, None] if array else text} for n, text in enumerate(texts)}
+    sink = open_sink(spec)
+    done = sink.sink.apply(batch(*(topic.upsert(row, at(1)) for row in rows.values())), shapes)
+    assert (done.applied, done.refused) == (len(texts), ())
+    sink.sink.show()
+    native = asked(database, "select id from public_own where v is not null order by id")
+    assert native == [(3,), (6,)] if kind == "json" else native == [(3,)]
+    exact = asked(database, "select id, _exact::json ->> 'v' from public_own where _exact is not null order by id")
+    said = [str(text) if not array else orjson.dumps([text, None]).decode() for text in texts]
+    assert exact == [(number, said[number]) for number in range(len(texts)) if (number,) not in native]
+    sink.close()
+
+
+def test_h456_json_of_an_older_shape_has_numbers_beyond_jsonb(spec: SinkSpec, database: str) -> None:
+    key = column("id", "int8", key=1)
+    one, two = shape(key, column("v", "json"), table="own"), shape(key, column("v", "jsonb"), table="own", version=2)
+    topic, texts = Topic(one), ["1e200000", "1e400", "[0.5]"]
+    sink = open_sink(spec)
+    events = batch(*(topic.upsert({"id": n, "v": text}, at(1)) for n, text in enumerate(texts)))
+    assert sink.sink.apply(events, Shapes(one, two)).refused == ()
+    sink.sink.show()
+    assert asked(database, "select id from public_own where v is not null order by id") == [(1,), (2,)]
+    sink.close()
+
+
+def test_h455_bytes_are_none_of_an_older_text(spec: SinkSpec, database: str) -> None:
+    key = column("id", "int8", key=1)
+    one, two = shape(key, column("v", "text"), table="own"), shape(key, column("v", "bytea"), table="own", version=2)
+    topic, texts = Topic(one), ["abcd", "ab cd"]
+    sink = open_sink(spec)
+    events = batch(*(topic.upsert({"id": n, "v": text}, at(1)) for n, text in enumerate(texts)))
+    assert sink.sink.apply(events, Shapes(one, two)).refused == ()
+    sink.sink.show()
+    found = asked(database, "select v, _exact::json ->> 'v' from public_own order by id")
+    assert found == [(None, "abcd"), (None, "ab cd")]
+    sink.close()

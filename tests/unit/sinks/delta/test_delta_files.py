@@ -18,7 +18,17 @@ from deltalake.transaction import AddAction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.delta.delta_files import DataFile, data_files, due_join, file_bytes, indexed, may_hold, stats_of
+from sinks.delta.delta_files import (
+    STATISTICS,
+    DataFile,
+    data_files,
+    due_join,
+    file_bytes,
+    indexed,
+    may_hold,
+    skipping,
+    stats_of,
+)
 from sinks.delta.delta_rewrite import KeyedFiles
 
 MB = 1024**2
@@ -210,3 +220,22 @@ def test_h431_a_key_that_is_there_twice_is_put_in_once(tmp_path: Path) -> None:
 def test_h433_times_beyond_pythons_years_have_no_bounds() -> None:
     far: Any = pa.table({"t": pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))})
     assert orjson.loads(stats_of(far)) == {"numRecords": 1}
+
+
+def test_h454_no_bounds_of_decimals_that_delta_rs_rounds() -> None:
+    """Also where the property is there already, as in a wide table or by somebody's hand."""
+    kinds: dict[str, pa.DataType] = {
+        "_key": pa.string(),
+        "cents": pa.decimal128(15, 2),
+        "id": pa.decimal128(20, 0),
+        "tiny": pa.decimal128(9, 6),
+    }
+    kinds |= {"odd name": pa.string(), "tags": pa.list_(pa.int32()), "on": pa.bool_()}
+    schema = pa.schema(list(kinds.items()))
+    assert skipping(schema, ["_key"], None) == {STATISTICS: "_key,cents"}
+    assert skipping(schema, ["_key"], "_key,id,cents") == {STATISTICS: "_key,cents"}
+    assert skipping(schema, ["_key"], "id") == {STATISTICS: "_key"}
+    assert skipping(schema, ["_key"], "_key,cents") == {}
+    large: list[tuple[str, pa.DataType]] = [(f"c{number}", pa.decimal128(20, number % 2)) for number in range(40)]
+    wide = pa.schema([*large, *kinds.items()])
+    assert skipping(wide, ["_key"], None) == {STATISTICS: "_key,cents"}
