@@ -150,10 +150,10 @@ MUTANTS = (
         "tests/unit/cdc/test_shard_plan.py",
     ),
     Mutant(
-        "judge all topics by the foremost shard",
+        "judge a topic by a shard that does not name it",
         "spark/foreign_records.py",
-        "return max(named, key=_reached) if named else min(every, key=_reached)",
-        "return max(every, key=_reached)",
+        "return max(named, key=_reached) if named else None",
+        "return max((self.progress, *self.others), key=_reached)",
         f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(

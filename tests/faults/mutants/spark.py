@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "take what was ahead of progress for somebody else's", "spark/foreign_records.py",
-        'most = max(self.most(topic), self.of(topic).ahead.get(topic, {}).get(partition, ""))',
+        'most = max(self.most(topic), one.ahead.get(topic, {}).get(partition, ""))',
         "most = self.most(topic)", f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(
