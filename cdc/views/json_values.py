@@ -6,7 +6,8 @@ After src/backend/utils/adt/json.c, jsonb.c and jsonb_util.c of Postgres 18.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any
@@ -25,6 +26,12 @@ def json_number(text: str) -> str:
     ('1.50', '"NaN"')
     """
     return f'"{text}"' if text[-1] in "Nyn" else text
+
+
+_BLANKS = " \t\n\r"
+_SKIPPING = json.JSONDecoder(parse_int=str, parse_float=str)
+"""To find where a value ends."""
+_ESCAPES = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.DOTALL).finditer
 
 
 class _Numeral(str):
@@ -54,6 +61,8 @@ def jsonb_text(text: str) -> str:
     >>> jsonb_text('{"bb":1.10,"a":[1e2,null],"bb":2}')
     '{"a": [100, null], "bb": 2}'
     """
+    if "\\u" in text:
+        require_characters(text)
     return written(parsed(text))
 
 
@@ -67,19 +76,6 @@ def written(value: Any) -> str:
         return "{" + ", ".join(f"{quoted(k)}: {written(value[k])}" for k in sorted(value, key=jsonb_order)) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(written, value)) + "]"
-    return {True: "true", False: "false", None: "null"}[value]
-
-
-def as_written(value: Any) -> str:
-    """The text of a value that :func:`parsed` has read, with numbers as they were, and no blanks."""
-    if isinstance(value, _Numeral):
-        return str(value)
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{quoted(k)}:{as_written(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(as_written, value)) + "]"
     return {True: "true", False: "false", None: "null"}[value]
 
 
@@ -159,72 +155,116 @@ def array_json(values: Sequence[Any], member: Any) -> str:
     return "[" + ",".join(array_json(v, member) if isinstance(v, list) else member(v) for v in values) + "]"
 
 
-def got(text: str, path: Sequence[str | int]) -> Any:
-    """The value at a path, as :func:`parsed` reads it, or :data:`NOTHING`."""
-    value = parsed(text)
+def _spans(text: str) -> Iterator[tuple[str | int, int, int]]:
+    """The members of an object by their names, or of an array by their numbers, and where each stands in the text."""
+    at = _past_blanks(text, 0)
+    kind = text[at]
+    if kind not in "[{":
+        return
+    at = _past_blanks(text, at + 1)
+    number = 0
+    while text[at] not in "]}":
+        name: str | int = number
+        if kind == "{":
+            name, at = _SKIPPING.raw_decode(text, at)
+            at = _past_blanks(text, _past_blanks(text, at) + 1)
+        end = _SKIPPING.raw_decode(text, at)[1]
+        yield name, at, end
+        number += 1
+        at = _past_blanks(text, end)
+        if text[at] == ",":
+            at = _past_blanks(text, at + 1)
+
+
+def _past_blanks(text: str, at: int) -> int:
+    while text[at] in _BLANKS:
+        at += 1
+    return at
+
+
+def _member(text: str, step: str | int, binary: bool) -> str | None:
+    """The text of a member as it stands there. None for none.
+
+    Names are found in objects alone. A ``jsonb`` that is no array and no object is an array of itself.
+    """
+    first = text.lstrip(_BLANKS)[:1]
+    if first not in "{[":
+        return text if binary and step in (0, -1) else None
+    if (first == "{") != isinstance(step, str):
+        return None
+    found = [(at, end) for name, at, end in _spans(text) if name == step or isinstance(step, int)]
+    if isinstance(step, int):
+        return text[slice(*found[step])] if -len(found) <= step < len(found) else None
+    return text[slice(*found[-1])] if found else None
+
+
+def _at(text: str, path: Sequence[str]) -> str | None:
+    found: str | None = text
     for step in path:
-        value = _step(value, step)
-        if value is NOTHING:
-            return NOTHING
-    return value
-
-
-NOTHING = object()
-"""No such member."""
-
-
-def _step(value: Any, step: str | int) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(step, NOTHING) if isinstance(step, str) else NOTHING
-    if isinstance(value, list):
-        if isinstance(step, str):
+        if found is None:
+            return None
+        if found.lstrip(_BLANKS)[:1] == "[":
             digits = step.lstrip("-")
             if not (digits.isascii() and digits.isdecimal()):
-                return NOTHING
-            step = int(step)
-        return value[step] if -len(value) <= step < len(value) else NOTHING
-    return NOTHING
+                return None
+            found = _member(found, int(step), False)
+        else:
+            found = _member(found, step, False)
+    return found
+
+
+def _whole(text: str, binary: bool) -> str:
+    """The same. NotComputable where Postgres would not read what is escaped in it, which ``json`` keeps as it came."""
+    if not binary and "\\u" in text:
+        require_characters(text)
+    return text
+
+
+def require_characters(text: str) -> None:
+    """NotComputable for JSON whose escapes stand for no text: NUL, and halves of a pair of surrogates."""
+    half = -1
+    for escape in _ESCAPES(text):
+        code = int(escape[1], 16) if escape[1] else -1
+        low = 0xDC00 <= code < 0xE000
+        if code == 0 or low != (escape.start() == half) or (half >= 0 and not low):
+            raise NotComputable("unsupported Unicode escape sequence")
+        half = escape.end() if 0xD800 <= code < 0xDC00 else -1
+    if half >= 0:
+        raise NotComputable("unsupported Unicode escape sequence")
+
+
+def _safely(function: Callable[[], str | None]) -> str | None:
+    try:
+        return function()
+    except NotComputable:
+        raise
+    except (ValueError, IndexError, RecursionError):
+        raise NotComputable("invalid input syntax for type json") from None
 
 
 def member_json(text: str, step: str | int, binary: bool) -> str | None:
-    """``->``"""
-    found = _member(text, step, binary)
-    return None if found is NOTHING else written(found) if binary else as_written(found)
+    """``->``. Of ``json`` the member as it was written, with its blanks, its escapes and members that come twice."""
+    return _safely(lambda: _member(_whole(text, binary), step, binary))
 
 
 def member_text(text: str, step: str | int, binary: bool) -> str | None:
     """``->>``"""
-    return _as_text(_member(text, step, binary), binary)
-
-
-def _member(text: str, step: str | int, binary: bool) -> Any:
-    """Names are found in objects alone. A ``jsonb`` that is no array and no object is an array of itself."""
-    value = parsed(text)
-    if isinstance(step, str):
-        return value.get(step, NOTHING) if isinstance(value, dict) else NOTHING
-    return _step([value] if binary and not isinstance(value, dict | list) else value, step)
+    return _as_text(member_json(text, step, binary))
 
 
 def path_json(text: str, path: Sequence[str | None], binary: bool) -> str | None:
     """``#>``. Without a step ``json`` is returned as it was written."""
-    if not path and not binary:
-        return text.strip(" \t\n\r")
-    steps = [step for step in path if step is not None]
-    found = got(text, steps) if len(steps) == len(path) else NOTHING
-    return None if found is NOTHING else written(found) if binary else as_written(found)
+    if None in path:
+        return None
+    return _safely(lambda: _at(_whole(text, binary).strip(_BLANKS), [step for step in path if step is not None]))
 
 
 def path_text(text: str, path: Sequence[str | None], binary: bool) -> str | None:
     """``#>>``. Without a step ``json`` is returned as it was written, unless it is a text or null."""
-    if not path and not binary and isinstance(parsed(text), dict | list | _Numeral | bool):
-        return text.strip(" \t\n\r")
-    steps = [step for step in path if step is not None]
-    return _as_text(got(text, steps) if len(steps) == len(path) else NOTHING, binary)
+    return _as_text(path_json(text, path, binary))
 
 
-def _as_text(found: Any, binary: bool) -> str | None:
-    if found is NOTHING or found is None:
+def _as_text(found: str | None) -> str | None:
+    if found is None or found == "null":
         return None
-    if isinstance(found, str) and not isinstance(found, _Numeral):
-        return found
-    return written(found) if binary else as_written(found)
+    return str(_SKIPPING.raw_decode(found)[0]) if found[:1] == '"' else found

@@ -12,7 +12,7 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
 from cdc.views.row_changes import KEPT, LOST
-from cdc.views.sql_types import SqlType
+from cdc.views.sql_types import Group, SqlType, type_of
 from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
 from cdc.wire.plain import PlainTable
@@ -87,6 +87,8 @@ def require_planned(schema: TableSchema, relation: KeptTable) -> None:
         )
     # Records of Debezium say nothing of masks: their shapes are of no catalog.
     later = bool(schema.oid) and schema.version > relation.version
+    if later:
+        _require_columns(schema, relation)
     here = relation.masked.keys() & schema.numbers.keys() if later else ()
     changed = sorted(name for name in here if noted.get(name) != relation.masked[name])
     if changed:
@@ -94,6 +96,31 @@ def require_planned(schema: TableSchema, relation: KeptTable) -> None:
             f"the mask of {changed[0]} of {schema.table} changed after the view was planned",
             hint="start the views again: each is planned under the masks of now",
         )
+
+
+def _require_columns(schema: TableSchema, relation: KeptTable) -> None:
+    """ConfigError where a later shape of a table has a column of the view no more, or as another type (H450): its rows
+    would be nulls in every document, or values that a plan over the former type makes something else of."""
+    types = {column.name: type_of(column) for column in schema.columns}
+    hint = "cdc view rebuild builds the view over the table as it is now, by a text that fits it"
+    for name, kind in zip(relation.columns, relation.kinds, strict=True):
+        if name in relation.masked:
+            continue
+        now = types.get(name)
+        if now is None:
+            raise ConfigError(
+                f"{schema.table} has no column {name} any more, which the view was planned with", hint=hint
+            )
+        if not _as_before(kind, now):
+            said = f"{name} of {schema.table} is of type {now}, and was of type {kind} when the view was planned"
+            raise ConfigError(said, hint=hint)
+
+
+def _as_before(kind: SqlType, now: SqlType) -> bool:
+    """Whether values of a type stand in the state as those of the former one do."""
+    if kind.array or now.array or kind.group is Group.OPAQUE or "bpchar" in (kind.kind, now.kind):
+        return (kind.kind, kind.array, kind.name) == (now.kind, now.array, now.name)
+    return kind.group is now.group
 
 
 def as_they_stand(columns: Sequence[tuple[str, Callable[[Any], Any] | None]]) -> list[str] | None:

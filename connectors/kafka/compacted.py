@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.settings import LogSettings
@@ -16,6 +16,7 @@ from connectors.kafka.clients import READER_GROUP, producer_config, reader_confi
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
 _BRIEF_TIMEOUT_S = 3.0
+_AGAIN_S = 0.1
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _LEADERLESS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -160,26 +161,30 @@ def _poll(consumer: Consumer, waiting: Callable[[], None] | None) -> Message | N
 def bounds(
     consumer: Consumer, where: TopicPartition, settings: LogSettings, waiting: Callable[[], None] | None = None
 ) -> tuple[int, int]:
-    """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet."""
+    """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet.
+
+    Without tenacity, whose objects are a cycle that would hold the consumer: a process that spares the collector would
+    keep each one that it has closed, and librdkafka's binding gives a thousand at once to a process (H449).
+    """
     timeout_s = _TIMEOUT_S if waiting is None else _BRIEF_TIMEOUT_S
-
-    def passes(error: BaseException) -> bool:
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-            return _may_stand(consumer, where, timeout_s)
-        return leaderless(error)
-
-    retrying = Retrying(
-        retry=retry_if_exception(passes), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
-    )
+    until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
     while True:
         try:
-            first_and_next: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=timeout_s)
+            return consumer.get_watermark_offsets(where, timeout=timeout_s)
         except KafkaException as failure:
+            if SYSTEM_CLOCK.monotonic() < until_s and _passes(failure, consumer, where, timeout_s):
+                SYSTEM_CLOCK.sleep(_AGAIN_S)
+                continue
             if waiting is None or failure.args[0].code() not in _SILENT:
                 raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
-            waiting()
-        else:
-            return first_and_next
+        waiting()
+        until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
+
+
+def _passes(failure: KafkaException, consumer: Consumer, where: TopicPartition, timeout_s: float) -> bool:
+    if failure.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+        return _may_stand(consumer, where, timeout_s)
+    return leaderless(failure)
 
 
 def _may_stand(consumer: Consumer, where: TopicPartition, timeout_s: float) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -85,3 +87,16 @@ def test_without_an_answer_a_partition_may_be_there() -> None:
     settings = LogSettings(bootstrap_servers="127.0.0.1:1")
     found = bounds(cast("Consumer", brokers), TopicPartition("shop.progress", 0), settings)
     assert (found, brokers.asked) == ((3, 7), 2)
+
+
+def test_h449_a_closed_consumer_goes_without_the_collector() -> None:
+    """``cdc view run`` looks at a topic every ten seconds, and its collector does not come for hours."""
+    brokers = _Brokers(silence=1)
+    left, settings = weakref.ref(brokers), LogSettings(bootstrap_servers="127.0.0.1:1")
+    gc.disable()
+    try:
+        assert bounds(cast("Consumer", brokers), TopicPartition("shop.views", 0), settings) == (3, 7)
+        del brokers
+        assert left() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,34 @@
+"""Members of JSON are what Postgres cuts out of it, and what it does not read is parked."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.views.json_values import jsonb_text, member_json, member_text, path_json, path_text
+from cdc.views.refused import NotComputable
+
+WRITTEN = '{"a": {"k": 1,  "k":[2 , "\\u00e4\\/"]}, "b" : [1 ,{ }, "x\\"]"] }'
+
+
+def test_h451_a_member_of_json_stays_as_it_was_written() -> None:
+    """Its blanks, its escapes and members that come twice: ``->>`` of an object is their text."""
+    cut = '{"k": 1,  "k":[2 , "\\u00e4\\/"]}'
+    assert [found(WRITTEN, "a", False) for found in (member_json, member_text)] == [cut, cut]
+    assert [found(WRITTEN, ["b"], False) for found in (path_json, path_text)] == ['[1 ,{ }, "x\\"]"]'] * 2
+    assert member_json(cut, "k", False) == '[2 , "\\u00e4\\/"]'
+    assert path_text(WRITTEN, ["a", "k", "-1"], False) == "ä/"
+    assert member_text('{"a": null}', "a", False) is None
+
+
+@pytest.mark.parametrize("escape", ["\\u0000", "\\ud800", "\\udc00", "\\ud800x", "\\ud83d\\ud83d", "\\ude00\\ud83d"])
+def test_h451_what_postgres_does_not_read_is_parked(escape: str) -> None:
+    """``json`` keeps such a text. As text of a document it has no bytes, and ended the runner of all views."""
+    text = f'{{"a": 1, "b": ["{escape}"]}}'
+    for read in (member_json, member_text):
+        with pytest.raises(NotComputable):
+            read(text, "a", False)
+    with pytest.raises(NotComputable):
+        path_text(text, ["b", "0"], False)
+    with pytest.raises(NotComputable):
+        jsonb_text(text)
+    assert member_text('{"a": "\\\\ud800 \\ud83d\\ude00"}', "a", False) == "\\ud800 😀"
