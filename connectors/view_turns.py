@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, Retry
+from cdc.errors import CdcError, Exit, Retry
 from cdc.foreign import quoted
 from cdc.lsn import Lsn
 from cdc.view_metrics import ViewFigures
@@ -60,6 +61,20 @@ class OpenedView(NamedTuple):
     keeper: RunsView
     state: StateFigures
     path: Path
+
+
+class ViewFailed(CdcError):
+    """A view's turn ended in an exception that should not be. Its own words are left out: they may hold a row's
+    values."""
+
+    exit = Exit.BUG
+
+    @classmethod
+    def of(cls, view: str, failure: Exception) -> ViewFailed:
+        """The error for an exception, with its kind and its place."""
+        where = "".join(f" at {f.filename}:{f.lineno}" for f in traceback.extract_tb(failure.__traceback__)[-1:])
+        said = f"the view {view} failed: {type(failure).__name__}{where}"
+        return cls(said, hint="this is a fault of Headrace; it is tried again every ten seconds")
 
 
 OpensView = Callable[[], AbstractContextManager[OpenedView]]
@@ -138,8 +153,8 @@ class KeptView:
             said = f"the state of the view in {path} cannot be looked at: {quoted(failure)}"
             raise StateAway(said, hint="see that its disk is there") from None
 
-    def away(self, failure: StateAway) -> None:
-        """Its state cannot be used now: it is closed, and opened again later."""
+    def away(self, failure: StateAway | ViewFailed) -> None:
+        """It cannot go on now: it is closed, and opened again later."""
         self.close()
         self.fault, self._due_s = failure, self._clock.monotonic() + AGAIN_S
         if self.figures.away != failure.message:
@@ -165,7 +180,7 @@ class KeptView:
 class ViewTurns:
     """Opens each view, and has all take their turns. ``opens``: by the views' names. For one thread.
 
-    A view that cannot go on, or whose state is away, is closed, and the others go on.
+    A view that cannot go on, that fails, or whose state is away, is closed, and the others go on.
     """
 
     def __init__(self, opens: Mapping[str, OpensView], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -226,4 +241,7 @@ class ViewTurns:
             if failure.retry is not Retry.NEVER:
                 raise
             one.stop(failure)
+        except Exception as failure:
+            # A fault of ours, or a library's, over one view's rows. The others are none the worse for it (H452).
+            one.away(ViewFailed.of(one.figures.name, failure))
         return True

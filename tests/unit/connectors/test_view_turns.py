@@ -32,8 +32,8 @@ AWAY = StateAway("the state is away", hint="look at its disk")
 class Double:
     """A view that does nothing. ``at_open``, ``at_turn``: what it raises there, while that is set."""
 
-    at_open: CdcError | None = None
-    at_turn: CdcError | None = None
+    at_open: Exception | None = None
+    at_turn: Exception | None = None
     tries: int = 0
     turns: int = 0
     open: int = 0
@@ -67,6 +67,26 @@ class Double:
 
 def turns_of(clock: ManualClock, **views: Double) -> ViewTurns:
     return ViewTurns({name: view.opens for name, view in views.items()}, clock)
+
+
+@pytest.mark.parametrize("place", ["at_open", "at_turn"])
+def test_h452_an_exception_over_one_view_ends_no_other(place: str) -> None:
+    clock, failing, other = ManualClock(), Double(), Double()
+    setattr(failing, place, UnicodeEncodeError("utf-8", "the value of a row", 0, 1, "surrogates"))
+    turns = turns_of(clock, failing=failing, other=other)
+    for _ in range(5):
+        turns.turned()
+    assert (failing.tries, failing.open, other.turns) == (1, 0, 5)
+    fault = turns.fault()
+    assert fault is not None and "failing failed: UnicodeEncodeError at " in fault.message
+    assert "the value" not in fault.message and fault.exit == Exit.BUG
+    setattr(failing, place, None)
+    clock.advance(AGAIN_S)
+    turns.turned()
+    assert failing.turns and turns.fault() is None
+    alone = Double(at_turn=ValueError("x"))
+    with pytest.raises(CdcError, match="alone failed: ValueError"):
+        turns_of(clock, alone=alone).turned()
 
 
 @pytest.mark.parametrize("place", ["at_open", "at_turn"])
