@@ -32,7 +32,7 @@ _PASSING = (
 """Errors that the client recovers from by itself."""
 
 
-class Following(Protocol):
+class FollowingConsumer(Protocol):
     """So much of a consumer as following a topic needs."""
 
     def assign(self, partitions: list[TopicPartition], /) -> None:
@@ -59,7 +59,7 @@ class _Feed:
     most = _MOST
     """Records of one look."""
 
-    def __init__(self, settings: LogSettings, topic: str, consumer: Following | None = None) -> None:
+    def __init__(self, settings: LogSettings, topic: str, consumer: FollowingConsumer | None = None) -> None:
         self._settings = settings
         self._topic = topic
         opened = consumer or Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
@@ -135,7 +135,7 @@ class ProgressTopic(_Feed):
 
     def _end(self, within_s: float) -> int:
         """The topic's end. 0 where the brokers do not say it in time: the look then ends with what it has."""
-        consumer: Following = self._consumer
+        consumer: FollowingConsumer = self._consumer
         try:
             found = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=max(0.1, within_s))
         except KafkaException as failure:

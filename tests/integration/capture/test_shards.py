@@ -339,10 +339,8 @@ def test_h440_a_shard_with_a_table_aside_starts_again(divided: Divided) -> None:
     """Its state topic says so, and no other one: the other shard's tables go on, and so does it after a kill."""
     divided.pipeline.execute("create table beside (id int primary key)")
     divided.pipeline.document["source"]["tables"] = ["public.orders", "public.beside", "public.others"]
-    divided.pipeline.document["capture"]["shards"] = {
-        "sales": ["public.orders", "public.beside"],
-        "rest": ["public.others"],
-    }
+    together = ["public.orders", "public.beside"]
+    divided.pipeline.document["capture"]["shards"] = {"sales": together, "rest": ["public.others"]}
     divided.set_up()
     for shard in SHARDS:
         divided.start(shard)
