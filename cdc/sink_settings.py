@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Protocol
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from cdc.setting_types import Secret, SettingsModel, Tables
 from cdc.settings_faults import Fault, faults_of, kinds_in, unknown_kind
@@ -14,26 +14,27 @@ MOST_EVERY_S = 3_600
 """How long a store may rest between two batches at most."""
 
 
+def _a_rest(value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= MOST_EVERY_S:
+        raise ValueError(f"every_s is a number of seconds above 0, {MOST_EVERY_S} at most; leave it out for no rest")
+    return float(value)
+
+
+Rest = Annotated[float, BeforeValidator(_a_rest)]
+"""Seconds that a store rests at most."""
+
+
 class SinkSettings(SettingsModel):
     """The settings that every sink has. The kind of store adds its own: see :class:`sinks.kinds.SinkKind`."""
 
     kind: str = Field(description="kind of store")
     tables: Tables = Field((), description="only these, all captured tables unless set")
     prefix: str | None = Field(None, description="the pipeline's name unless set")
-    every_s: float = Field(0.0, description="seconds from one batch's start to the next at least, none unless set")
+    every_s: Rest = Field(0.0, description="seconds from one batch's start to the next at least, none unless set")
 
     schemes_in_the_clear: ClassVar[Mapping[str, str]] = {"http": "https"}
     """Schemes of ``url`` that encrypt nothing, each with the one that does."""
-
-    @field_validator("every_s", mode="before")
-    @classmethod
-    def _a_rest(cls, value: Any) -> Any:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value <= MOST_EVERY_S:
-            raise ValueError(
-                f"every_s is a number of seconds above 0, {MOST_EVERY_S} at most; leave it out for no rest"
-            )
-        return float(value)
 
     @property
     def place(self) -> str:
