@@ -175,7 +175,14 @@ def _default(field: FieldInfo) -> str:
 
 
 def _kind(field: FieldInfo) -> str:
-    names = {"timedelta": "duration", "int": "number", "str": "text", "bool": "true or false", "Secret": "secret"}
+    names = {
+        "timedelta": "duration",
+        "int": "number",
+        "float": "number",
+        "str": "text",
+        "bool": "true or false",
+        "Secret": "secret",
+    }
     if _is_byte_count(field):
         return "size"
     annotation = field.annotation

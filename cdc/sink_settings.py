@@ -16,8 +16,8 @@ MOST_EVERY_S = 3_600
 
 def _a_rest(value: Any) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= MOST_EVERY_S:
-        raise ValueError(f"every_s is a number of seconds above 0, {MOST_EVERY_S} at most; leave it out for no rest")
+    if not number or not 0 <= value <= MOST_EVERY_S:
+        raise ValueError(f"every_s is a number of seconds, 0 for no rest and {MOST_EVERY_S} at most")
     return float(value)
 
 
@@ -31,7 +31,7 @@ class SinkSettings(SettingsModel):
     kind: str = Field(description="kind of store")
     tables: Tables = Field((), description="only these, all captured tables unless set")
     prefix: str | None = Field(None, description="the pipeline's name unless set")
-    every_s: Rest = Field(0.0, description="seconds from one batch's start to the next at least, none unless set")
+    every_s: Rest = Field(0.0, description="seconds from one batch's start to the next at least")
 
     schemes_in_the_clear: ClassVar[Mapping[str, str]] = {"http": "https"}
     """Schemes of ``url`` that encrypt nothing, each with the one that does."""

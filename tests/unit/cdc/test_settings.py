@@ -113,7 +113,7 @@ def test_pages_are_on_loopback_unless_a_setting_says_otherwise() -> None:
     assert all(one == "" or one.startswith("127.0.0.1:") for one in addresses)
 
 
-@pytest.mark.parametrize("value", [-1, 0, "30s", True, 604_800, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [-1, "30s", True, 604_800, float("nan"), float("inf")])
 def test_h446_a_rest_that_makes_no_sense_is_refused(value: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         parse(document(sinks={"warehouse": {"kind": "delta", "path": "/srv/lake", "every_s": value}}))
