@@ -17,6 +17,7 @@ TIER ?= quick
 TESTS_quick := -m "not long and not slow"
 EXAMPLES_quick := 0.25
 EXAMPLES_all := 1
+$(if $(EXAMPLES_$(TIER)),,$(error TIER is quick or all, and not $(TIER)))
 # What the container's image has: every store, and no server.
 IMAGE := redis opensearch delta sql mysql spark debezium views
 # Deadlines of tests times this: four workers and their servers may share two slow cores.

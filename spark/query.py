@@ -115,7 +115,10 @@ class Query:
     def rested(self, since_s: float) -> bool:
         """Whether the next batch may begin, where the last one did at ``since_s``. A store that fills, or is behind by
         more than one batch, has no rest (hazard H445)."""
-        if self.store.fault is not None or not self.store.caught_up or self.store.behind() > self._most_records:
+        # First: behind each batch of every store, and the other questions look at all its partitions.
+        if not self._spec.every_s or self.store.fault is not None:
+            return True
+        if not self.store.caught_up or self.store.behind() > self._most_records:
             return True
         return self._engine.clock.monotonic() - since_s >= self._spec.every_s
 
