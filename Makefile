@@ -1,5 +1,5 @@
 # make demo [KEEP=1]   the whole story on a local stack; KEEP=1 leaves it running
-# make test [ARGS=..]  the tests of up to ten seconds, lint among them; ARGS go to pytest; TIER=all adds the slow ones
+# make test [ARGS=..]  the tests of up to ten seconds, lint among them; ARGS go to pytest; TIER=slow, or all
 # make bench [ARGS=..] the benchmarks: ratios measured in one run
 # make faults [ARGS=..] the fault laboratory: seeded, goes on where it ended
 # make release         the wheel and its lock, if every experiment of the laboratory has run on this code
@@ -11,13 +11,15 @@ PYTHON ?= python3
 # Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own, and takes about 2 GB.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 4
-# Two tests in a hundred take half of the time. A quick run leaves those out that are marked slow, and has the costly
-# random tests try a quarter of their examples; continuous integration runs TIER=all.
+# Four tests in a hundred take most of the time. A quick run leaves those out that are marked slow, and has the costly
+# random tests try a quarter of their examples; continuous integration tries all, and then the slow ones for its time.
 TIER ?= quick
 TESTS_quick := -m "not long and not slow"
-EXAMPLES_quick := 0.25
+TESTS_slow := -m "slow and not long"
+EXAMPLES_quick ?= 0.25
+EXAMPLES_slow := 1
 EXAMPLES_all := 1
-$(if $(EXAMPLES_$(TIER)),,$(error TIER is quick or all, and not $(TIER)))
+$(if $(EXAMPLES_$(TIER)),,$(error TIER is quick, slow or all, and not $(TIER)))
 # What the container's image has: every store, and no server.
 IMAGE := redis opensearch delta sql mysql spark debezium views
 # Deadlines of tests times this: four workers and their servers may share two slow cores.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ from cdc.stack.local import Connections
 from tests import last_lines, limits
 from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
-from tests.order import folders, in_turn
+from tests.order import drawn, folders, in_turn
 from tests.processes import ProcessStack
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import TIME_SCALE
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
+pytest_runtest_setup = limits.pytest_runtest_setup
 pytest_unconfigure = last_lines.pytest_unconfigure
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
@@ -74,8 +76,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder is its marker, and decides when it comes."""
-    items[:] = in_turn(items)
+    """A test's folder is its marker, and decides when it comes; where a run may end before its last test, the lot."""
+    items[:] = in_turn(items) if math.isinf(limits.UNTIL_S) else drawn(items, limits.UNTIL_S)
     for item in items:
         folder = folders(item)[:1]
         if folder and folder[0] in _MARKED_FOLDERS:

@@ -1,14 +1,20 @@
-"""A time limit for each test: one that waits for ever fails with its stack, and does not take the suite with it.
+"""Time limits: of a test, so that one that waits for ever fails with its stack and does not take the suite with it,
+and of a run.
 
 A test gets ``LIMIT_S`` with its fixtures, ``slow`` and ``long`` ones more, each times ``CDC_TEST_TIME_SCALE``. What
 Python cannot interrupt ends the process ``_GRACE_S`` later, with the stacks of all threads on stderr.
+
+A run ends at ``CDC_TEST_UNTIL``, a time in seconds since 1970, if that is set: a test that would begin later is
+skipped.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -19,6 +25,7 @@ from tests.waiting import TIME_SCALE
 LIMIT_S = 300.0
 SLOW_S = 900.0
 LONG_S = 3600.0
+UNTIL_S = float(os.environ.get("CDC_TEST_UNTIL", "inf"))
 _GRACE_S = 60.0
 _STDERR = sys.__stderr__
 
@@ -31,6 +38,18 @@ def limit_of(item: pytest.Item, scale: float = TIME_SCALE) -> float:
     """Seconds that the test may take, with its fixtures."""
     marks = {mark.name for mark in item.iter_markers()}
     return scale * (LONG_S if "long" in marks else SLOW_S if "slow" in marks else LIMIT_S)
+
+
+def require_time(now_s: float, until_s: float = UNTIL_S) -> None:
+    """Skip the test where the run's time is over."""
+    if now_s > until_s:
+        pytest.skip("not run: this run's time is over")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before any fixture of the test: a server that is started for nothing takes time as well."""
+    require_time(time.time())
 
 
 @pytest.hookimpl(wrapper=True)

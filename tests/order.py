@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,9 +20,7 @@ def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The longest tests first, so that none is left; then a file of busy ones and one of waiting ones in turn, so that
     workers do not want the processors all at once; then what is left of the waiting ones among the rest, which needs no
     server, and the end of the rest alone: short files, so that the workers end together."""
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
+    files = _files(items)
     longest = [tests for tests in files.values() if _in(tests, _LONGEST)]
     busy = [tests for place in _BUSY for tests in files.values() if _in(tests, place)]
     waiting = [tests for tests in files.values() if _in(tests, _INTEGRATION) and tests not in busy]
@@ -29,6 +28,20 @@ def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     turns = itertools.chain.from_iterable(itertools.zip_longest(busy, waiting[: len(busy)], fillvalue=()))
     last = _spread(waiting[len(busy) :], rest)
     return [item for tests in (*longest, *turns, *last) for item in tests]
+
+
+def drawn(items: Sequence[pytest.Item], lot: float) -> list[pytest.Item]:
+    """The files in an order that ``lot`` decides, the same in each worker."""
+    files = list(_files(items).values())
+    random.Random(lot).shuffle(files)
+    return [item for tests in files for item in tests]
+
+
+def _files(items: Sequence[pytest.Item]) -> dict[Path, list[pytest.Item]]:
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    return files
 
 
 def _spread(few: Sequence[list[pytest.Item]], many: Sequence[list[pytest.Item]]) -> Iterator[list[pytest.Item]]:
