@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ EXAMPLES, MERGED_BY_SPARK = 12, 2
 before a store sees them: two examples are enough to show that its merge keeps the newest."""
 
 
+@pytest.mark.slow
 def test_any_order_and_any_repetition_end_the_same(store: Store) -> None:
     """Per key the newest by (pos, offset) above the floor; what came before is replayed in any order first."""
     by_spark = store.spec is not None and store.spec.options.get("engine") == "spark"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import orjson
+import pytest
 
 from cdc.wire.format import UNAVAILABLE
 from sinks.fill import PORTION_BYTES
@@ -16,6 +17,7 @@ from tests.contract.topics import ORDERS, Topic, at, batch
 ROW_BYTES, COUNT = 100_000, 340
 
 
+@pytest.mark.slow
 def test_h102_small_updates_of_large_rows_are_filled_in_portions(store: Store) -> None:
     assert COUNT * ROW_BYTES > PORTION_BYTES
     chance, topic, sink = random.Random(7), Topic(), store.open()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cdc.schema import TableSchema
 from tests.contract.stores import Store, live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
@@ -11,6 +13,7 @@ from tests.contract.topics import Shapes, Topic, at, batch, column, shape
 KINDS = ("text", "int8", "timestamptz", "jsonb", "bool")
 
 
+@pytest.mark.slow
 def test_five_hundred_columns_and_a_hundred_more(store: Store) -> None:
     def wide(count: int, version: int) -> TableSchema:
         return shape(

@@ -124,6 +124,7 @@ def expected(token: Token, mark: Watermark | None) -> bool:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.slow
 def test_each_program_judges_a_token_as_the_code_does(language: str, tmp_path: Path) -> None:
     spoken = LANGUAGES[language]
     for needed in spoken.needs:

@@ -63,6 +63,7 @@ def test_h1_h2_h7_h8_h75_h81_capture_dies_at_some_points(lab: Lab, seed: int) ->
     assert lab.figures.sums["crashes"] == 3
 
 
+@pytest.mark.slow
 def test_h19_h20_snapshot_dies_once(lab: Lab, seed: int) -> None:
     point = random.Random(seed).choice(points.SNAPSHOT)
     # A cut is taken anew by a run that finds a slot: another has to have died before.
@@ -71,6 +72,7 @@ def test_h19_h20_snapshot_dies_once(lab: Lab, seed: int) -> None:
     assert lab.figures.sums["crashes"] == 1 + len(died)
 
 
+@pytest.mark.slow
 def test_h1_h84_a_sink_dies_once(lab: Lab, seed: int) -> None:
     pick = random.Random(seed)
     store = pick.choice(["cache", "delta", "sql"])

@@ -121,6 +121,7 @@ def test_the_wheel_and_its_lock_make_a_program(wheel: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_it_installs_alone_and_imports(wheel: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"

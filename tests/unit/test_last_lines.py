@@ -30,6 +30,7 @@ def test_without_its_server(broken):
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "workers"])
+@pytest.mark.slow
 def test_the_names_of_failed_tests_are_the_last_lines(tmp_path: Path, workers: list[str]) -> None:
     (tmp_path / "test_some.py").write_text(_TESTS, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(

@@ -45,6 +45,7 @@ def follows(pipeline: Pipeline, table: str = "t") -> None:
     wait_until(is_same, 60)
 
 
+@pytest.mark.slow
 def test_h119_past_the_bound_a_table_is_set_aside_and_read_again(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["waiting_limit"] = "200kB"
     pipeline.prepare_with_rows(*TABLES)
@@ -68,6 +69,7 @@ def test_h119_past_the_bound_a_table_is_set_aside_and_read_again(pipeline: Pipel
 
 
 @pytest.mark.parametrize("point", ["aside_decided", "aside_noted", "aside_resumed", "aside_over"])
+@pytest.mark.slow
 def test_h119_killed_around_the_document_nothing_is_lost(pipeline: Pipeline, point: str) -> None:
     pipeline.document["capture"]["waiting_limit"] = "200kB"
     pipeline.prepare_with_rows(*TABLES)
@@ -109,6 +111,7 @@ def test_h120_a_key_that_changes_stops_its_table_alone(pipeline: Pipeline) -> No
         assert capturing.figures.reconnects == 0
 
 
+@pytest.mark.slow
 def test_h120_a_key_that_is_given_back_is_followed_by_itself(pipeline: Pipeline) -> None:
     pipeline.prepare(PLAIN)
     with pipeline.capturing():
@@ -120,6 +123,7 @@ def test_h120_a_key_that_is_given_back_is_followed_by_itself(pipeline: Pipeline)
 
 
 @pytest.mark.parametrize("again", ["replica identity default", "set (fillfactor = 90)"])
+@pytest.mark.slow
 def test_h147_another_identity_of_a_partition_makes_a_table_wait(pipeline: Pipeline, again: str) -> None:
     """Its deletes do not say of which row they are, and an update of the key sends no old key at all."""
     other = "create table other (id int primary key, v text not null)"
@@ -179,6 +183,7 @@ def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
     assert aside(pipeline) is None
 
 
+@pytest.mark.slow
 def test_h143_a_history_that_is_not_published_stops_capture(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["histories"] = ["public.t"]
     pipeline.prepare(PLAIN)
@@ -188,6 +193,7 @@ def test_h143_a_history_that_is_not_published_stops_capture(pipeline: Pipeline) 
     assert aside(pipeline) is None
 
 
+@pytest.mark.slow
 def test_h120_a_table_that_is_renamed_or_unpublished_waits_alone(pipeline: Pipeline) -> None:
     publication = pipeline.settings.publication
     pipeline.prepare(PLAIN, FREE, "create table u (id int primary key)")
@@ -214,6 +220,7 @@ def test_h120_a_table_that_is_renamed_or_unpublished_waits_alone(pipeline: Pipel
         follows(pipeline, "free")
 
 
+@pytest.mark.slow
 def test_h121_other_tables_are_read_again_while_one_waits(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare_with_rows(*TABLES, "insert into free select generate_series(1, 1000)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.clock import SYSTEM_CLOCK
 from tests.conftest import Stack
 from tests.integration.capture.pipeline import Pipeline
@@ -20,6 +22,7 @@ def test_h3_idle_database_does_not_pin_wal(pipeline: Pipeline) -> None:
     assert pipeline.count("t") == 0
 
 
+@pytest.mark.slow
 def test_h12_stalled_broker_does_not_cost_the_session(pipeline: Pipeline, stack: Stack) -> None:
     """wal_sender_timeout is 3 s, the broker stands still for twice as long."""
     pipeline.prepare("create table t (id int primary key, v text)")

@@ -59,6 +59,7 @@ def test_a_published_table_that_is_not_captured_has_any_shape(pipeline: Pipeline
     assert pipeline.shorts("t") == ['c {"id":1}']
 
 
+@pytest.mark.slow
 def test_h187_a_filter_that_fails_has_the_way_back_of_the_manual(pipeline: Pipeline) -> None:
     """Postgres judges a change by the filter of its own time: one that is mended later does not help with it."""
     publication = pipeline.settings.publication

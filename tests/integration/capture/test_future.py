@@ -44,6 +44,7 @@ def last_of(pipeline: Pipeline) -> dict[str, object]:
 
 @pytest.mark.parametrize("op", ["u", "t"])
 @pytest.mark.parametrize("running", [True, False])
+@pytest.mark.slow
 def test_h157_a_record_of_the_future_keeps_no_change_out(pipeline: Pipeline, op: str, running: bool) -> None:
     """It was taken for the newest that its partition holds, and every change until then for one that is there."""
     pipeline.prepare(TABLE)

@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 TABLE = "create table t (id int primary key, v text)"
 
 
+@pytest.mark.slow
 def test_a_table_is_read_again_while_its_rows_change(pipeline: Pipeline) -> None:
     """Rows that were never streamed come; what changes meanwhile stands as the stream says."""
     pipeline.document["snapshot"] = {"window_bytes": "64kB"}
@@ -186,6 +187,7 @@ def test_a_reading_shows_in_the_metrics_and_is_forgotten_at_last(pipeline: Pipel
         assert reread(pipeline, paused.id) is not None
 
 
+@pytest.mark.slow
 def test_h85_only_a_rewrite_that_changes_values_is_read_again(pipeline: Pipeline) -> None:
     """VACUUM FULL, CLUSTER and TRUNCATE give a table another file as well; in between ``using`` keeps the type."""
     pipeline.document["snapshot"] = {"watch": "100ms"}
@@ -316,6 +318,7 @@ def command(pipeline: Pipeline, request: RequestState, state: str) -> None:
 POINTS = ["window_locked", "window_seen", "window_closed", "reread_noted:2", "window_read:3", "reread_swept"]
 
 
+@pytest.mark.slow
 def test_killed_anywhere_the_next_capture_goes_on(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"window_bytes": "32kB"}
     pipeline.prepare(TABLE)
@@ -332,6 +335,7 @@ def test_killed_anywhere_the_next_capture_goes_on(pipeline: Pipeline) -> None:
     same(pipeline)
 
 
+@pytest.mark.slow
 def test_the_command_asks_follows_and_tells(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     pipeline.prepare(TABLE)
     pipeline.execute("insert into t select n, 'v' from generate_series(1, 30) n")

@@ -58,6 +58,7 @@ def streams(pipeline: Pipeline, capturing: Capturing) -> None:
     assert (capturing.error, capturing.figures.reconnects) == (None, 0)
 
 
+@pytest.mark.slow
 def test_h117_a_table_changed_while_it_is_read_delays_no_stream(pipeline: Pipeline) -> None:
     """DROP, RENAME, TRUNCATE, ALTER, VACUUM FULL, DETACH and another replica identity, each after some parts."""
     pipeline.document["snapshot"] = {"watch": "0s", "window_bytes": "8kB", "rows_per_second": 4000}

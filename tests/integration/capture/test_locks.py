@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from cdc.state import FormState, find_all
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline
@@ -25,6 +27,7 @@ def locked(pipeline: Pipeline, *tables: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_h95_a_locked_table_stops_no_other_and_no_command(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms"}
     pipeline.prepare(
@@ -63,6 +66,7 @@ def test_h95_a_locked_table_stops_no_other_and_no_command(pipeline: Pipeline, ru
     pipeline.assert_equal("locked", "tree", "free")
 
 
+@pytest.mark.slow
 def test_h95_many_ddls_at_once_stop_nobody(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "100ms"}
     tables = [f"t{number}" for number in range(17)]

@@ -66,6 +66,7 @@ def test_h62_a_topic_set_to_forget_ends_capture_and_is_set_back(pipeline: Pipeli
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h101_a_foreign_record_is_written_over_and_ends_nothing(pipeline: Pipeline) -> None:
     """Between two runs, and while capture runs; a row that it may have pushed out of the log comes again."""
     pipeline.prepare(TABLE)
@@ -96,6 +97,7 @@ def test_h101_a_foreign_record_is_written_over_and_ends_nothing(pipeline: Pipeli
     assert last() == {"id": 1, "v": "b"}
 
 
+@pytest.mark.slow
 def test_h96_tables_that_swap_their_names_are_not_mixed(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms"}
     pipeline.prepare(TABLE, "create table u (id int primary key, v text)")
@@ -201,6 +203,7 @@ def test_h139_what_leaves_and_comes_back_is_read(pipeline: Pipeline, what: str) 
         wait_until(lambda: same(pipeline, table) is None, 40)  # type: ignore[func-returns-value]
 
 
+@pytest.mark.slow
 def test_h96_a_table_that_is_not_followed_makes_capture_unready(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE, "create table u (id int primary key)", "create table gone (id int primary key)")
     publication = pipeline.settings.publication
@@ -302,6 +305,7 @@ def positions(pipeline: Pipeline, table: str) -> list[tuple[str, int]]:
     return [(record.short, record.pos.tx_seq) for record in pipeline.by_position(table)]
 
 
+@pytest.mark.slow
 def test_h97_h140_a_table_whose_ddl_is_not_visible_waits_alone(pipeline: Pipeline) -> None:
     late(pipeline)
     with pipeline.capturing() as capturing:
@@ -337,6 +341,7 @@ def test_h97_h140_a_table_whose_ddl_is_not_visible_waits_alone(pipeline: Pipelin
         pipeline.assert_equal(table)
 
 
+@pytest.mark.slow
 def test_h140_killed_while_a_shape_is_waited_for_nothing_is_lost(pipeline: Pipeline) -> None:
     late(pipeline)
     pipeline.execute("insert into u values (1, 'a')")
@@ -354,6 +359,7 @@ def test_h140_killed_while_a_shape_is_waited_for_nothing_is_lost(pipeline: Pipel
         pipeline.assert_equal(table)
 
 
+@pytest.mark.slow
 def test_h140_past_the_limit_an_unread_table_is_set_aside(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["waiting_limit"] = "50kB"
     late(pipeline)

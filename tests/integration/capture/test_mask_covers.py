@@ -169,6 +169,7 @@ TREE = (
 )
 
 
+@pytest.mark.slow
 def test_h287_a_detached_partition_keeps_the_masks(pipeline: Pipeline) -> None:
     masked(pipeline, "tree", mail="hmac")
     pipeline.document["source"]["tables"] = ["public.*"]
@@ -205,6 +206,7 @@ def detached(pipeline: Pipeline) -> None:
     )
 
 
+@pytest.mark.slow
 def test_h340_no_remedy_follows_a_part_without_masks(pipeline: Pipeline) -> None:
     """Another table is set aside with it, and comes back."""
     detached(pipeline)
@@ -266,6 +268,7 @@ def test_h343_a_child_needs_the_masks_of_what_it_inherits(pipeline: Pipeline) ->
 
 
 @pytest.mark.parametrize("other_key", [False, True])
+@pytest.mark.slow
 def test_h288_h289_another_mask_of_an_idle_key_is_taken(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, other_key: bool
 ) -> None:
@@ -345,6 +348,7 @@ def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypa
     assert SENTINEL.encode() not in topics_text(pipeline)
 
 
+@pytest.mark.slow
 def test_h335_h336_forget_of_a_masked_key_finds_the_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     masked(pipeline, "keyed", mail="hmac")
     pipeline.prepare_with_rows(

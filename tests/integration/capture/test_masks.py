@@ -42,6 +42,7 @@ def texts(pipeline: Pipeline, table: str) -> Mapping[int, Mapping[str, str | Non
     return {int(row[0] or ""): dict(zip(names, row, strict=True)) for row in found}
 
 
+@pytest.mark.slow
 def test_every_type_is_masked_alike_on_every_way(pipeline: Pipeline) -> None:
     """Snapshot, stream, old rows, a later reading and verify, of a column of each type under each mask."""
     names = [one.name for one in TYPES]
@@ -137,6 +138,7 @@ def test_a_masked_key_is_a_key_as_any(pipeline: Pipeline) -> None:
     assert SENTINEL.encode() not in state
 
 
+@pytest.mark.slow
 def test_changed_masks_read_the_table_again(pipeline: Pipeline) -> None:
     pipeline.prepare_with_rows(*TABLES)
     with pipeline.capturing():

@@ -107,6 +107,7 @@ def test_h52_publication_dropped_while_streaming(pipeline: Pipeline) -> None:
     refused(run, Exit.SLOT, "publication")
 
 
+@pytest.mark.slow
 def test_h14_h15_second_capture_is_refused(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     first = pipeline.stream()

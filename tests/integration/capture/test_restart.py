@@ -26,6 +26,7 @@ CRASH_POINTS = (
 )
 
 
+@pytest.mark.slow
 def test_h1_h2_h7_h8_h75_h81_killed_at_every_crash_point(pipeline: Pipeline) -> None:
     pipeline.prepare(*TABLES)
     with pipeline.session() as session:
@@ -44,6 +45,7 @@ def test_h1_h2_h7_h8_h75_h81_killed_at_every_crash_point(pipeline: Pipeline) -> 
     pipeline.assert_equal(*NAMES)
 
 
+@pytest.mark.slow
 def test_h16_a_clean_stop_resends_nothing_a_kill_is_repaired(pipeline: Pipeline) -> None:
     pipeline.prepare(*TABLES)
     run = pipeline.stream()
@@ -72,6 +74,7 @@ def _grown(pipeline: Pipeline, count: int) -> bool:
     return pipeline.count("f") > count
 
 
+@pytest.mark.slow
 def test_h8_killed_in_the_middle_of_a_large_transaction(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     pipeline.execute("insert into t select g, repeat('v', 200) from generate_series(1, 40000) g")

@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 TABLE = "create table t (id int primary key, v text)"
 
 
+@pytest.mark.slow
 def test_h95_a_look_that_is_not_answered_ends_no_stream(pipeline: Pipeline) -> None:
     """The process that serves the looks stands still, as behind a link that lost it. Nothing else does."""
     pipeline.prepare(TABLE)
@@ -64,6 +65,7 @@ def test_h195_a_stop_is_heard_while_a_value_is_asked_for(pipeline: Pipeline) -> 
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h225_a_look_that_hangs_is_reported_and_asked_anew(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:

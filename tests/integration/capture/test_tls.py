@@ -12,6 +12,7 @@ from tests.integration.debezium.secured import secured_broker
 from tests.tls import encrypted, self_signed
 
 
+@pytest.mark.slow
 def test_snapshot_and_capture_over_tls(pipeline: Pipeline, tmp_path: Path) -> None:
     """No session gets around it: the front of the server refuses plain text."""
     with encrypted(pipeline.dsn, self_signed(tmp_path)) as dsn:

@@ -90,6 +90,7 @@ def test_h95_h115_a_stop_is_heard_behind_a_lock(pipeline: Pipeline, waits: bool)
 
 
 @pytest.mark.parametrize("point", ["table_waits", "waiting_spilled", "table_follows"])
+@pytest.mark.slow
 def test_h95_killed_while_a_table_waits_nothing_is_lost(pipeline: Pipeline, point: str) -> None:
     pipeline.prepare_with_rows(*TABLES)
     run = pipeline.stream(CDC_CRASH_AT=point)

@@ -269,6 +269,7 @@ def test_h145_a_partition_attached_twice_is_read_with_its_sweep(pipeline: Pipeli
         assert_same(pipeline, "parted")
 
 
+@pytest.mark.slow
 def test_h148_a_dead_capture_forgets_no_partition_that_went(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1h"}
     pipeline.prepare(*PARTED)
@@ -285,6 +286,7 @@ def test_h148_a_dead_capture_forgets_no_partition_that_went(pipeline: Pipeline) 
         wait_until(lambda: not find_all(pipeline.state(), PartitionsState), 20)
 
 
+@pytest.mark.slow
 def test_h148_killed_noting_a_partition_capture_sweeps_its_rows(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare(*PARTED)

@@ -83,6 +83,7 @@ def with_history(pipeline: Pipeline) -> list[Raw]:
 
 
 @pytest.mark.parametrize("also", ["nothing", "a change at the same time"])
+@pytest.mark.slow
 def test_h76_late_records_are_mended_while_capture_runs(pipeline: Pipeline, kafka: str, also: str) -> None:
     pipeline.prepare(TABLE)
     run = pipeline.stream()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from cdc.errors import Exit
 from tests.integration.cli.pipeline import Pipeline
 
@@ -18,6 +20,7 @@ def _told(pipeline: Pipeline) -> dict[str, str]:
     return {one["what"]: one["cure"] for one in found}
 
 
+@pytest.mark.slow
 def test_a_pipeline_differs_until_its_commands_ran(pipeline: Pipeline, tmp_path: Path) -> None:
     name = pipeline.document["name"]
     assert _told(pipeline) == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.errors import Exit
 from cdc.settings import parse
 from connectors.kafka.admin import TopicAdmin
@@ -9,6 +11,7 @@ from connectors.kafka.compacted import read_range
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 
 
+@pytest.mark.slow
 def test_h197_a_new_epoch_fills_the_topic_of_a_moved_table(pipeline: Pipeline) -> None:
     name = pipeline.document["name"]
     pipeline.good("init")

@@ -38,6 +38,7 @@ def events(pipeline: Pipeline, table: str) -> str:
     return pipeline.good("events", "--from-beginning", "--until-caught-up", table)
 
 
+@pytest.mark.slow
 def test_h58_a_large_row_becomes_a_dead_letter_and_capture_flows(docs: Pipeline, spawn: Spawn) -> None:
     assert aside(docs) == ['{"id":2}'], "the snapshot's"
     capture = spawn("cdc", "--config", docs.config, "run")

@@ -145,6 +145,7 @@ def cdc(capsys: pytest.CaptureFixture[str]) -> Cdc:
     return call
 
 
+@pytest.mark.slow
 def test_h137_who_has_the_rights_of_the_table_can_do_its_work(shop: Shop, cdc: Cdc, spawn: Spawn) -> None:
     table = rights_of(shop.name, "public.orders")
     assert {user for user, _ in table} == set(USERS)
@@ -194,6 +195,7 @@ def told_which(shop: Shop, cdc: Cdc, user: str, topic: str, right: str, command:
     assert "kafka-acls --add" in words
 
 
+@pytest.mark.slow
 def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spawn, redis_url: str) -> None:
     """Of a store that is empty, so that there is something to read. Spark's reader assigns, and needs no group."""
     own = {"CDC_SPARK__READER": "own"}

@@ -163,6 +163,7 @@ def records(settings: Settings) -> bytes:
     return b"".join(found)
 
 
+@pytest.mark.slow
 def test_h112_no_command_shows_a_secret(
     canary: str,
     pipeline: Pipeline,
@@ -216,6 +217,7 @@ def test_h112_no_command_shows_a_secret(
 
 
 @pytest.mark.parametrize("command", OF_CONNECT)
+@pytest.mark.slow
 def test_h112_no_command_of_connect_shows_a_secret(
     tmp_path: Path, no_server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -116,6 +116,7 @@ def _read(terminal: int) -> bytes:
         return b""  # Linux says so that nobody is at the other end
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_gives_its_own_words_and_code(cached: Pipeline, no_server: str) -> None:
     cached.document["log"]["bootstrap_servers"] = f"127.0.0.1:{no_server}"
     failed = cached.cdc("up", "--yes")

@@ -79,6 +79,7 @@ def test_deploy_snapshot_stream_update_and_delete(pipeline: Pipeline) -> None:
         changed.status()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_goes_on_where_it_was(pipeline: Pipeline, stack: Stack) -> None:
     pipeline.run("insert into b values (1, 'before')")
     connector = pipeline.connector()

@@ -77,6 +77,7 @@ def read(pipeline: Pipeline, *ids: int) -> None:
     read_or_told(pipeline, "b", all_there)
 
 
+@pytest.mark.slow
 def test_h257_the_signal_waits_for_the_next_task(following: Pipeline, passed: Between) -> None:
     done = taking(following, "a", "b", url=passed.url).deploy()
     assert (done.action, done.added) == ("updated", ("public.b",))
@@ -89,6 +90,7 @@ def test_h257_the_signal_waits_for_the_next_task(following: Pipeline, passed: Be
     assert taking(following, "a", "b").unread() == []
 
 
+@pytest.mark.slow
 def test_h257_a_deploy_killed_before_the_start_is_heard(following: Pipeline, passed: Between) -> None:
     """The next one finds nothing that joined: configuration and notes say that the table is known."""
     passed.refused.add("/resume")
@@ -102,6 +104,7 @@ def test_h257_a_deploy_killed_before_the_start_is_heard(following: Pipeline, pas
     read(following)
 
 
+@pytest.mark.slow
 def test_h257_a_refused_deploy_lets_capture_go_on(following: Pipeline) -> None:
     settings = following.settings()
     topic, admin = f"{settings.name}.public.b", TopicAdmin(settings.log)
@@ -117,6 +120,7 @@ def test_h257_a_refused_deploy_lets_capture_go_on(following: Pipeline) -> None:
     read(following)
 
 
+@pytest.mark.slow
 def test_h257_a_connector_made_again_reads_what_joined(following: Pipeline) -> None:
     """Its offsets outlive one that is removed by hand, so that it takes no first snapshot."""
     connector = taking(following, "a")
@@ -128,6 +132,7 @@ def test_h257_a_connector_made_again_reads_what_joined(following: Pipeline) -> N
     read(following)
 
 
+@pytest.mark.slow
 def test_h257_a_table_back_behind_a_removed_connector(following: Pipeline) -> None:
     """The notes know it, and nobody knows what the connector that is gone had passed over."""
     taking(following, "a", "b").deploy()
@@ -142,6 +147,7 @@ def test_h257_a_table_back_behind_a_removed_connector(following: Pipeline) -> No
     read(following, 3)
 
 
+@pytest.mark.slow
 def test_h260_a_forgotten_request_is_told_and_asked_again(
     following: Pipeline, passed: Between, kafka: str, run_cdc: RunCdc, tmp_path: Path
 ) -> None:
@@ -185,6 +191,7 @@ def test_h260_an_empty_table_is_not_waited_for(following: Pipeline) -> None:
     assert every.unread() == []
 
 
+@pytest.mark.slow
 def test_h261_an_older_transaction_is_waited_for_again(following: Pipeline, database: str) -> None:
     """The publication has the table when the next deploy looks, and the server sends no change of that transaction."""
     with psycopg.connect(database) as open_one:
@@ -199,6 +206,7 @@ def test_h261_an_older_transaction_is_waited_for_again(following: Pipeline, data
     read(following, 5)
 
 
+@pytest.mark.slow
 def test_h261_rows_that_do_not_show_yet_are_not_forgotten(following: Pipeline, database: str) -> None:
     """The table looks empty while they are not committed, and another table that joins has the notes written anew."""
     following.run("delete from b", "create table c (id int primary key)")
@@ -224,6 +232,7 @@ def test_h262_a_stop_that_takes_too_long_is_taken_back(following: Pipeline) -> N
     following.arrived("public.a", 2, 60)
 
 
+@pytest.mark.slow
 def test_h262_a_locked_signal_table_holds_nothing_for_long(following: Pipeline, database: str) -> None:
     following.run("create table signals (id text primary key, type text, data text)")
     taking(following, "a", signal_table="public.signals").deploy()

@@ -57,6 +57,7 @@ def row_of(value: Any) -> Any:
 @pytest.mark.parametrize(
     "form", [name if name in ("readable", "bare") else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
 )
+@pytest.mark.slow
 def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline, form: str) -> None:
     log, debezium = FORMS[form]
     pipeline.document["log"] |= log
@@ -117,6 +118,7 @@ def test_a_partitioned_table_and_a_pattern_are_published(pipeline: Pipeline) -> 
     assert done.signal
 
 
+@pytest.mark.slow
 def test_rows_wait_for_a_transaction_older_than_the_table(pipeline: Pipeline, database: str) -> None:
     """H29: the server sends none of its changes, so a snapshot read before its end would miss them."""
     connector_of(pipeline, ["public.a"]).deploy()

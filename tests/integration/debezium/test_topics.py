@@ -171,6 +171,7 @@ def test_a_deploy_resumes_a_stopped_connector_it_changes(pipeline: Pipeline) -> 
     assert (done.action, done.status.runs) == ("updated", True)
 
 
+@pytest.mark.slow
 def test_h197_a_published_table_that_joins_is_read(pipeline: Pipeline, database: str) -> None:
     """One of a publication for all tables, and one that left the settings, was passed over, and comes back."""
     pipeline.run("insert into a values (1)", "insert into b values (1), (2)")

@@ -101,6 +101,7 @@ def task(pipeline: Pipeline) -> str:
     return str(connector.client.status(connector.name)["tasks"][0]["state"])
 
 
+@pytest.mark.slow
 def test_h116_a_record_that_kafka_refuses_fails_by_name(streaming: Pipeline, run_cdc: RunCdc, tmp_path: Path) -> None:
     with topic_option(streaming, "max.message.bytes", "200"):
         streaming.run("insert into a values (4, repeat('too long', 100))")

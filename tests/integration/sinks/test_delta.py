@@ -112,6 +112,7 @@ def test_h85_lists_and_bytes_become_text_in_delta(warehouse: Path) -> None:
     sink.close()
 
 
+@pytest.mark.slow
 def test_deletes_expire_by_the_clock_and_files_by_the_table(warehouse: Path) -> None:
     clock = ManualClock()
     sink, topic = delta(warehouse, clock, replay_window_s=7200), Topic()

@@ -56,6 +56,7 @@ def written_by(folder: Path, act: Callable[[], None]) -> int:
     return sum(size for path, size in sizes(folder).items() if path not in before)
 
 
+@pytest.mark.slow
 def test_h430_what_a_batch_writes_does_not_grow_with_the_table(warehouse: Path) -> None:
     small, large = (most_written(warehouse / str(rows), rows) for rows in (ROWS, 3 * ROWS))
     assert large < 1.5 * small
@@ -83,6 +84,7 @@ def most_written(folder: Path, rows: int) -> int:
     return max(near, far, new)
 
 
+@pytest.mark.slow
 def test_h430_many_small_batches_leave_few_files(warehouse: Path) -> None:
     topic = Topic()
     with closing(opened(warehouse)) as store:

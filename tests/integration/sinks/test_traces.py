@@ -104,6 +104,7 @@ def test_a_generation_beside_is_looked_at(spec: Spec, kind: str) -> None:
         assert not [one for one in traces.before(SHAPE, Position(1, 0, 1)) if "generation 2" in one.what]
 
 
+@pytest.mark.slow
 def test_segments_with_older_versions_are_told_of(spec: Spec, opensearch: str, index_prefix: str) -> None:
     place = spec("opensearch")
     put(place, 8, SENTINEL)

@@ -222,6 +222,7 @@ def test_h19_without_the_cuts_session_another_cut_reads_the_rest(pipeline: Pipel
     pipeline.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_without_the_session_that_locks_it_stops_and_says_so(pipeline: Pipeline, spawn: Spawn) -> None:
     config = prepared(pipeline)
     pipeline.execute("insert into hot select g, 0, repeat('n', 500) from generate_series(200000, 260000) g")

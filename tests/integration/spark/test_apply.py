@@ -114,6 +114,7 @@ def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
 
 
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+@pytest.mark.slow
 def test_h85_a_later_column_appears_old_rows_keep_their_shape(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
 ) -> None:

@@ -103,6 +103,7 @@ def test_each_record_of_fifty_tables_is_read_once(
             fifty.assert_shown(store, table)
 
 
+@pytest.mark.slow
 def test_each_record_is_read_once_for_all_stores_of_one_query(
     pipeline: HandMadeLog,
     sinks: Sinks,

@@ -150,6 +150,7 @@ def test_h67_a_repaired_key_is_retried_in_order_beside_the_feed(
             running.until(partial(shows, pipeline, store, "7", "fourth"))
 
 
+@pytest.mark.slow
 def test_a_mapping_repaired_by_hand_and_a_letter_dropped(
     pipeline: HandMadeLog,
     sinks: Sinks,

@@ -16,6 +16,7 @@ REST_S = 600.0
 
 
 @pytest.mark.parametrize("fan_out", [False, True])
+@pytest.mark.slow
 def test_h444_a_store_that_rests_holds_up_no_other_and_no_end(
     pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture, fan_out: bool
 ) -> None:

@@ -52,6 +52,7 @@ class Failing:
         raise ConfigError("a task refuses", hint="a hint")
 
 
+@pytest.mark.slow
 def test_all_parcels_of_a_target_come_to_one_task(exchange: Exchange) -> None:
     exchange.expect(1_000_000)
     begun = exchange.begin([Parcel(n % 7, KEYS, orjson.dumps([n])) for n in range(100)])

@@ -97,6 +97,7 @@ def test_an_empty_table_is_an_empty_frame(read: Read) -> None:
     assert read(raw="true").count() == 0
 
 
+@pytest.mark.slow
 def test_rows_below_a_truncate_are_gone(read: Read, pipeline: HandMadeLog) -> None:
     pipeline.put({"id": number, "status": "old", "total": "1"} for number in range(20))
     pipeline.truncate()
@@ -184,6 +185,7 @@ def test_a_stream_begins_at_the_offsets_given(
     assert {row["status"] for row in into.rows[200:]} == {"c"}
 
 
+@pytest.mark.slow
 def test_h167_a_version_born_meanwhile_ends_the_query(
     spark_session: SparkSession, pipeline: HandMadeLog, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_h167_a_version_born_meanwhile_ends_the_query(
     assert into.rows[1]["note"] == "n"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_table_is_refused(
     spark_session: SparkSession, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def large(count: int) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_h102_a_batch_of_large_records_is_applied_in_slices(
     pipeline: HandMadeLog,
     sinks: Sinks,

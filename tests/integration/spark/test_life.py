@@ -83,6 +83,7 @@ def test_h84_a_flushed_store_is_filled_while_the_query_runs(
         running.until(lambda: pipeline.shown(store) == pipeline.rows["orders"])
 
 
+@pytest.mark.slow
 def test_h84_a_store_flushed_between_runs_is_filled_again(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened, redis_url: str
 ) -> None:
@@ -116,6 +117,7 @@ def test_h80_an_idle_stores_lsn_moves_a_new_ones_at_the_end(
         running.until(lambda: (mark := store.watermarks.read()) is not None and mark.lsn == idle)
 
 
+@pytest.mark.slow
 def test_a_table_added_to_the_pipeline_is_picked_up(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_table_added_to_the_pipeline_is_picked_up(
         running.until(lambda: len(pipeline.shown(store, "customers")) == 7)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_awaited_and_delays_no_other(pipeline: HandMadeLog, sinks: Sinks) -> None:
     settings, stores = two_stores(pipeline)
     with sinks.running(settings, connect=connecting(stores)) as running:
@@ -158,6 +161,7 @@ def test_one_store_of_two_is_awaited_and_none_is_a_refusal(pipeline: HandMadeLog
         running.until(lambda: len(pipeline.shown(stores["left"].memory.open())) == 10)
 
 
+@pytest.mark.slow
 def test_a_stalled_store_of_a_shared_query_holds_only_itself(
     pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
 ) -> None:

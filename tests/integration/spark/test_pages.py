@@ -53,6 +53,7 @@ def java_below(program: Spawned) -> int:
 
 
 @pytest.mark.parametrize("ui", [True, False])
+@pytest.mark.slow
 def test_h362_sparks_ports_are_on_loopback(spawn: Spawn, tmp_path: Path, ui: bool) -> None:
     program = spawn("python", "-c", SESSION, tmp_path, str(ui))
     wait_until(lambda: "pages" in program.stdout, START_S, lambda: program.stderr)

@@ -77,6 +77,7 @@ def assert_gone(family: list[Process]) -> None:
     wait_until(lambda: not any(process.runs() for process in family), 60)
 
 
+@pytest.mark.slow
 def test_a_stop_within_a_backlog_is_clean_the_next_run_goes_on(
     job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_stop_within_a_backlog_is_clean_the_next_run_goes_on(
     job.pipeline.assert_shown(store)
 
 
+@pytest.mark.slow
 def test_h1_killed_before_the_watermark_a_batch_is_repeated(
     job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
 ) -> None:
@@ -115,6 +117,7 @@ def test_h1_killed_before_the_watermark_a_batch_is_repeated(
     assert watermark is not None and (watermark.lsn, watermark.offsets) == (lsn, job.pipeline.offsets())
 
 
+@pytest.mark.slow
 def test_h1_a_sigkill_leaves_no_process_and_nothing_wrong(job: Job, spawn: Spawn, sinks: Sinks, opened: Opened) -> None:
     job.write(max_offsets_per_trigger=300)
     job.pipeline.put(rows(0, 5000))
@@ -176,6 +179,7 @@ def workers_of(java: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_h103_without_its_jvm_the_application_ends(
     job: Job, spawn: Spawn, sinks: Sinks, opened: Opened, number: int
 ) -> None:

@@ -72,6 +72,7 @@ def rebuild_store(settings: Settings, sink: str, session: SparkSession) -> Rebui
 
 
 @pytest.mark.parametrize("sink", KINDS)
+@pytest.mark.slow
 def test_a_damaged_store_is_rebuilt_beside_its_sink_and_restored(
     pipeline: HandMadeLog,
     sinks: Sinks,
@@ -212,6 +213,7 @@ def test_a_rebuild_that_is_killed_goes_on_by_the_same_command(
     assert shown(pipeline, settings, sink) == pipeline.rows["orders"]
 
 
+@pytest.mark.slow
 def test_h67_letters_of_the_old_generation_are_retried(
     pipeline: HandMadeLog,
     sinks: Sinks,

@@ -91,6 +91,7 @@ def goes_on_from_its_copy(
 
 
 @pytest.mark.parametrize("kind", ["delta", "sql"])
+@pytest.mark.slow
 def test_h84_a_warehouse_put_back_goes_on_from_its_copy(
     pipeline: HandMadeLog,
     sinks: Sinks,
@@ -109,6 +110,7 @@ def test_h84_a_warehouse_put_back_goes_on_from_its_copy(
     pipeline.assert_shown(opened(settings, "store"))
 
 
+@pytest.mark.slow
 def test_h84_a_cache_put_back_by_its_rdb_goes_on_from_it(
     pipeline: HandMadeLog,
     sinks: Sinks,
@@ -141,6 +143,7 @@ def test_h84_a_cache_put_back_by_its_rdb_goes_on_from_it(
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "older"])
+@pytest.mark.slow
 def test_h84_a_checkpoint_put_back_or_lost_changes_nothing(
     pipeline: HandMadeLog,
     sinks: Sinks,

@@ -70,6 +70,7 @@ def assert_all_shown(pipeline: HandMadeLog, store: OpenSink) -> None:
         pipeline.assert_shown(store, table)
 
 
+@pytest.mark.slow
 def test_h371_another_number_of_shares_reads_on(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
 ) -> None:

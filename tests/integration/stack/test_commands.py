@@ -20,6 +20,7 @@ from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_up_status_down_and_wipe(run_cdc: RunCdc, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     up = run_cdc("stack", "up", "--dir", folder, "--free-ports", "--only", "postgres,redis")
@@ -126,6 +127,7 @@ def test_interrupted_while_starting_leaves_nothing(spawn: Spawn, tmp_path: Path)
         LocalStack(folder).stop()
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_by_itself_is_shown(run_cdc: RunCdc, tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     local = LocalStack(folder)

@@ -37,6 +37,7 @@ def servers(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("victim", ["starter", "supervisor"])
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_owner(spawn: Spawn, tmp_path: Path, victim: str) -> None:
     folder = tmp_path / "stack"
     starter = spawn("python", "-c", _STARTER, folder, _PARTS)
@@ -50,6 +51,7 @@ def test_nothing_outlives_a_killed_owner(spawn: Spawn, tmp_path: Path, victim: s
     assert not stack.running()
 
 
+@pytest.mark.slow
 def test_a_starter_killed_while_servers_start_leaves_nothing(spawn: Spawn, tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     starter = spawn("python", "-c", _STARTER, folder, _PARTS)

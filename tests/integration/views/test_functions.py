@@ -91,6 +91,7 @@ def different(conn: psycopg.Connection, beside: Beside, expression: str) -> list
     return found
 
 
+@pytest.mark.slow
 def test_v10_v12_every_function_says_what_postgres_says(edges: tuple[psycopg.Connection, str]) -> None:
     conn, database = edges
     beside = Beside(database, "select e.* from edge e")

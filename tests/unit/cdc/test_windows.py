@@ -224,6 +224,7 @@ def run(world: World, script: Sequence[tuple[str, object]]) -> None:
 
 @settings(max_examples=400)
 @given(script=steps)
+@pytest.mark.slow
 def test_h72_h74_whatever_the_order_the_log_ends_as_the_source(script: list[tuple[str, object]]) -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     run(world, [("ask", None), *script])

@@ -32,6 +32,7 @@ from tests.unit.spark.bucket_histories import BucketRunner, interfere, whole_at
 
 @settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_v1_v9_h158_h185_claims_over_delta_are_true(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     chance = random.Random(seed)
     history = History(chance)
@@ -64,6 +65,7 @@ def test_v1_v9_h158_h185_claims_over_delta_are_true(seed: int, tmp_path_factory:
 @pytest.mark.parametrize("buckets", [1, 2])
 @settings(max_examples=examples(3), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_h258_small_batches_leave_files_of_one_size(
     buckets: int, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -85,6 +87,7 @@ def test_h258_small_batches_leave_files_of_one_size(
 @pytest.mark.parametrize("kind", ["read again", "put aside", "set aside"])
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_v25_over_delta_nothing_newer_than_its_fence_shows(
     kind: str, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -271,6 +274,7 @@ def _disturb(log: ahead_histories.AheadHistory, chance: random.Random) -> None:
 
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_h380_a_damaged_store_is_mended_over_delta(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     chance = random.Random(seed)
     history, store = History(chance), DamagedStore()

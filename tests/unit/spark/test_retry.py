@@ -156,6 +156,7 @@ def test_a_key_refused_in_a_batch_parks_its_later_events_there(made: Bench) -> N
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
+@pytest.mark.slow
 def test_h67_a_key_never_goes_back_and_ends_at_its_newest(
     seed: int,
 ) -> None:

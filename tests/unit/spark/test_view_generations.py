@@ -105,6 +105,7 @@ def test_v7_a_store_shows_the_later_generation(
 @pytest.mark.parametrize("change", sorted(CHANGES.keys() - {"groups"}))
 @settings(max_examples=examples(5))
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_v7_executors_make_a_later_generation(change: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     a_store_shows_the_later_one(change, seed, tmp_path_factory.mktemp("view"), bucketed=True)
 

@@ -283,6 +283,7 @@ def test_no_other_page_may_frame_it() -> None:
     assert "frame-ancestors 'none'" in headers()["Content-Security-Policy"]
 
 
+@pytest.mark.slow
 def test_h274_a_slow_reader_is_left_and_others_are_answered() -> None:
     """A byte now and then is no silence. More than so many at once are not taken."""
     with StatusPages("127.0.0.1:0", "shop", 2.0) as opened, ExitStack() as lines:

@@ -46,6 +46,7 @@ def test_h94_a_row_of_any_width_takes_steps_as_it_has_bytes(columns: int, nulls:
     st.sampled_from(("readable", "debezium")),
     st.data(),
 )
+@pytest.mark.slow
 def test_h94_rows_of_mixed_types_take_steps_as_they_have_bytes(
     kinds: list[str], columns: int, encoding: Encoding, data: st.DataObject
 ) -> None:

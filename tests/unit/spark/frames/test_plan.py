@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def test_a_batch_has_no_more_than_it_may(both: tuple[Offsets, Offsets], most: in
 
 
 @given(ranges(), st.integers(1, 500))
+@pytest.mark.slow
 def test_batch_after_batch_reads_each_record_once(both: tuple[Offsets, Offsets], most: int) -> None:
     at, ends = both
     total = sum(span.most_records for span in spans_of(at, ends))
