@@ -42,7 +42,7 @@ demo: setup jars
 	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
 
 test: setup jars $(COLLECTED)
-	@$(BIN)/python -m tests.faults --due
+	@$(if $(filter slow,$(TIER)),,$(BIN)/python -m tests.faults --due)
 	@CDC_TEST_EXAMPLES=$(EXAMPLES_$(TIER)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	  $(TESTS_$(TIER)) $(ARGS)
 

@@ -66,8 +66,9 @@ class _TopicLook(StoreLook):
         """The orders whose documents have come; each has its line, because one transaction wrote both."""
         for message in self._consumer.consume(1000, 0.02):
             key, value = message.key(), message.value()
-            if message.error() is None and isinstance(key, bytes) and value is not None:
-                yield int(orjson.loads(key)["id"])
+            known = orjson.loads(key) if message.error() is None and isinstance(key, bytes) else {}
+            if value is not None and "id" in known:  # Others are the marks that say how far the view is.
+                yield int(known["id"])
 
     def close(self) -> None:
         self._consumer.close()
