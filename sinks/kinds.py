@@ -60,7 +60,8 @@ class SparkParts:
 
     ``product``: for messages. ``jars``: the name of their set in ``cdc/jvm/jars.lock``. ``coordinate``: the one that
     brings the others with it, for who submits. ``extension``: the class of Spark's SQL extensions. ``conf``: more
-    settings of the session. ``more_jars``: more such sets.
+    settings of the session. ``more_jars``: more such sets. ``classes``: further classes that Spark has to find, each
+    with the coordinate of the jar that brings it.
     """
 
     product: str
@@ -69,6 +70,7 @@ class SparkParts:
     extension: str
     conf: Mapping[str, str] = field(default_factory=dict)
     more_jars: tuple[str, ...] = ()
+    classes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from cdc.errors import UsageError
 from cdc.settings import Settings
 from cdc.sink_settings import SinkSettings
 from sinks.kinds import SinkKind, kind_named
-from sinks.registry import SinkSpec, open_sink
+from sinks.registry import Option, SinkSpec, open_sink
 from sinks.sections import read_section
 
 if TYPE_CHECKING:
@@ -23,11 +23,17 @@ def spec_of(name: str, settings: Settings, *, parallel: bool = False) -> SinkSpe
         kind=kind.name,
         opener=kind.opener,
         prefix=sink.prefix or settings.name,
-        options={"replay_window_s": settings.log.replay_window.total_seconds(), **sink.options()},
+        options=options_of(name, settings),
         secrets={option: secret.reveal() for option, secret in sink.secrets().items()},
         parallel=parallel,
         every_s=sink.every_s,
     )
+
+
+def options_of(name: str, settings: Settings) -> dict[str, Option]:
+    """The options of a sink's spec, for which no secret is read. UsageError when the settings name no such sink."""
+    replay_window_s = settings.log.replay_window.total_seconds()
+    return {"replay_window_s": replay_window_s, **sink_settings(name, settings).options()}
 
 
 def kind_of(name: str, settings: Settings) -> SinkKind:

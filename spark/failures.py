@@ -95,7 +95,7 @@ def _lacking(text: str) -> CdcError | None:
     if any(word in text for word in _NO_SOURCE):
         return ConfigError(
             "Spark has no Kafka source: a jar is missing",
-            hint="cdc stack fetch has them: hand spark-submit all of ~/.cache/headrace/jars/spark-kafka-* as --jars",
+            hint='cdc sink --jars names them: spark-submit --jars "$(cdc sink --jars)"',
         )
     return None
 

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ from pyspark.sql import SparkSession
 
 from cdc.errors import ConfigError
 from cdc.foreign import quoted
+from sinks.warehouse.warehouse_spark import has_class
 from spark.failures import SparkLost, cause
+from spark.submission import require_brought, settings_beside
 
 LOG_FILE = "spark.log"
 ERR_FILE = "spark.err"
@@ -50,7 +53,8 @@ class SessionSpec:
 
     ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver. The
     environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
-    ``java_options``: more of the driver's. ``ui``: whether Spark's pages are served, on loopback.
+    ``java_options``: more of the driver's. ``ui``: whether Spark's pages are served, on loopback. ``needs``: classes
+    that a JVM which ``spark-submit`` started has to have, each with the jar that brings it.
     """
 
     name: str
@@ -62,6 +66,7 @@ class SessionSpec:
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: tuple[str, ...] = ()
     ui: bool = False
+    needs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def local(self) -> bool:
@@ -141,7 +146,8 @@ _LASTING = {
 
 
 def start_session(spec: SessionSpec) -> SparkSession:
-    """A session of this process. ConfigError, naming the log, when Spark does not start.
+    """A session of this process. ConfigError, naming the log, when Spark does not start, and naming the jars when
+    ``spark-submit`` was not given all that are needed.
 
     Sets JAVA_HOME, and PYSPARK_PYTHON unless it is set, of this process. Spark and its workers read them. Under
     ``spark-submit`` the JVM runs already: master, memory, jars and Java options are then the submitter's.
@@ -158,7 +164,7 @@ def start_session(spec: SessionSpec) -> SparkSession:
         conf = configuration(spec, log4j.absolute())
         if not submitted():
             _on_loopback(spec, conf)
-        session = _adopted(conf) if submitted() else _launched(spec, conf)
+        session = _adopted(conf, spec.needs) if submitted() else _launched(spec, conf)
         quiet_server(session.sparkContext._accumulatorServer)
         return session
 
@@ -249,22 +255,18 @@ def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
     return SparkSession(context)
 
 
-def _adopted(conf: Mapping[str, str]) -> SparkSession:
+def _adopted(conf: Mapping[str, str], needs: Mapping[str, str]) -> SparkSession:
     """In the JVM that spark-submit started: what can still be set is set, and the submitter's word goes first."""
+    # Before it SparkConf knows nothing of what the submitter has set.
+    SparkContext._ensure_initialized()
+    # At the start, and not at a merge behind rows that the first batch has written without one (hazard H458).
+    require_brought(needs, partial(has_class, SparkContext._jvm))
     given = SparkConf()
-    theirs = {*_SUBMITTER, *([] if own_python() else ["spark.python.daemon.module"])}
-    if not str(given.get("spark.master", "")).startswith("local"):
-        # The settings may say nothing of the cluster.
-        theirs |= {"spark.driver.host", "spark.driver.bindAddress", "spark.python.daemon.module"}
-    for name, value in conf.items():
-        if name not in theirs and not given.contains(name):
-            given.set(name, value)
+    for name, value in settings_beside(dict(given.getAll()), conf, own_python=own_python()).items():
+        given.set(name, value)
     session = SparkSession(SparkContext.getOrCreate(given))
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-_SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.jars")
 
 
 def quiet_client() -> None:

@@ -9,9 +9,12 @@ import typer
 
 from cdc import logs
 from cdc.cli import completion
+from cdc.cli.terminal import echo
 from cdc.errors import UsageError
+from cdc.jvm.jars import spark_jars
 from cdc.shares import Share
 from cdc.wiring.sinks import run_sinks
+from sinks.spark_parts import jar_sets, parts_of
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
@@ -34,6 +37,9 @@ def sink(
     share: Annotated[
         str, typer.Option("--share", metavar="I/N", help="Feed a share of the tables alone: 1/3, 2/3 and 3/3 all.")
     ] = "",
+    jars: Annotated[
+        bool, typer.Option("--jars", help="Print the jars that spark-submit has to be given, and feed nothing.")
+    ] = False,
 ) -> None:
     """Feed the stores from the topics, each by its own query, until SIGTERM or Ctrl-C.
 
@@ -42,6 +48,9 @@ def sink(
     """
     logs.configure(context.obj.verbosity)
     settings = context.obj.settings()
+    if jars:
+        echo(",".join(map(str, spark_jars(*jar_sets(parts_of(settings, names or []))))))
+        return
     mine = Share.parse(share) if share else None
     # One of one has all tables: nobody shares with it.
     mine = mine if mine is not None and mine.count > 1 else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +13,13 @@ from cdc.topic import dead_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
 from cdc.wiring.shares import of_share, own_places, require_shares
-from sinks.spark_parts import jar_sets, parts_of, with_parts
+from sinks.spark_parts import jar_sets, needed_classes, parts_of, with_parts
 from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
     from cdc.shares import Share
     from connectors.sink_log import SinkLog
-    from sinks.registry import SinkSpec
     from spark.application import SinkApplication
     from spark.spark_session import SessionSpec
 
@@ -70,7 +69,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has five")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
-    spark, session = settings.spark, session_of(settings, specs)
+    spark, session = settings.spark, session_of(settings, chosen)
     client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
     application = SinkApplication(
         session=session,
@@ -108,7 +107,7 @@ def open_sink_log(settings: Settings) -> SinkLog:
     return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 
 
-def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None) -> SessionSpec:
+def session_of(settings: Settings, stores: Sequence[str] = ()) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others. ``stores``: those
     that the session may have to write itself."""
     from cdc.jvm.jars import spark_jars
@@ -116,7 +115,7 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
 
     spark = settings.spark
     own = not submitted()
-    parts = parts_of((stores or {}).values())
+    parts = parts_of(settings, stores) if stores else []
     # Beside the checkpoints where those are on this machine.
     folder = Path("checkpoints" if "://" in spark.checkpoint else spark.checkpoint).absolute()
     return SessionSpec(
@@ -127,6 +126,7 @@ def session_of(settings: Settings, stores: Mapping[str, SinkSpec] | None = None)
         jars=spark_jars(*jar_sets(parts)) if own else (),
         java_home=_java_home() if own else None,
         conf=with_parts(parts, spark.conf, folder),
+        needs=needed_classes(parts) if stores else {},
         ui=spark.ui,
     )
 

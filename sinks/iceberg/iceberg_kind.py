@@ -111,7 +111,14 @@ SPARK_PARTS = SparkParts(
 )
 
 
-SPARK_PARTS_S3 = replace(SPARK_PARTS, more_jars=("iceberg-aws",))
+SPARK_PARTS_S3 = replace(
+    SPARK_PARTS,
+    more_jars=("iceberg-aws",),
+    classes={"software.amazon.awssdk.services.s3.S3Client": "org.apache.iceberg:iceberg-aws-bundle:1.11.0"},
+)
+
+_JDBC_DRIVER = {"org.postgresql.Driver": "org.postgresql:postgresql:42.7.8"}
+"""A JDBC catalog's. The set ``iceberg-spark`` has it for all."""
 
 
 def in_s3(options: Mapping[str, Option]) -> bool:
@@ -122,7 +129,9 @@ def in_s3(options: Mapping[str, Option]) -> bool:
 
 def spark_parts(options: Mapping[str, Option]) -> SparkParts:
     """Spark merges every Iceberg warehouse."""
-    return SPARK_PARTS_S3 if in_s3(options) else SPARK_PARTS
+    parts = SPARK_PARTS_S3 if in_s3(options) else SPARK_PARTS
+    by_jdbc = str(options.get("catalog", "")).startswith(JDBC)
+    return replace(parts, classes={**parts.classes, **_JDBC_DRIVER}) if by_jdbc else parts
 
 
 KIND = SinkKind(

@@ -118,7 +118,7 @@ class WarehouseSpark:
 
     def _begun(self, running: SparkSession, settings: Mapping[str, str]) -> SparkSession:
         parts = self._parts
-        if not _has_class(running, parts.extension):
+        if not has_class(running._jvm, parts.extension):
             raise ConfigError(
                 f"this Spark has no {parts.product}: the jar {parts.coordinate} is missing",
                 hint=f"spark-submit --packages {parts.coordinate}",
@@ -136,8 +136,8 @@ class WarehouseSpark:
         return made
 
 
-def _has_class(session: SparkSession, name: str) -> bool:
-    jvm: Any = session._jvm
+def has_class(jvm: Any, name: str) -> bool:
+    """Whether a JVM finds a class, also in a jar that it was given when it ran already."""
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except Py4JJavaError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import deltalake
 import pyspark
 import pytest
 
@@ -18,7 +21,7 @@ from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_frames_submit import bare_python, installed
-from tests.programs import Spawn
+from tests.programs import Spawn, Spawned
 from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster
 from tests.waiting import wait_until
 
@@ -36,43 +39,107 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield made
 
 
+class Submission:
+    """A folder with settings and with Pythons that have none of our packages by themselves, in which the manual's line
+    is typed."""
+
+    def __init__(self, pipeline: HandMadeLog, installed: Path, spawn: Spawn, folder: Path) -> None:
+        (folder / "bin").mkdir(parents=True)
+        bare_python(folder / "bin" / "python", installed)
+        self._pipeline, self._spawn, self.folder = pipeline, spawn, folder
+
+    def configure(self, sinks: Mapping[str, Mapping[str, Any]]) -> None:
+        spark = {"checkpoint": str(self.folder / "checkpoints"), "driver_batch_rows": 0}
+        (self.folder / "cdc.toml").write_text(self._pipeline.toml(sinks, **spark), encoding="utf-8")
+
+    def begin(self, line: str) -> Spawned:
+        environment = {
+            "PATH": f"{self.folder / 'bin'}:{Path(pyspark.__file__).parent / 'bin'}:{os.environ['PATH']}",
+            "JAVA_HOME": os.fspath(java_home()),
+            "SPARK_HOME": os.fspath(Path(pyspark.__file__).parent),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "XDG_CACHE_HOME": os.fspath(class_path("spark-kafka").parents[2]),
+            "PYSPARK_DRIVER_PYTHON": os.fspath(self.folder / "bin" / "python"),
+            "PYSPARK_PYTHON": os.fspath(bare_python(self.folder / "bin" / "executor")),
+            **LIGHT_JVM,
+        }
+        return self._spawn("sh", "-e", "-c", f"cd {self.folder}; {line}", env=environment)
+
+    def end(self, program: Spawned) -> None:
+        (self.folder / "checkpoints" / STOP_FILE).touch()
+        assert program.wait(60) == Exit.OK, program.stderr[-3000:]
+
+
+@pytest.fixture
+def submission(pipeline: HandMadeLog, installed: Path, spawn: Spawn, tmp_path: Path) -> Submission:
+    return Submission(pipeline, installed, spawn, tmp_path / "own")
+
+
+@pytest.fixture
+def line() -> str:
+    found = _LINE.search((ROOT / "spark" / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    return found[1]
+
+
 @pytest.mark.parametrize("where", ["local[2]", "cluster"])
 def test_the_manuals_line_submits_the_sinks(
     pipeline: HandMadeLog,
-    installed: Path,
-    spawn: Spawn,
+    submission: Submission,
+    line: str,
     opened: Opened,
+    redis_url: str,
     request: pytest.FixtureRequest,
-    tmp_path: Path,
     where: str,
 ) -> None:
     """The settings say nothing of a cluster: the submitter's master counts, and the zip goes along."""
     pipeline.put({"id": n, "status": "a", "total": "1.00"} for n in range(500))
     pipeline.progress()
-    folder = tmp_path / "own"
-    (folder / "bin").mkdir(parents=True)
-    sinks = {"cache": {"kind": "redis", "url": request.getfixturevalue("redis_url")}}
-    spark = {"checkpoint": str(folder / "checkpoints"), "driver_batch_rows": 0}
-    (folder / "cdc.toml").write_text(pipeline.toml(sinks, **spark), encoding="utf-8")
-    bare_python(folder / "bin" / "python", installed)
-    found = _LINE.search((ROOT / "spark" / "README.md").read_text(encoding="utf-8"))
-    assert found is not None
-    line = found[1]
+    sinks = {"cache": {"kind": "redis", "url": redis_url}}
+    submission.configure(sinks)
     if where == "cluster":
         url = request.getfixturevalue("cluster").url
         line = line.replace("'local[2]'", f"{url} --conf spark.executor.memory=512m")
-    environment = {
-        "PATH": f"{folder / 'bin'}:{Path(pyspark.__file__).parent / 'bin'}:{os.environ['PATH']}",
-        "JAVA_HOME": os.fspath(java_home()),
-        "SPARK_HOME": os.fspath(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "XDG_CACHE_HOME": os.fspath(class_path("spark-kafka").parents[2]),
-        "PYSPARK_DRIVER_PYTHON": os.fspath(folder / "bin" / "python"),
-        "PYSPARK_PYTHON": os.fspath(bare_python(folder / "bin" / "executor")),
-        **LIGHT_JVM,
-    }
-    program = spawn("sh", "-e", "-c", f"cd {folder}; {line}", env=environment)
+    program = submission.begin(line)
     store = opened(pipeline.settings(sinks), "cache")
     wait_until(lambda: len(pipeline.shown(store)) == 500, START_S, lambda: program.stderr[-3000:])
-    (folder / "checkpoints" / STOP_FILE).touch()
-    assert program.wait(60) == Exit.OK, program.stderr[-3000:]
+    submission.end(program)
+
+
+def _shows(pipeline: HandMadeLog, store: OpenSink) -> bool:
+    return pipeline.shown(store) == pipeline.rows["orders"]
+
+
+def test_h458_the_manuals_line_brings_what_a_warehouse_needs(
+    pipeline: HandMadeLog, submission: Submission, line: str, opened: Opened, warehouse: Path
+) -> None:
+    """Delta tables that Spark merges. An extension that the submitter has of his own stays beside the sink's."""
+    sinks = {"lake": {"kind": "delta", "path": str(warehouse), "engine": "spark"}}
+    submission.configure(sinks)
+    own = "--conf spark.sql.extensions=org.apache.spark.sql.ExtensionOfNobody"
+    program = submission.begin(line.replace("'local[2]'", f"'local[2]' {own}"))
+    store = opened(pipeline.settings(sinks), "lake")
+    for status in ("first", "second"):
+        pipeline.put({"id": n, "status": status, "total": "1.00"} for n in range(20))
+        pipeline.progress()
+        whole = partial(_shows, pipeline, store)
+        wait_until(whole, START_S, lambda: (program.stdout + program.stderr)[-3000:])
+    submission.end(program)
+    [table] = {path.parent for path in warehouse.rglob("_delta_log") if path.parent.name != "_watermark"}
+    assert "MERGE" in {one["operation"] for one in deltalake.DeltaTable(str(table)).history()}
+
+
+def test_h458_a_driver_without_a_warehouses_jars_says_so(
+    submission: Submission, line: str, redis_url: str, warehouse: Path
+) -> None:
+    """Kafka's jars alone, and a cache beside it, which needs no more: the session is of both."""
+    lake = {"kind": "delta", "path": str(warehouse), "engine": "spark"}
+    submission.configure({"cache": {"kind": "redis", "url": redis_url}, "lake": lake})
+    kafka = ",".join(map(str, class_path("spark-kafka").glob("*.jar")))
+    program = submission.begin(re.sub(r'--jars "\$\(.*\)"', f"--jars {kafka}", line))
+    assert program.wait(START_S) == Exit.CONFIG, program.stderr[-3000:]
+    # Spark joins the two streams of a Python program.
+    said = program.stdout + program.stderr
+    assert "jars that these sinks need: io.delta:delta-spark_4.1_2.13:4.3.1\n" in said
+    assert 'hint: --jars "$(cdc sink --jars)" has them all' in said
+    assert "Traceback" not in said and "batch_applied" not in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
@@ -88,6 +89,20 @@ def test_a_jar_spoilt_in_the_cache_is_fetched_anew(publish: Publish, repository:
     (place / "a-1.0.jar").write_bytes(bytes(len(good)))
     jars.resolve([one], cache=tmp_path / "cache", repository=repository)
     assert (place / "a-1.0.jar").read_bytes() == good
+
+
+def test_h459_jars_in_an_images_layer_are_taken_for_verified(
+    publish: Publish, repository: Path, tmp_path: Path
+) -> None:
+    """A layer is a tar whose times are whole seconds. Nothing can be fetched where it is unpacked."""
+    one = JarSet("small", (publish("a"), publish("b")))
+    jars.resolve([one], cache=tmp_path / "cache", repository=repository)
+    with tarfile.open(tmp_path / "layer.tar", "w", format=tarfile.USTAR_FORMAT) as layer:
+        layer.add(tmp_path / "cache", "cache")
+    with tarfile.open(tmp_path / "layer.tar") as layer:
+        layer.extractall(tmp_path / "image", filter="data")
+    place = jars.resolve([one], cache=tmp_path / "image" / "cache", repository=tmp_path / "nowhere.xml")["small"]
+    assert len(list(place.glob("*.jar"))) == 2
 
 
 def test_a_second_process_waits_for_the_first(publish: Publish, repository: Path, tmp_path: Path) -> None:
