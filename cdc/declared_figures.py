@@ -228,7 +228,7 @@ VIEWS = declared(
     _gauge("cdc_view_parked_keys", "Keys whose documents cannot be published", "view", known=_VIEW_LAG),
     _gauge(
         "cdc_view_held",
-        "Whether nothing is published, because the log lacks rows of one of its tables",
+        "Whether its LSN stays, because the log lacks rows of one of its tables",
         "view",
         known=_VIEW_LAG,
     ),

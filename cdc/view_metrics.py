@@ -32,7 +32,7 @@ class ViewFigures:
 
     ``turned_s``: its last turn. ``lsn``: below which everything is published, None before the first build is whole.
     ``waiting``, ``parked``: keys that are to be published, and those that cannot be. ``held``: the log lacks rows of
-    its tables, and nothing is published. ``stopped``: why it cannot go on. ``away``: why its state cannot be used now.
+    its tables, and its LSN stays. ``stopped``: why it cannot go on. ``away``: why its state cannot be used now.
     """
 
     name: str

@@ -48,7 +48,8 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
     patterns = [text for sink in sinks for text in view_patterns(sink_settings(sink, settings).tables)]
     if not patterns:
         return VerifiedViews()
-    taken = taken_views(known_views(settings), patterns)
+    views = known_views(settings)
+    taken = taken_views(views, patterns)
     named = [TableName(VIEW_SCHEMA, name) for name in settings.views]
     taking = [Pattern.parse(text) for text in patterns]
     unknown = [table for table in named if table not in taken and any(one.takes(table) for one in taking)]
@@ -61,8 +62,8 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
         except CdcError as refusal:
             refused[str(table)] = refusal.message
             continue
-        if planned.digest != known.digest:
-            refused[str(table)] = "it is published from another text or function than the settings name"
+        if difference := planned.other_than(known, views.identities.get(table.table)):
+            refused[str(table)] = f"it {difference}"
             continue
         masked = [s.table for s in planned.shapes if s.noted_masks and s.table in planned.plan.relations]
         if masked:

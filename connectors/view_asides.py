@@ -12,14 +12,14 @@ from confluent_kafka import Consumer
 from cdc.aside import AsideState
 from cdc.dead import DeadLetter
 from cdc.settings import Settings
-from cdc.state import CommandState, ReadingState, RequestState, what_of
+from cdc.state import CommandState, FormState, ReadingState, RequestState, what_of
 from cdc.topic import dead_topic, state_topic
 from cdc.views.asked_keys import AskedKeys
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import read_on
 from connectors.kafka.dead_letters import letter_of
 
-_KINDS = frozenset(kind.WHAT for kind in (AsideState, ReadingState, RequestState, CommandState, AskedKeys))
+_KINDS = frozenset(kind.WHAT for kind in (AsideState, FormState, ReadingState, RequestState, CommandState, AskedKeys))
 
 
 class KafkaAsides:

@@ -13,7 +13,7 @@ from cdc.errors import DamagedError, NewerError, UsageError
 from cdc.status.view_lines import RunnerState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.refused import NotComputable
-from cdc.views.view_state import plan_digest
+from cdc.views.view_state import Bound
 from spark.views.delta_tables import stored_manifest
 from spark.views.one_document import gathered_rows
 from spark.views.view_parts import ShippedView
@@ -36,7 +36,7 @@ def shown_document(path: Path, shipped: ShippedView, generation: int, key: Row) 
     plan = shipped.parts().plan
     try:
         manifest, files = stored_manifest(path)
-        manifest.require(plan_digest(plan), generation, shipped.buckets, str(path))
+        manifest.require(Bound.to(plan), generation, shipped.buckets, str(path))
         if not manifest.sound:
             hint = "the next cdc view run builds it anew"
             raise UsageError(

@@ -19,7 +19,7 @@ from cdc.views.known_views import KnownView
 from cdc.views.silent_output import SilentOutput
 from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_ports import ViewOutput
-from cdc.views.view_state import plan_digest
+from cdc.views.view_state import Bound
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.record_reader import KafkaReading
 from connectors.view_ending import fence_above_earlier
@@ -78,7 +78,7 @@ def opened_bucket_keeper(
         keeper = BucketKeeper(
             BucketKeeperParts(
                 shipped=shipped,
-                digest=plan_digest(parts.plan),
+                bound=Bound.to(parts.plan),
                 generation=known.generation,
                 tables=tables,
                 batches=ViewBatches(shipped, SparkExchange(session, known.view)),

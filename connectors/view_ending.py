@@ -14,7 +14,7 @@ from cdc.settings import Settings
 from cdc.topic import views_topic
 from cdc.views.answers import answer_key
 from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, known_key, late_topic
+from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, identity_key, known_key, late_topic
 from cdc.views.state_faults import opening_fault
 from cdc.views.view_ports import ViewOutput
 from connectors.kafka.admin import TopicAdmin
@@ -26,7 +26,7 @@ from connectors.view_looks import other_state_path, state_path
 from connectors.view_topics import generation_topics, known_views
 
 _FILES = ("", "-wal", "-shm")
-_OF_A_GENERATION = (claim_key, closed_key, answer_key)
+_OF_A_GENERATION = (claim_key, closed_key, answer_key, identity_key)
 """The keys of what the views topic says of one."""
 
 

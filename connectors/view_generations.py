@@ -28,7 +28,14 @@ from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
 from connectors.view_ending import end_generation, end_state, throw_state_away
 from connectors.view_planning import PlannedView, planned_views
-from connectors.view_running import MakesSession, begun_runner, made_generation, session_for, topic_fault
+from connectors.view_running import (
+    MakesSession,
+    begun_runner,
+    made_generation,
+    noted_identity,
+    session_for,
+    topic_fault,
+)
 from connectors.view_topics import generation_topics, known_views
 from connectors.view_turns import RunsView, StateFigures
 
@@ -89,7 +96,8 @@ class ViewRebuild:
         view = planned_views(settings, [name])[name]
         if isinstance(view, CdcError):
             raise view
-        if coming is None and known.digest == view.digest and not topic_fault(settings, known):
+        same = not view.other_than(known, found.identities.get(name))
+        if coming is None and same and not topic_fault(settings, known):
             self._tell(throw_state_away(settings, name, known.generation))
             return
         if coming is not None and coming == known and _is_shown(found.progress.get(name)):
@@ -133,7 +141,7 @@ class ViewRebuild:
                 self._end(view.name, number, topic)
         number = max([known.generation, *topics]) + 1
         made = made_generation(self._settings, view, number)
-        self._topic.write([(coming_key(view.name), made.to_json())])
+        self._topic.write([noted_identity(view, number), (coming_key(view.name), made.to_json())])
         crash_point("generation_noted")
         return made
 

@@ -14,9 +14,11 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings, ViewSettings
 from cdc.topic import TableName, schema_topic
 from cdc.views.eager import EAGER
+from cdc.views.known_views import KnownView
 from cdc.views.post_functions import Post
 from cdc.views.refused import ViewRefused
 from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
+from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, other_shape
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_state import plan_digest
 from cdc.views.window_keys import WindowKey, window_key
@@ -53,6 +55,23 @@ class PlannedView:
         """The view's identity: of its text, of what it keeps and gives, and of its function."""
         digest = plan_digest(self.plan)
         return digest if self.post is None else f"{digest}:{self.post.digest}"
+
+    @property
+    def identity(self) -> ViewIdentity:
+        """The same, part by part, and without what changes no result."""
+        return identity_of(self.plan, self.post.digest if self.post is not None else "")
+
+    def other_than(self, known: KnownView, published: ViewIdentity | None) -> str:
+        """The difference from what is published, as a predicate. Empty where it is the same view (H466).
+
+        ``published``: the identity of the published one, None where a version before noted only a digest, which a wider
+        type of a table's column changes too.
+        """
+        if known.digest == self.digest:
+            return ""
+        if published is not None:
+            return other_identity(published, self.identity)
+        return other_shape(known.schema, self.identity)
 
     @property
     def place(self) -> StatePlace:

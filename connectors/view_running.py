@@ -23,7 +23,7 @@ from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewHealth
 from cdc.views.fences import NEVER
 from cdc.views.keeper import Keeper, KeeperParts
-from cdc.views.known_views import KnownView, late_topic
+from cdc.views.known_views import KnownView, Views, identity_key, late_topic
 from cdc.views.record_rows import view_shape
 from cdc.views.silent_output import SilentOutput
 from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
@@ -38,7 +38,7 @@ from connectors.view_ending import fence_above_earlier, sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput, WatchedViewInput
 from connectors.view_looks import other_state_path, state_path
 from connectors.view_planning import PlannedView, planned_views, view_settings
-from connectors.view_topics import ViewTopicsChanged, known_views
+from connectors.view_topics import ViewsLook, ViewTopicsChanged, known_views
 from connectors.view_turns import OpenedView, RunsView, StateFigures, ViewTurns
 
 if TYPE_CHECKING:
@@ -58,27 +58,38 @@ _LOOK_S = 10.0
 def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
     """Make what is missing of a view: the views topic, its own topic, and the note of its shape.
 
-    ConfigError where another text is published under its name. TopicError where its topic was made anew.
+    ConfigError where another view is published under its name. TopicError where its topic was made anew.
     """
     admin = TopicAdmin(settings.log)
     admin.create([_views_spec(settings)])
-    known = known_views(settings).known.get(view.name)
+    views = known_views(settings)
+    known, identity = views.known.get(view.name), views.identities.get(view.name)
     if view.window is not None:
         late = table_topic_spec(settings.log, late_topic(settings.name, view.name))
         admin.create([replace(late, partitions=1)])
     if known is None:
         made = made_generation(settings, view, 1)
-        KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(made.key, made.to_json())])
+        KafkaCompactedTopic(settings.log, views_topic(settings.name)).write(
+            [noted_identity(view, 1), (made.key, made.to_json())]
+        )
         return made
-    if known.digest != view.digest:
+    if difference := view.other_than(known, identity):
         raise ConfigError(
-            f"the view {view.name} is published from another text{' or function' if view.post else ''}",
-            hint=f"cdc view rebuild {view.name} builds it by the changed one, and then lets that take its place",
+            f"the view {view.name} {difference}",
+            hint=f"cdc view rebuild {view.name} builds it as it is now, and then lets that take its place",
         )
     said = topic_fault(settings, known)
     if said:
         raise TopicError(said, hint=f"cdc view rebuild {view.name} makes it once more, in another topic")
+    if identity != view.identity:
+        # Noted by none, or before a type became a wider one. A record of the generation's own: nobody else's is lost.
+        KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([noted_identity(view, known.generation)])
     return known
+
+
+def noted_identity(view: PlannedView, generation: int) -> tuple[bytes, bytes]:
+    """The record that says what a generation of a view is made of."""
+    return identity_key(view.name, generation), view.identity.to_json()
 
 
 def topic_fault(settings: Settings, known: KnownView) -> str:
@@ -246,12 +257,13 @@ def _keep_views(
         turns = ViewTurns({name: partial(_opened, settings, one, session) for name, one in views.items()})
         stack.enter_context(closing(turns))
         health.views = turns.figures
+        look = stack.enter_context(closing(ViewsLook(settings)))
         looked_s = SYSTEM_CLOCK.monotonic()
         while not stopping.is_set():
             idle = turns.turned()
             if SYSTEM_CLOCK.monotonic() - looked_s >= _LOOK_S:
                 looked_s = SYSTEM_CLOCK.monotonic()
-                require_published(settings, turns.paths)
+                require_published(settings, look.known(), turns.paths)
             if idle:
                 if until_caught_up and turns.level:
                     break
@@ -260,9 +272,9 @@ def _keep_views(
             raise fault
 
 
-def require_published(settings: Settings, paths: Mapping[str, Path]) -> None:
+def require_published(settings: Settings, views: Views, paths: Mapping[str, Path]) -> None:
     """ViewTopicsChanged where a view's state, by ``paths``, is of another generation than the one that is published."""
-    for name, known in known_views(settings).known.items():
+    for name, known in views.known.items():
         if name in paths and paths[name] != state_path(settings, name, known.generation):
             raise ViewTopicsChanged(f"generation {known.generation} of the view {name} is published now")
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from confluent_kafka import Consumer, TopicPartition
+
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, DamagedError, Exit, Retry
+from cdc.errors import CdcError, DamagedError, Exit, Retry, TopicError
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -14,7 +16,8 @@ from cdc.topic import VIEW_SCHEMA, TableName, schema_topic, view_topic, views_to
 from cdc.views.known_views import KnownView, Views, closed_key, is_claim, late_topic, read_closed, read_views
 from cdc.views.window_keys import WindowKey
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.clients import reader_config
+from connectors.kafka.compacted import KafkaCompactedTopic, bounds, read_on
 from connectors.kafka.feed import CompactedFeed
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.selection import Pattern
@@ -41,6 +44,41 @@ def known_views(settings: Settings) -> Views:
     if topic not in TopicAdmin(settings.log).describe([topic]):
         return _NONE
     return read_views(KafkaCompactedTopic(settings.log, topic).read())
+
+
+class ViewsLook:
+    """:func:`known_views` again and again, by one client (H469). For one thread.
+
+    A topic that ends below what was read of it was made anew, and is read from its beginning.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._consumer = Consumer(reader_config(settings.log))
+        self._records: dict[bytes, bytes] = {}
+        self._next = 0
+
+    def known(self) -> Views:
+        """The views as of now, none where there is no topic. LogError when no broker answers."""
+        where = TopicPartition(views_topic(self._settings.name), 0)
+        try:
+            end = bounds(self._consumer, where, self._settings.log)[1]
+        except TopicError:
+            return _NONE
+        if end < self._next:
+            self._records, self._next = {}, 0
+        for message in read_on(self._consumer, self._settings.log, where.topic, 0, self._next):
+            self._next = (message.offset() or 0) + 1
+            key, value = message.key(), message.value()
+            if isinstance(key, bytes):
+                self._records.pop(key, None)
+                if isinstance(value, bytes):
+                    self._records[key] = value
+        return read_views(self._records)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()
 
 
 def closed_windows(settings: Settings, view: KnownView, window: WindowKey) -> Callable[[str], bool]:

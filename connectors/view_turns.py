@@ -25,6 +25,16 @@ log = logging.getLogger(__name__)
 _COUNT_EVERY_S = 5.0
 AGAIN_S = 10.0
 """Between two tries to open a view whose state is away."""
+_LONGEST_S = 300.0
+
+
+def again_s(failures: int) -> float:
+    """How long a view rests that has failed so many times in a row: each try makes clients of Kafka anew (H469).
+
+    >>> again_s(1), again_s(2), again_s(100)
+    (10.0, 20.0, 300.0)
+    """
+    return min(AGAIN_S * 2.0 ** min(failures - 1, 10), _LONGEST_S)
 
 
 class RunsView(Protocol):
@@ -74,7 +84,7 @@ class ViewFailed(CdcError):
         """The error for an exception, with its kind and its place."""
         where = "".join(f" at {f.filename}:{f.lineno}" for f in traceback.extract_tb(failure.__traceback__)[-1:])
         said = f"the view {view} failed: {type(failure).__name__}{where}"
-        return cls(said, hint="this is a fault of Headrace; it is tried again every ten seconds")
+        return cls(said, hint="this is a fault of Headrace; it is tried again by itself")
 
 
 OpensView = Callable[[], AbstractContextManager[OpenedView]]
@@ -97,6 +107,8 @@ class KeptView:
         self._was_open = False
         self._due_s = clock.monotonic()
         self._counted_s: float | None = None
+        self._failures = 0
+        self._opened_s = clock.monotonic()
 
     @property
     def due(self) -> bool:
@@ -116,7 +128,7 @@ class KeptView:
             if not self._was_open:
                 raise
             raise StateAway(refused.message, hint=refused.hint) from None
-        self._was_open = True
+        self._was_open, self._opened_s = True, self._clock.monotonic()
         self.fault, self.figures.away = None, ""
         lsn = str(Lsn(self.opened.state.reached.fence.lsn))
         log.info("view_started", extra={"view": self.figures.name, "lsn": lsn})
@@ -133,7 +145,7 @@ class KeptView:
         figures.deleted += turn.deletions
         figures.late += turn.late
         figures.lsn = keeper.claimed.lsn or None
-        figures.held = bool(state.reached.held)
+        figures.held = bool(state.reached.held or state.reached.awaited)
         if self._counted_s is None or now_s - self._counted_s >= _COUNT_EVERY_S:
             self._counted_s = now_s
             self._count(state, path)
@@ -155,12 +167,21 @@ class KeptView:
 
     def away(self, failure: StateAway | ViewFailed) -> None:
         """It cannot go on now: it is closed, and opened again later."""
+        rest_s = self._rest_s() if isinstance(failure, ViewFailed) else AGAIN_S
         self.close()
-        self.fault, self._due_s = failure, self._clock.monotonic() + AGAIN_S
+        self.fault, self._due_s = failure, self._clock.monotonic() + rest_s
         if self.figures.away != failure.message:
-            said = {"view": self.figures.name, "reason": failure.message, "hint": failure.hint, "again_s": AGAIN_S}
+            said = {"view": self.figures.name, "reason": failure.message, "hint": failure.hint, "again_s": rest_s}
             log.warning("view_away", extra=said)
         self.figures.away = failure.message
+
+    def _rest_s(self) -> float:
+        """The rest before the next try. A view that was open for longer than its last rest has held."""
+        open_s = self._clock.monotonic() - self._opened_s if self.opened is not None else 0.0
+        if self._failures and open_s > again_s(self._failures):
+            self._failures = 0
+        self._failures += 1
+        return again_s(self._failures)
 
     def stop(self, failure: CdcError) -> None:
         """It cannot go on until the next start."""

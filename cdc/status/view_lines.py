@@ -28,7 +28,7 @@ class RunnerState:
 class ViewFacts:
     """One view of the settings. ``generation``: None where it has no topic yet. ``epoch``, ``lsn``: up to where its
     topic is true, None before its first build is whole. ``state``: None where it is not on this machine. ``held``: why
-    nothing of it is published, empty where it goes on. ``known``: whether the log was read, which says all of this."""
+    its LSN stays, empty where it goes on. ``known``: whether the log was read, which says all of this."""
 
     name: str
     generation: int | None = None

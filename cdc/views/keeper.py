@@ -16,6 +16,7 @@ from itertools import islice
 from cdc.clock import Clock
 from cdc.topic import TableName
 from cdc.views.asked_keys import AskedOnce, rows_asked
+from cdc.views.awaited_tables import AwaitedTables
 from cdc.views.closed_windows import Final
 from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
@@ -25,10 +26,8 @@ from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper_rules import (
     claim_of,
     cut_is_whole,
-    held_by,
     in_order,
     log_cut,
-    log_held,
     noted_after,
     of_another_topic,
     prepared,
@@ -117,7 +116,7 @@ class Keeper:
         self._topic_id = parts.topic_id
         self._above = parts.above
         self._blocked: frozenset[Row] = frozenset()
-        self._told: Mapping[str, str] | None = None
+        self._watched = AwaitedTables(parts.input, parts.output, parts.topics, clock)
         self._at_end = False
         self._bulk = bulk
         self._fence = BEFORE_ALL
@@ -164,6 +163,17 @@ class Keeper:
             self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._asked.begin(state.reached.asked)
         self._find_blocked()
+        self._bind()
+
+    def _bind(self) -> None:
+        """Go on under a plan that has wider types than the one that the state was made by (H466): what a narrower one
+        could not compute, and is parked, is computed anew, as all is."""
+        state, self._fence = self._state, self._state.reached.fence
+        with state.transaction():
+            if state.of_other_types and state.reached.built:
+                state.queue(self._all(), self._fence)
+                state.queue(state.parked()[0], self._fence)
+            state.bind()
 
     def _finals_behind(self, ends: Mapping[int, int]) -> list[tuple[Row, Final]]:
         """The last figures of windows that stand in the topic behind what the state knows of it."""
@@ -208,6 +218,10 @@ class Keeper:
         reached = self._state.reached
         self._at_end = progress is not None and fence_of(progress) <= reached.fence
         if progress is None or self._at_end:
+            if (awaited := self._watched.changed(reached)) is not None:
+                with self._state.transaction():
+                    self._state.note(awaited=awaited)
+                self._watched.tell(reached.held, awaited)
             return 0
         cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
@@ -219,7 +233,7 @@ class Keeper:
 
     def _close(self, fence: Fence, heartbeat_ms: int, below: Fence) -> None:
         """Close the windows that are due, unless rows are not known that may belong to them."""
-        if self._blocked or self._state.parked()[1]:
+        if self._blocked or self._state.reached.awaited or self._state.parked()[1]:
             return
         time_ms = min(max(self._changes.newest_ms, heartbeat_ms), self._input.progress_ms or heartbeat_ms)
         done = self._closing.close(time_ms, fence, lambda _, row: self._pieces.finished(row))
@@ -229,11 +243,7 @@ class Keeper:
         """Log the records that were passed over, and the sweeps that are waited for."""
         waits = not self._state.reached.proven or self._takes_back()
         log_cut(cut, waits, self._input.progress_ms, self._unswept())
-        held = self._state.reached.held
-        if held != self._told:
-            self._output.tell([held[table] for table in sorted(held)])
-            log_held(held)
-            self._told = held
+        self._watched.tell(self._state.reached.held, self._state.reached.awaited)
 
     def _unswept(self) -> list[str]:
         return unswept_tables(self._state.reached, self._tables.values())
@@ -266,9 +276,9 @@ class Keeper:
         elif not whole:
             state.queue(self._concerned(keys), reached.fence)
         documents, now_ms = self._input.documents(), self._clock.now_ns() // 1_000_000
-        held = held_by(documents, cut, reached, self._tables.values())
+        lacking = self._watched.lacking(documents, cut, reached)
         self._take_up(documents)
-        state.note(**noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms))
+        state.note(**noted_after(cut, reached, proven=proven, letters=letters_end, lacking=lacking, now_ms=now_ms))
 
     def _take_up(self, documents: Mapping[bytes, bytes]) -> None:
         """Documents that somebody asks for once more wait, whatever was published of them."""
@@ -342,7 +352,7 @@ class Keeper:
         if not self._may_publish():
             return Turn()
         keys = state.waiting(self._piece)
-        if not keys and reached.sweep is None and self._claimed == reached.fence:
+        if not keys and reached.sweep is None and (reached.awaited or self._claimed == reached.fence):
             return Turn()
         groups = state.groups
         computed = self._documents.of(state.rows, keys) if groups is None else groups.of(keys)
@@ -385,6 +395,6 @@ class Keeper:
 
     def _claim_after(self, keys: Iterable[Row], published: Fence) -> Fence | None:
         """The fence that may be claimed when these keys are published. ``published``: the greatest fence of any."""
-        state = self._state
-        claim = state.claim(without=keys)
-        return claim_of(claim, state.reached.fence, published, self._claimed, self._topic_claim)
+        reached, claim = self._state.reached, self._state.claim(without=keys)
+        found = claim_of(claim, reached.fence, published, self._claimed, self._topic_claim)
+        return None if reached.awaited else found

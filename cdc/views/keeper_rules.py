@@ -73,10 +73,16 @@ def held_by(
 
 
 def noted_after(
-    cut: CutReading, reached: Reached, *, proven: bool, letters: int, held: Mapping[str, str], now_ms: int
+    cut: CutReading,
+    reached: Reached,
+    *,
+    proven: bool,
+    letters: int,
+    lacking: tuple[Mapping[str, str], Mapping[str, str]],
+    now_ms: int,
 ) -> dict[str, Any]:
     """The members of :class:`cdc.views.view_state.Reached` that are others behind a cut. ``letters``: where the dead
-    letters end. ``held``: of :func:`held_by`."""
+    letters end. ``lacking``: of :meth:`cdc.views.awaited_tables.AwaitedTables.lacking`."""
     built = reached.built or proven
     return {
         "fence": cut.fence,
@@ -91,7 +97,8 @@ def noted_after(
         "later": tuple(cut.later),
         "cleared": cleared_by(cut, reached),
         "letters": letters,
-        "held": held,
+        "held": lacking[0],
+        "awaited": lacking[1],
         "level_ms": now_ms if proven else reached.level_ms,
     }
 

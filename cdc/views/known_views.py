@@ -14,6 +14,7 @@ from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 from cdc.views.closed_windows import ClosedUpTo
+from cdc.views.view_identity import ViewIdentity
 
 _VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
 
@@ -75,6 +76,11 @@ def claim_key(view: str, generation: int) -> bytes:
     return dumped({"what": _PROGRESS, "view": view, "generation": generation})
 
 
+def identity_key(view: str, generation: int) -> bytes:
+    """The key of what a generation is made of, as :class:`cdc.views.view_identity.ViewIdentity`."""
+    return dumped({"what": "identity", "view": view, "generation": generation})
+
+
 def closed_key(view: str, generation: int) -> bytes:
     """The key of what is said of a view's closed windows."""
     return dumped({"what": "closed", "view": view, "generation": generation})
@@ -104,11 +110,13 @@ def is_claim(key: bytes) -> bool:
 @dataclass(frozen=True, slots=True)
 class Views:
     """All that the topic holds. ``progress``: of each view's present generation, where it has any. ``coming``: the
-    generation that is being built beside it, by another text."""
+    generation that is being built beside it, by another text. ``identities``: what each view's present generation is
+    made of, where that was noted."""
 
     known: Mapping[str, KnownView]
     progress: Mapping[str, Progress]
     coming: Mapping[str, KnownView] = field(default_factory=dict)
+    identities: Mapping[str, ViewIdentity] = field(default_factory=dict)
 
 
 def read_views(records: Mapping[bytes, bytes]) -> Views:
@@ -125,7 +133,12 @@ def read_views(records: Mapping[bytes, bytes]) -> Views:
         for name, view in known.items()
         if (value := records.get(claim_key(name, view.generation))) is not None
     }
-    return Views(known, progress, found[_COMING])
+    identities = {
+        name: ViewIdentity.from_json(value)
+        for name, view in known.items()
+        if (value := records.get(identity_key(name, view.generation))) is not None
+    }
+    return Views(known, progress, found[_COMING], identities)
 
 
 def _what(key: bytes) -> str:

@@ -14,7 +14,7 @@ import orjson
 from cdc.errors import ConfigError
 from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.view_state import Reached
+from cdc.views.view_state import Bound, Reached
 
 _FORMAT = 2
 _SOUND_FROM = 2
@@ -108,13 +108,9 @@ class ViewManifest:
         }
         return {**lacking, **self.reached.held}
 
-    def require(self, plan: str, generation: int, buckets: int, place: str) -> None:
+    def require(self, bound: Bound, generation: int, buckets: int, place: str) -> None:
         """ConfigError unless it was made for this plan and generation, in so many buckets. ``place``: of the state."""
-        if (self.reached.plan, self.reached.generation) != (plan, generation):
-            raise ConfigError(
-                f"the state in {place} was made by another text of the view",
-                hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
-            )
+        bound.require(self.reached, generation, place)
         if self.buckets != buckets:
             # A hash leads to another bucket there, where no row is found.
             raise ConfigError(

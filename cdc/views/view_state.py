@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
@@ -26,6 +27,7 @@ from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.state_faults import StateAway, opening_fault
 from cdc.views.unseen_rows import UnseenRows
+from cdc.views.view_identity import state_identity
 from cdc.views.view_plan import ViewPlan
 from cdc.views.window_keys import WindowKey
 
@@ -60,7 +62,10 @@ class Reached:
     ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one. ``topic_id``:
     Kafka's, of the view's topic, empty in a state that did not note it. ``epoch_id``: of an eager view, what tells
     the fence's epoch from another one of its number, empty where that is not known. ``asked``: the id of the newest
-    wish for documents once more that was taken up, empty before any.
+    wish for documents once more that was taken up, empty before any. ``identity``: as
+    :func:`cdc.views.view_identity.state_identity` has it, empty where a version before noted ``plan`` alone.
+    ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
+    claimed (H467, H468).
     """
 
     plan: str
@@ -87,6 +92,8 @@ class Reached:
     topic_id: str = ""
     epoch_id: str = ""
     asked: str = ""
+    identity: str = ""
+    awaited: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
@@ -95,6 +102,10 @@ class Reached:
         # Not asdict, which copies every offset: a state is written at each turn.
         members = {one.name: getattr(self, one.name) for one in fields(self)} | said
         return orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS).decode()
+
+    def anew(self) -> Reached:
+        """Of a state that is thrown away, and built by the same plan."""
+        return Reached(plan=self.plan, generation=self.generation, identity=self.identity)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Reached:
@@ -128,13 +139,39 @@ def _fence(value: object) -> Fence:
 
 
 def plan_digest(plan: ViewPlan) -> str:
-    """The digest that a state is bound to: the text, and the types of what it keeps and gives."""
+    """The digest of the text and of all types of what a state keeps and gives. A state that has the same one is the
+    plan's. So is one of the same :func:`cdc.views.view_identity.state_identity`."""
     kept = sorted(
         (str(table), kept.columns, [str(kind) for kind in kept.kinds], kept.indexed, kept.key)
         for table, kept in plan.relations.items()
     )
     said = orjson.dumps([plan.sql, kept, [(name, str(kind)) for name, kind in plan.outputs]])
     return blake2b(said, digest_size=16).hexdigest()
+
+
+class Bound(NamedTuple):
+    """The plan that a state is opened under: its digest, and the identity of what a state of it holds."""
+
+    plan: str
+    identity: str
+
+    @classmethod
+    def to(cls, plan: ViewPlan) -> Bound:
+        """As a plan has both."""
+        return cls(plan_digest(plan), state_identity(plan))
+
+    def begun(self, generation: int) -> Reached:
+        """Of a state that has nothing yet."""
+        return Reached(plan=self.plan, generation=generation, identity=self.identity)
+
+    def require(self, reached: Reached, generation: int, place: str) -> None:
+        """ConfigError unless a state was made for this plan and generation. ``place``: of the state."""
+        same = reached.plan == self.plan or (reached.identity != "" and reached.identity == self.identity)
+        if not same or reached.generation != generation:
+            raise ConfigError(
+                f"the state in {place} was made by another text of the view, or over other columns of its tables",
+                hint="cdc view rebuild builds the view as it is now",
+            )
 
 
 class ViewState:
@@ -147,7 +184,7 @@ class ViewState:
     def __init__(self, path: Path | str, plan: ViewPlan, generation: int) -> None:
         self.plan = plan
         self._path = path
-        wanted = plan_digest(plan)
+        self._bound = bound = Bound.to(plan)
         with ExitStack() as unless_opened:
             try:
                 if isinstance(path, Path):
@@ -166,16 +203,19 @@ class ViewState:
                 found = self._connection.execute("SELECT document FROM kept").fetchone()
             except (OSError, sqlite3.Error) as failure:
                 raise opening_fault(path, failure, "[views.NAME] state names another folder") from None
-            self.reached = Reached.from_json(found[0]) if found else Reached(plan=wanted, generation=generation)
-            self._require(wanted, generation)
+            self.reached = Reached.from_json(found[0]) if found else bound.begun(generation)
+            bound.require(self.reached, generation, str(path))
             unless_opened.pop_all()
 
-    def _require(self, wanted: str, generation: int) -> None:
-        if (self.reached.plan, self.reached.generation) != (wanted, generation):
-            raise ConfigError(
-                f"the state in {self._path} was made by another text of the view",
-                hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
-            )
+    @property
+    def of_other_types(self) -> bool:
+        """Whether it was made when a table's column was of another type, of which its values are: its documents are to
+        be computed anew."""
+        return self.reached.plan != self._bound.plan
+
+    def bind(self) -> None:
+        """Note the plan that the state goes on under. Within a transaction."""
+        self.note(plan=self._bound.plan, identity=self._bound.identity)
 
     def windows(self, window: WindowKey | None) -> ClosedWindows | None:
         """The windows that are closed, by the settings' ``close``. None where none of the view close.
@@ -288,7 +328,7 @@ class ViewState:
         for (name,) in tables:
             if name != "kept":
                 self._connection.execute(f"DELETE FROM {name}")
-        self.reached = Reached(plan=self.reached.plan, generation=self.reached.generation)
+        self.reached = self.reached.anew()
 
     def waiting(self, most: int) -> list[Row]:
         """Keys that wait, the oldest first. Where there are more than ``most``, a quarter of them are the newest ones.

@@ -18,7 +18,7 @@ from cdc.visibility import Gate
 from snapshot.catalog_marks import catalog_marks
 from snapshot.edges import Captured, LaterEdges, Session
 from snapshot.inspection import leaf_rows, sizes
-from snapshot.later.watch_rules import Need, form_of_plan, need
+from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
 from snapshot.later.window_read import visible_now
 from snapshot.queries import Queries
 from snapshot.read_transaction import insert_lsn
@@ -127,7 +127,8 @@ class CatalogWatch:
                 records += self._ask(now.table, found, documents)
             if now != forms.get(now.table):
                 records.append((now.key(), now.to_json()))
-        return records
+        gone = gone_forms(forms, {str(table.table) for table in captured})
+        return records + [(form.key(), form.to_json()) for form in gone]
 
     def _shapes(self) -> Mapping[str, Sequence[TableSchema]]:
         """Table -> every version of its shape, older ones first."""

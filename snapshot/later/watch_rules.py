@@ -8,7 +8,7 @@ cannot know of is read again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cdc.schema import TableSchema
@@ -82,6 +82,17 @@ def _types(before: FormState, now: FormState) -> Need | None:
 
 
 _KINDS = {"e": "an enum", "c": "a composite type", "d": "a domain"}
+
+
+def gone_forms(forms: Mapping[str, FormState], captured: Collection[str]) -> list[FormState]:
+    """The notes of tables that were dropped, or that the settings take no more: nothing is sent of them (H468).
+
+    ``captured``: names of those that are there. Where one comes back, its rows are read again as those of any that
+    came into the publication.
+    """
+    return [
+        replace(form, publication="") for t, form in sorted(forms.items()) if form.publication and t not in captured
+    ]
 
 
 def _links(before: Mapping[str, int], now: FormState) -> Need | None:

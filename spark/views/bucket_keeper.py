@@ -16,16 +16,15 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.progress import Progress
 from cdc.views.asked_keys import AskedOnce, rows_asked
+from cdc.views.awaited_tables import AwaitedTables
 from cdc.views.cut_reading import CutReading
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper import Turn
 from cdc.views.keeper_rules import (
     claim_of,
     cut_is_whole,
-    held_by,
     in_order,
     log_cut,
-    log_held,
     log_parked,
     noted_after,
     of_another_topic,
@@ -81,7 +80,7 @@ class BucketKeeper:
         self._asked = AskedOnce(parts.input, parts.output, parts.topic)
         self._letters = RecordChanges(self._plan, self._topics, self._input.shape)
         self._cuts = CutFlow(parts, self._plan, self._topics)
-        self._told: Mapping[str, str] | None = None
+        self._watched = AwaitedTables(parts.input, parts.output, parts.topics, clock)
         self._at_end = False
         self._claimed = self._topic_claim = BEFORE_ALL
         self.read_bytes = 0
@@ -90,13 +89,11 @@ class BucketKeeper:
         if found is None:
             # Rows of tables without a manifest are of another state, or of no whole batch (H240).
             self._tables.commit((), list(self._tables.versions()))
-            reached = Reached(plan=parts.digest, generation=parts.generation)
-            self.manifest = ViewManifest(
-                reached=reached, buckets=parts.shipped.buckets, versions=self._tables.versions()
-            )
+            reached, versions = parts.bound.begun(parts.generation), self._tables.versions()
+            self.manifest = ViewManifest(reached=reached, buckets=parts.shipped.buckets, versions=versions)
         else:
             self.manifest = ViewManifest.from_json(found)
-            self.manifest.require(parts.digest, parts.generation, parts.shipped.buckets, parts.shipped.root)
+            self.manifest.require(parts.bound, parts.generation, parts.shipped.buckets, parts.shipped.root)
 
     @property
     def reached(self) -> Reached:
@@ -145,11 +142,14 @@ class BucketKeeper:
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
         names, swept = self._names(keys)
         kept = self._kept(names) if names else BatchReport()
-        # A newer state has swept, and with it documents that it had parked.
-        due = ALL_DUE if swept and self._at.built else self._due_with(names)
+        # A newer state has swept, and with it documents that it had parked. Under wider types all is made anew (H466).
+        bound = self._parts.bound
+        everything = self._at.built and (swept or self._at.plan != bound.plan)
+        due = ALL_DUE if everything else self._due_with(names)
         published = published_before(self._at, claimed, self._output.newest(), self._parts.above)
         sweep, topic_id = sweep_above(self._at.sweep, self._parts.above), self._parts.topic_id
-        reached = replace(self._at, ends=ends, published=published, sweep=sweep, topic_id=topic_id)
+        at = replace(self._at, plan=bound.plan, identity=bound.identity, topic_id=topic_id)
+        reached = replace(at, ends=ends, published=published, sweep=sweep)
         below, waiting = self._waiting_with(kept)
         # All that this state has published was below that one's mark, so they are written again (H244).
         emptied = [PUBLISHED.table] if swept else []
@@ -197,7 +197,7 @@ class BucketKeeper:
 
     def _forget(self) -> None:
         self._tables.commit((), list(self._tables.versions()))
-        reached = Reached(plan=self._at.plan, generation=self._at.generation)
+        reached = self._at.anew()
         turn, versions = self.manifest.turn + 1, self._tables.versions()
         self.manifest = ViewManifest(reached=reached, buckets=self.manifest.buckets, turn=turn, versions=versions)
         self._tables.note(self.manifest.to_json())
@@ -248,6 +248,9 @@ class BucketKeeper:
         reached = self._at
         self._at_end = progress is not None and fence_of(progress) <= reached.fence
         if progress is None or self._at_end:
+            if (awaited := self._watched.changed(reached)) is not None:
+                self._note((), replace(reached, awaited=awaited))
+                self._watched.tell(self._held, awaited)
             return 0
         documents = self._input.documents()
         asked = self._take_up(documents)
@@ -258,10 +261,10 @@ class BucketKeeper:
         files = self._files()
         if cut.spans or cut.floors or aside or files[WAITING.table]:
             applied, walked = self._worked(cut, progress, files, aside)
-        held = held_by(documents, cut, reached, self._topics.values())
-        self._committed(cut, letters_end, (applied, walked), held, asked)
+        lacking = self._watched.lacking(documents, cut, reached)
+        self._committed(cut, letters_end, (applied, walked), lacking, asked)
         log_cut(cut, not self._at.proven, self._input.progress_ms, self._unswept())
-        self._tell()
+        self._watched.tell(self._held, self._at.awaited)
         return cut.records
 
     def _worked(
@@ -307,10 +310,11 @@ class BucketKeeper:
         cut: CutReading,
         letters_end: int,
         work: tuple[BatchReport, BatchReport],
-        held: Mapping[str, str],
+        lacking: tuple[Mapping[str, str], Mapping[str, str]],
         asked: str,
     ) -> None:
-        """The manifest of a cut. ``work``: what was applied and walked."""
+        """The manifest of a cut. ``work``: what was applied and walked. ``lacking``: tables that are held, and those
+        that are awaited."""
         (applied, walked), reached = work, self._at
         now_ns = self._clock.now_ns()
         proven = cut_is_whole(self._input, cut, self._topics, now_ns)
@@ -323,19 +327,14 @@ class BucketKeeper:
         elif waiting and due == NONE_DUE:
             due = KEYS_DUE
         now_ms = now_ns // 1_000_000
-        noted = noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms)
+        noted = noted_after(cut, reached, proven=proven, letters=letters_end, lacking=lacking, now_ms=now_ms)
         after = replace(reached, asked=asked, **noted)
         self._note(walked.changes, after, due=due, waiting=self.manifest.waiting + waiting, below=below, lost=lost)
 
-    def _tell(self) -> None:
-        held = self._held
-        if held != self._told:
-            log_held(held)
-            self._output.tell([held[table] for table in sorted(held)])
-            self._told = held
-
     def _claimable(self, manifest: ViewManifest, published: Fence) -> Fence | None:
         """The claim that may be made, once nothing is due. ``published``: the greatest fence of any document."""
+        if self._at.awaited:
+            return None
         return claim_of(manifest.claim, self._at.fence, published, self._claimed, self._topic_claim)
 
     def _publish(self) -> Turn:

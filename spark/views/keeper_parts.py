@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cdc.topic import TableName
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.view_ports import ViewInput, ViewOutput
+from cdc.views.view_state import Bound
 from cdc.wire.records import ReaderOpener
 from spark.views.delta_tables import DeltaTables
 from spark.views.view_batches import ViewBatches
@@ -16,13 +17,13 @@ from spark.views.view_parts import ShippedView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketKeeperParts:
-    """The parts of a runner. ``digest``: of its plan. ``opener``: how executors read the log. ``view``, ``topic``,
-    ``partitions``, ``name``, ``database``: as :class:`cdc.views.view_records.ViewRecords` has them. ``topic_id``:
-    Kafka's, of the view's topic. ``topics``: of the tables that the view uses. ``above``: as
+    """The parts of a runner. ``bound``: the plan that its state is of. ``opener``: how executors read the log.
+    ``view``, ``topic``, ``partitions``, ``name``, ``database``: as :class:`cdc.views.view_records.ViewRecords` has
+    them. ``topic_id``: Kafka's, of the view's topic. ``topics``: of the tables that the view uses. ``above``: as
     :class:`cdc.views.keeper.KeeperParts` has it."""
 
     shipped: ShippedView
-    digest: str
+    bound: Bound
     generation: int
     tables: DeltaTables
     batches: ViewBatches

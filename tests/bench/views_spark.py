@@ -24,7 +24,7 @@ from cdc.position import Position
 from cdc.progress import Progress
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_plan import planned
-from cdc.views.view_state import plan_digest
+from cdc.views.view_state import Bound
 from cdc.wire.records import Lot, Span
 from connectors.view_bucketed import opened_session
 from spark.spark_session import SessionSpec
@@ -126,7 +126,7 @@ class _Kept:
         self._behind = 0
         parts = BucketKeeperParts(
             shipped=shipped,
-            digest=plan_digest(plan),
+            bound=Bound.to(plan),
             generation=1,
             tables=self.tables,
             batches=ViewBatches(shipped, SparkExchange(session, "v")),

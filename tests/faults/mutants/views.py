@@ -8,6 +8,8 @@ _KEEPER = "tests/unit/cdc/views/test_keeper.py"
 _AHEAD = "tests/unit/cdc/views/test_ahead.py"
 _ROWS = "tests/unit/cdc/views/test_row_changes.py"
 _HELD = "tests/unit/cdc/views/test_held_tables.py"
+_AWAITED = "tests/unit/cdc/views/test_awaited_tables.py"
+_IDENTITY = "tests/unit/cdc/views/test_view_identity.py"
 _DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
@@ -340,5 +342,31 @@ MUTANTS = (
         "end all views for one that is refused", "connectors/view_turns.py",
         "            one.stop(failure)\n", "            raise\n",
         "tests/unit/connectors/test_view_turns.py -k h259",
+    ),
+    Mutant(
+        "take a view over a wider type for another one (H466)", "cdc/views/view_state.py",
+        'same = reached.plan == self.plan or (reached.identity != "" and reached.identity == self.identity)',
+        "same = reached.plan == self.plan", _IDENTITY,
+    ),
+    Mutant(
+        "leave parked what a wider type can compute (H466)", "cdc/views/keeper.py",
+        "if state.of_other_types and state.reached.built:", "if False:", _IDENTITY,
+    ),
+    Mutant(
+        "claim an LSN for rows that are to be read again (H467)", "cdc/views/keeper.py",
+        "return None if reached.awaited else found", "return found", _AWAITED,
+    ),
+    Mutant(
+        "close windows over rows that are to be read again (H467)", "cdc/views/keeper.py",
+        "self._blocked or self._state.reached.awaited or", "self._blocked or", _CLOSING + " -k h467",
+    ),
+    Mutant(
+        "look at no tables while the source rests (H468)", "cdc/views/awaited_tables.py",
+        "return found if found != reached.awaited else None", "return None", _AWAITED,
+    ),
+    Mutant(
+        "try a view that fails as often for ever (H469)", "connectors/view_turns.py",
+        "return min(AGAIN_S * 2.0 ** min(failures - 1, 10), _LONGEST_S)", "return AGAIN_S",
+        "tests/unit/connectors/test_view_turns.py -k h469",
     ),
 )  # fmt: skip

@@ -100,7 +100,7 @@ def test_a_function_that_raises_parks_its_document_alone(pipeline: Pipeline, spa
     assert view.plan.key == (("id", "id"),)
     assert runner.terminate() == 0, runner.stderr
     named["post"] = "tests.view_posts:add_slug"
-    assert_refused(pipeline.cdc("view", "run"), Exit.CONFIG, "is published from another text or function")
+    assert_refused(pipeline.cdc("view", "run"), Exit.CONFIG, "is published from another function")
     named["post"] = "tests.nowhere:f"
     assert_refused(pipeline.cdc("view", "check"), Exit.CONFIG, "post cannot be imported")
     assert capture.terminate() == 0, capture.stderr

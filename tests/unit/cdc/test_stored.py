@@ -23,6 +23,7 @@ from cdc.state import Document, FormState, RequestState, SlotState, TopicsState,
 from cdc.stored import FORMAT
 from cdc.views.answers import read_answer
 from cdc.views.known_views import KnownView, is_claim
+from cdc.views.view_identity import ViewIdentity
 from cdc.views.view_state import Reached
 from sinks.notes import WATERMARK, TableFloor
 
@@ -94,6 +95,8 @@ def _views(folder: Path) -> Iterator[Stored]:
             yield Stored("answer of a runner", record["value"].encode(), read_answer)
         else:
             yield Stored("view", record["value"].encode(), KnownView.from_json)
+    for record in _of(folder, "identities_added"):
+        yield Stored("identity of a view", record["value"].encode(), ViewIdentity.from_json)
     for document in _of(folder, "view_states"):
         yield Stored("state of a view", document.encode(), Reached.from_json)
 
@@ -136,7 +139,7 @@ def test_h113_the_first_version_left_a_document_of_each_kind() -> None:
     kinds = {one.what for one in documents("0.1")}
     stores = {f"{store} {WATERMARK}" for store in ("redis", "opensearch", "delta", "sql")}
     assert kinds >= stores | {"schema", "progress", "redis floor", "opensearch floor", "delta floor", "sql floor"}
-    assert kinds >= {"view", "progress of a view", "state of a view"}
+    assert kinds >= {"view", "progress of a view", "state of a view", "identity of a view"}
     assert not KINDS.keys() - kinds, "a kind of document in the state topic has no stored document"
     assert len(KINDS) >= 15
 

@@ -90,6 +90,37 @@ def test_h452_an_exception_over_one_view_ends_no_other(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["at_open", "at_turn"])
+def test_h469_a_view_that_fails_for_ever_is_tried_less_often(place: str) -> None:
+    clock, failing, other = ManualClock(), Double(), Double()
+    setattr(failing, place, ValueError("x"))
+    turns = turns_of(clock, failing=failing, other=other)
+    for _ in range(1_000):
+        turns.turned()
+        clock.advance(AGAIN_S)
+    assert 30 < failing.tries < 45, "every five minutes at last"
+    setattr(failing, place, None)
+    clock.advance(600)
+    turns.turned()
+    assert (failing.open, turns.fault()) == (1, None)
+    clock.advance(600)
+    failing.at_turn = ValueError("y")
+    turns.turned()
+    tries = failing.tries
+    clock.advance(AGAIN_S)
+    turns.turned()
+    assert failing.tries == tries + 1, "it has held, so it is tried as at first"
+
+
+def test_h469_a_state_that_is_away_is_looked_for_as_often_as_ever() -> None:
+    clock, away, other = ManualClock(), Double(AWAY), Double()
+    turns = turns_of(clock, away=away, other=other)
+    for _ in range(50):
+        turns.turned()
+        clock.advance(AGAIN_S)
+    assert away.tries == 50
+
+
+@pytest.mark.parametrize("place", ["at_open", "at_turn"])
 def test_h259_a_view_that_is_away_lets_the_others_go_on(place: str) -> None:
     clock, away, other = ManualClock(), Double(), Double()
     setattr(away, place, AWAY)

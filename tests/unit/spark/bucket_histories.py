@@ -13,7 +13,7 @@ from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.silent_output import SilentOutput
 from cdc.views.view_plan import planned
-from cdc.views.view_state import plan_digest
+from cdc.views.view_state import Bound
 from spark.views.bucket_files import DOCUMENTS, CopyForm
 from spark.views.bucket_keeper import BucketKeeper
 from spark.views.delta_tables import DeltaTables
@@ -77,7 +77,7 @@ class BucketRunner:
         forms = [CopyForm(copy).entries for copy in BucketLayout(plan, self.buckets).copies]
         parts = BucketKeeperParts(
             shipped=shipped,
-            digest=plan_digest(plan),
+            bound=Bound.to(plan),
             generation=self.generation,
             tables=DeltaTables(root, [*forms, *STATE_TABLES, DOCUMENTS], self.history.clock, self._maybe),
             batches=ViewBatches(shipped, MemoryExchange()),

@@ -130,7 +130,7 @@ class AheadHistory(History):
         if not key:
             for partition in range(PARTITIONS):
                 emptied = orjson.dumps({"__truncate": f"public.{name}"})
-                self._append(f"t.{name}", partition, (emptied, b"{}", pos.encode(), b"t", b"1"))
+                self.append(f"t.{name}", partition, (emptied, b"{}", pos.encode(), b"t", b"1"))
             self.lost = {one for one in self.lost if one[0] != name}
             return 2
         if row is None:
@@ -170,7 +170,7 @@ class AheadHistory(History):
             place = (f"t.{name}", partition, self._end(f"t.{name}", partition))
             self.input.headers[place] = (("seen_lsn", b"%d" % seen),)
         body = None if value is None else orjson.dumps({"before": None, **value})
-        self._append(f"t.{name}", partition, (encoded, body, pos.encode(), op.encode(), b"1"))
+        self.append(f"t.{name}", partition, (encoded, body, pos.encode(), op.encode(), b"1"))
 
     def read(self, name: str, keys: list[int] | None = None) -> None:
         """A later snapshot of a table, or of keys: granted, read from the present source, and written."""
@@ -219,7 +219,7 @@ class AheadHistory(History):
             pos = Position(_EPOCH, lsn, CHUNK_SEQ).text().encode()
             key = orjson.dumps({"__sweep": f"public.{name}"})
             for partition in range(PARTITIONS):
-                self._append(f"t.{name}", partition, (key, orjson.dumps(value), pos, b"t", b"1"))
+                self.append(f"t.{name}", partition, (key, orjson.dumps(value), pos, b"t", b"1"))
             self.lost = {(table, k) for table, k in self.lost if table != name or k in self.rows[name]}
         self.owed.clear()
 

@@ -42,7 +42,7 @@ class EagerHistory(History):
         value = None if row is None else orjson.dumps({"before": None, "after": row})
         op = b"d" if row is None else b"u"
         place = partition_of(encoded, PARTITIONS)
-        self._append(f"t.{name}", place, (encoded, value, pos.text().encode(), op, b"1"))
+        self.append(f"t.{name}", place, (encoded, value, pos.text().encode(), op, b"1"))
 
     def truncate(self) -> None:
         """A table is emptied: one record, in any partition."""
@@ -51,7 +51,7 @@ class EagerHistory(History):
         self.rows[name] = {}
         key = orjson.dumps({"__truncate": f"public.{name}"})
         pos = Position(self.epoch, self.lsn - 1, 0).text().encode()
-        self._append(f"t.{name}", self.chance.randrange(PARTITIONS), (key, b"{}", pos, b"t", b"1"))
+        self.append(f"t.{name}", self.chance.randrange(PARTITIONS), (key, b"{}", pos, b"t", b"1"))
 
     def progress(self) -> None:
         """A look, while the last records arrive: each partition may end a little earlier than the others."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
 from cdc.progress import Progress
+from cdc.state import RequestState
 from cdc.views.closing import Closing
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
@@ -218,3 +219,27 @@ def test_v19_a_view_that_closed_windows_needs_its_close(tmp_path: Path) -> None:
 def test_v19_a_view_without_a_window_has_no_close(sql: str, column: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         window_key("v", planned(sql, SHAPES), timedelta(days=7), column)
+
+
+def test_h467_no_window_closes_while_rows_are_awaited(tmp_path: Path) -> None:
+    history = WindowHistory(random.Random(1))
+    runner = runner_over(SQL, history, tmp_path, random.Random(1))
+    for _ in range(4):
+        history.transaction()
+    history.progress_now()
+    runner.until_level()
+    request = RequestState(id="snapshot:public.lines", table="public.lines", after_lsn=8, reason="rewritten", serial=1)
+    history.input.state[request.key()] = request.to_json()
+    before = runner.topic.closed
+    history.clock.advance(20 * CLOSE_S)
+    history.transaction()
+    history.progress_now()
+    for _ in range(4):
+        runner.turn()
+    assert runner.topic.closed == before, "its last figure would be one of rows that are to be read again"
+    del history.input.state[request.key()]
+    history.transaction()
+    history.progress_now()
+    runner.until_level()
+    assert runner.topic.closed != before
+    runner.end()

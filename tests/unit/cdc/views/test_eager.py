@@ -162,7 +162,7 @@ def test_h237_a_cut_notes_its_epochs_identity(settled: bool, epoch: int, before:
     identity = {1: "first", 2: "second", 3: "third"}[epoch]
     cut = cut_to(TopicsReach(epoch=epoch, settled=settled, epoch_id=identity), reached, None, ["t"])
     reading = CutReading(cut, reached, {"t.t": TableName("t", "t")})
-    found = noted_after(reading, reached, proven=True, letters=0, held={}, now_ms=1)
+    found = noted_after(reading, reached, proven=True, letters=0, lacking=({}, {}), now_ms=1)
     assert found["epoch_id"] == noted
     assert Reached.from_json(replace(reached, **found).to_json()).epoch_id == noted
 

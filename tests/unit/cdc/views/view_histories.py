@@ -105,7 +105,7 @@ class History:
         key = orjson.dumps({"__truncate": f"public.{name}"})
         pos = Position(1, self.lsn, 1).text().encode()
         for partition in range(PARTITIONS):
-            self._append(f"t.{name}", partition, (key, b"{}", pos, b"t", b"1"))
+            self.append(f"t.{name}", partition, (key, b"{}", pos, b"t", b"1"))
         self.states[self.lsn] = {n: {k: dict(r) for k, r in rows.items()} for n, rows in self.rows.items()}
 
     def progress(self) -> None:
@@ -166,7 +166,7 @@ class History:
                 (key, b"{}", b"nonsense", b"u", b"1"),
             ]
         )
-        self._append(topic, partition, one)
+        self.append(topic, partition, one)
         self.strangers.add(one)
 
     def ask(self, topic: str, keys: Iterable[bytes]) -> AskedKeys:
@@ -194,9 +194,10 @@ class History:
         pos = Position(1, self.lsn, seq).text().encode()
         value = orjson.dumps({"before": None, "after": row})
         change: Change = (encoded, value, pos, b"u" if row is not None else b"d", b"1")
-        self._append(f"t.{name}", partition_of(encoded, PARTITIONS), change)
+        self.append(f"t.{name}", partition_of(encoded, PARTITIONS), change)
 
-    def _append(self, topic: str, partition: int, change: Change) -> None:
+    def append(self, topic: str, partition: int, change: Change) -> None:
+        """One record, at the end of a partition."""
         end = self._end(topic, partition)
         self.input.times_ms[topic, partition, end] = self.clock.now_ns() // 1_000_000
         self.input.partitions.setdefault((topic, partition), []).append((end, change))

@@ -78,7 +78,7 @@ class WindowHistory(History):
         time_ms = self.clock.now_ns() // 1_000_000 + self.chance.choice([0, 0, -30_000])
         value = orjson.dumps({"before": None, "after": row, "source": {"ts_ms": time_ms}, "transaction": None})
         op = b"u" if row is not None else b"d"
-        self._append(f"t.{name}", partition_of(encoded, PARTITIONS), (encoded, value, pos, op, b"1"))
+        self.append(f"t.{name}", partition_of(encoded, PARTITIONS), (encoded, value, pos, op, b"1"))
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from cdc.schema import Column, Identity, TableSchema
 from cdc.state import FormState, SnapshotTableState
 from cdc.topic import TableName
-from snapshot.later.watch_rules import Need, form_of_plan, need
+from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
 
 BEFORE = FormState(
     table="public.t",
@@ -30,6 +30,15 @@ def test_nothing_is_asked_for_what_events_tell_or_none_publish() -> None:
     assert need(BEFORE, plain) is None
     assert need(BEFORE, replace(BEFORE, columns=BEFORE.columns[:1])) is None
     assert need(BEFORE, replace(BEFORE, oid=11, publication="")) is None
+
+
+def test_h468_a_table_that_is_gone_is_noted_once() -> None:
+    other = replace(BEFORE, table="public.other")
+    (gone,) = gone_forms({"public.t": BEFORE, "public.other": other}, {"public.other"})
+    assert gone == replace(BEFORE, publication="")
+    assert gone_forms({"public.t": gone, "public.other": other}, {"public.other"}) == []
+    anew = need(gone, replace(BEFORE, oid=11))
+    assert anew is not None and anew.added, "what came back is read"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""The identity of a view: its text, and what it takes of its tables. Pure.
+
+Types stand in it as far as results depend on them: rows keep their values where a column becomes a wider one of the
+same group. The types of the view's own columns are all of it, because stores have columns of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from cdc.json_bytes import dumped
+from cdc.schema import TableSchema
+from cdc.stored import FIRST, FORMAT, read_members, record_of
+from cdc.views.group_plan import Grouping
+from cdc.views.sql_types import Group, SqlType
+from cdc.views.view_plan import ViewPlan
+
+_ABOUT = "what the views topic says of a view's columns"
+_NOT_AS = "is not as it was published: "
+_TOLD = 3
+"""Columns of a kind that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewIdentity:
+    """``text``: a digest of the view's text. ``tables``: of each table the columns that the view uses, with
+    :func:`kept_as`. ``keys``: each table's key. ``outputs``: the view's columns, with their types. ``post``: a digest
+    of its function, empty without one."""
+
+    text: str
+    tables: Mapping[str, Mapping[str, str]]
+    keys: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, str]
+    post: str = ""
+
+    def to_json(self) -> bytes:
+        """The record's value. :meth:`from_json` reads it back."""
+        members: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return dumped({FORMAT: FIRST} | members)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> ViewIdentity:
+        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        return record_of(cls, read_members(value, _ABOUT), _ABOUT)
+
+
+def kept_as(kind: SqlType) -> str:
+    """How values of a type stand in a state and compare: the same for types of which one becomes the other without any
+    change of them.
+
+    >>> kept_as(SqlType("int4")) == kept_as(SqlType("int8")), kept_as(SqlType("int4", array=True))
+    (True, 'int4[]')
+    """
+    if kind.array or kind.group is Group.OPAQUE or kind.kind == "bpchar":
+        return str(kind)
+    return kind.group.value
+
+
+def identity_of(plan: ViewPlan, post: str = "") -> ViewIdentity:
+    """The identity of a plan. ``post``: the digest of the view's function."""
+    kept = plan.relations.items()
+    return ViewIdentity(
+        text=blake2b(plan.sql.encode(), digest_size=16).hexdigest(),
+        tables={str(t): {c: kept_as(k) for c, k in zip(one.columns, one.kinds, strict=True)} for t, one in kept},
+        keys={str(table): one.key for table, one in kept},
+        outputs={name: str(kind) for name, kind in plan.outputs},
+        post=post,
+    )
+
+
+def other_identity(published: ViewIdentity, now: ViewIdentity) -> str:
+    """The difference of a view from what it was published as, as a predicate. Empty where it is the same one.
+
+    The type of a column tells the two apart where it is another group's, and always where the column is the view's own.
+    """
+    if published.text != now.text:
+        return "is published from another text"
+    if published.post != now.post:
+        return "is published from another function"
+    if published.tables.keys() != now.tables.keys():
+        return f"{_NOT_AS}its text names other tables: {', '.join(sorted(now.tables))}"
+    for table, columns in sorted(now.tables.items()):
+        if said := _other_columns(table, published.tables[table], columns):
+            return _NOT_AS + said
+        if published.keys.get(table) != now.keys[table]:
+            return f"{_NOT_AS}the key of {table} is ({', '.join(now.keys[table])}) now"
+    said = _other_outputs(published.outputs, now.outputs)
+    return said and _NOT_AS + said
+
+
+def _other_columns(table: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    added = [name for name in now if name not in before]
+    if added:
+        word = "column" if len(added) == 1 else "columns"
+        was = "was" if len(added) == 1 else "were"
+        return f"the {word} {_few(added)} {was} added to {table}, and its text takes every column"
+    gone = [name for name in before if name not in now]
+    if gone:
+        return f"{table} has no column {gone[0]} any more"
+    other = [name for name in now if before[name] != now[name]]
+    return f"{other[0]} of {table} is {now[other[0]]} now, and was {before[other[0]]}" if other else ""
+
+
+def _other_outputs(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if before.keys() != now.keys():
+        return f"its columns are other ones: {', '.join(now)}"
+    other = [name for name in now if before[name] != now[name]]
+    return f"its column {other[0]} is of type {now[other[0]]} now, and was {before[other[0]]}" if other else ""
+
+
+def other_shape(shape: TableSchema, now: ViewIdentity) -> str:
+    """The difference of a view from the shape of its topic, for one of which no identity was noted, as a predicate."""
+    before = {column.name: column.type + ("[]" if column.array else "") for column in shape.columns}
+    added = [name for name in now.outputs if name not in before]
+    if added and before.keys() <= now.outputs.keys():
+        more = f"it has the {'column' if len(added) == 1 else 'columns'} {_few(added)} more"
+    else:
+        more = _other_outputs(before, now.outputs)
+    text = f"is published from another text{' or function' if now.post else ''}, or over other columns of its tables"
+    return f"{text}: {more}" if more else text
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - _TOLD
+    return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def state_identity(plan: ViewPlan) -> str:
+    """The digest of what a state of the view holds: where each value stands, and as what. A state goes on under a plan
+    that has the same one, once each document was computed anew."""
+    kept = [
+        (str(table), one.columns, [kept_as(kind) for kind in one.kinds], one.indexed, one.key)
+        for table, one in sorted(plan.relations.items())
+    ]
+    outputs = [(name, str(kind)) for name, kind in plan.outputs]
+    said = orjson.dumps([plan.sql, kept, outputs, _group_kinds(plan.grouping)])
+    return blake2b(said, digest_size=16).hexdigest()
+
+
+def _group_kinds(grouping: Grouping | None) -> list[Any]:
+    """A sum counts the digits of its values: it has their very type."""
+    if grouping is None:
+        return []
+    kinds = [
+        (one.kept, str(one.kind) if one.kept in ("sum", "average") else kept_as(one.kind)) for one in grouping.figures
+    ]
+    return [[str(kind) for kind in grouping.keys], kinds]

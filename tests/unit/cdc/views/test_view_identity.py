@@ -1,0 +1,153 @@
+"""Which changes of a table make another view of the same text, and which do not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdc.errors import ConfigError
+from cdc.schema import Column, TableSchema
+from cdc.settings import ViewSettings
+from cdc.views.known_views import KnownView
+from cdc.views.record_rows import view_shape
+from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, state_identity
+from cdc.views.view_plan import planned
+from cdc.views.view_state import Reached, ViewState, plan_digest
+from connectors.view_planning import PlannedView
+from tests.unit.cdc.views.view_histories import SHAPES, History, Runner, shown
+from tests.unit.spark.bucket_histories import BucketRunner
+
+ORDERS, LINES, CUSTOMERS = SHAPES
+EVERY = "select * from orders"
+NAMED = "select o.id, c.name from orders o join customers c on c.id = o.customer_id"
+COUNTED = "select o.id, (select count(*) from lines l where l.order_id = o.id) as n from orders o"
+UNSEEN = """select o.id, json_build_object('times', o.customer_id * 1000000000) as n from orders o
+  where o.customer_id > 0"""
+"""It uses a column whose type none of its own columns has."""
+
+
+def altered(shape: TableSchema, **kinds: str) -> TableSchema:
+    columns = [replace(c, kind=kinds.get(c.name, c.kind), type=kinds.get(c.name, c.type)) for c in shape.columns]
+    return replace(shape, version=2, columns=tuple(columns))
+
+
+def with_column(shape: TableSchema, name: str) -> TableSchema:
+    more = Column(name=name, attnum=9, type="text", type_oid=0, kind="text")
+    return replace(shape, version=2, columns=(*shape.columns, more))
+
+
+def keyed_by_two(shape: TableSchema) -> TableSchema:
+    first, second, *others = shape.columns
+    return replace(shape, version=2, columns=(first, replace(second, key_position=2), *others))
+
+
+def difference(sql: str, *now: TableSchema, before: tuple[TableSchema, ...] = SHAPES, text: str = "") -> str:
+    """Of the view over tables as they are now, those not named as before."""
+    changed = {shape.table: shape for shape in now}
+    shapes = [changed.get(shape.table, shape) for shape in before]
+    return other_identity(identity_of(planned(sql, before)), identity_of(planned(text or sql, shapes)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "now"),
+    [
+        (UNSEEN, altered(ORDERS, customer_id="int8")),
+        (NAMED, altered(ORDERS, customer_id="int8")),
+        ("select id from orders", with_column(ORDERS, "note")),
+        (COUNTED, with_column(LINES, "n")),
+    ],
+)
+def test_h466_what_changes_no_document_is_the_same_view(sql: str, now: TableSchema) -> None:
+    assert difference(sql, now) == ""
+
+
+@pytest.mark.parametrize(
+    ("sql", "now", "words"),
+    [
+        (EVERY, with_column(ORDERS, "note"), "the column note was added to public.orders, and its text takes every"),
+        (EVERY, altered(ORDERS, customer_id="int8"), "its column customer_id is of type int8 now, and was int4"),
+        (UNSEEN, altered(ORDERS, customer_id="numeric"), "customer_id of public.orders is numeric now, and was int"),
+        (COUNTED, keyed_by_two(LINES), "the key of public.lines is (id, order_id) now"),
+    ],
+)
+def test_h466_what_changes_them_is_named(sql: str, now: TableSchema, words: str) -> None:
+    assert words in difference(sql, now)
+
+
+def test_h466_another_text_is_another_view() -> None:
+    assert difference(EVERY, text=f"{EVERY} where id > 3") == "is published from another text"
+    one = identity_of(planned(EVERY, SHAPES), "a")
+    assert other_identity(one, replace(one, post="b")) == "is published from another function"
+    assert ViewIdentity.from_json(one.to_json()) == one
+
+
+def view_over(sql: str, *shapes: TableSchema) -> PlannedView:
+    return PlannedView("v", ViewSettings(sql="v.sql"), planned(sql, shapes), shapes)
+
+
+def known(view: PlannedView) -> KnownView:
+    shape = view_shape("v", view.plan, "shop.view.v.1").to_json().decode()
+    return KnownView(
+        view="v", generation=1, topic="shop.view.v.1", topic_id="", partitions=1, digest=view.digest, shape=shape
+    )
+
+
+def test_h466_one_that_noted_a_digest_alone_is_as_before() -> None:
+    before = view_over(EVERY, *SHAPES)
+    assert before.other_than(known(before), None) == ""
+    more = view_over(EVERY, with_column(ORDERS, "note"), LINES, CUSTOMERS)
+    assert more.other_than(known(before), None).endswith("columns of its tables: it has the column note more")
+    assert "the column note was added to public.orders" in more.other_than(known(before), before.identity)
+    wider = view_over(UNSEEN, altered(ORDERS, customer_id="int8"), LINES, CUSTOMERS)
+    unseen = view_over(UNSEEN, *SHAPES)
+    assert wider.digest != unseen.digest
+    assert wider.other_than(known(unseen), unseen.identity) == ""
+    assert wider.other_than(known(unseen), None).startswith("is published from another text, or over other columns")
+
+
+@pytest.mark.parametrize("kind", [Runner, BucketRunner])
+def test_h466_a_state_goes_on_under_a_wider_type(kind: type[Runner], tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = kind(UNSEEN, history, tmp_path)
+    history.write("orders", 1, {"id": 1, "customer_id": 1})
+    history.write("orders", 2, {"id": 2, "customer_id": 3})
+    history.progress_now()
+    for _ in range(6):
+        runner.turn()
+    assert list(shown(runner.topic)) == [b'{"id":1}'], "the other one is no int4"
+    runner.end()
+    runner.shapes = (altered(ORDERS, customer_id="int8"), LINES, CUSTOMERS)
+    history.write("orders", 3, {"id": 3, "customer_id": 4})
+    history.progress_now()
+    runner.until_level()
+    assert shown(runner.topic)[b'{"id":2}'] == {"id": 2, "n": '{"times" : 3000000000}'}
+    assert len(shown(runner.topic)) == 3
+    written = [record.key for records in runner.topic.records.values() for record in records]
+    assert written.count(b'{"id":1}') == 1, "the state is the one that was there"
+    runner.end()
+
+
+def test_h466_a_state_from_before_is_bound_and_another_is_refused(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = Runner(UNSEEN, history, tmp_path)
+    history.write("orders", 1, {"id": 1, "customer_id": 1})
+    history.progress_now()
+    runner.until_level()
+    _, state = runner.opened
+    with state.transaction():
+        state.note(identity="")
+    runner.end()
+    wider = planned(UNSEEN, [altered(ORDERS, customer_id="int8"), LINES, CUSTOMERS])
+    with pytest.raises(ConfigError, match="over other columns of its tables"):
+        ViewState(tmp_path / "state", wider, 1)
+    runner.turn()
+    reached: Reached = runner.opened[1].reached
+    plan = planned(UNSEEN, SHAPES)
+    assert (reached.plan, reached.identity) == (plan_digest(plan), state_identity(plan))
+    runner.end()
+    ViewState(tmp_path / "state", wider, 1).close()
+    with pytest.raises(ConfigError, match="over other columns"):
+        ViewState(tmp_path / "state", planned(EVERY, SHAPES), 1)
