@@ -15,10 +15,10 @@ from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arra
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
 from cdc.views.masked_columns import taint_of
-from cdc.views.naming import Catalog
+from cdc.views.naming import Catalog, uncarried
 from cdc.views.refused import ViewRefused
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
-from cdc.views.sql_types import Group, SqlType, type_of
+from cdc.views.sql_types import SqlType, type_of
 from cdc.views.syntax import ViewText
 from cdc.views.term_walks import base_column
 from cdc.views.terms import FromItem, Join, Select, Source
@@ -150,7 +150,9 @@ def _refuse_shape(text: ViewText, query: Select) -> None:
             said = f"two columns are named {name}" if name != "?column?" else "a column has no name"
             raise text.refused(said, word="", hint="give each column a name with AS")
     for name, expression in query.outputs:
-        if expression.type.group is Group.RECORD:
+        if not expression.type.passed:
+            raise uncarried(text, f"the column {name}", expression.type, expression.location)
+        if expression.type.kind == "record":
             raise text.refused(f"the column {name} is a whole row", expression.location, hint="row_to_json(…) of it")
 
 
