@@ -19,7 +19,7 @@ from cdc.views.naming import Catalog, uncarried
 from cdc.views.refused import ViewRefused
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
 from cdc.views.sql_types import SqlType, type_of
-from cdc.views.syntax import ViewText
+from cdc.views.syntax import ViewText, nested_too_deeply
 from cdc.views.term_walks import base_column
 from cdc.views.terms import FromItem, Join, Select, Source
 
@@ -110,10 +110,14 @@ def planned(
     """
     catalog = Catalog({table.table: table for table in tables}, search_path, collation)
     try:
-        return _planned(sql, resolved(sql, catalog))
-    except ViewRefused:
-        # The tables of a query in FROM may do what the query does not: be the root, or tie another table.
-        return _planned(sql, resolved(sql, catalog, inlined=True))
+        try:
+            return _planned(sql, resolved(sql, catalog))
+        except ViewRefused:
+            # The tables of a query in FROM may do what the query does not: be the root, or tie another table.
+            return _planned(sql, resolved(sql, catalog, inlined=True))
+    except (RecursionError, SyntaxError):
+        # Python's limits: of calls within calls, and of 20 loops within loops, one for each table of a FROM.
+        raise nested_too_deeply() from None
 
 
 def _planned(sql: str, found: ResolvedSelect) -> ViewPlan:

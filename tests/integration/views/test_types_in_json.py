@@ -120,3 +120,31 @@ def test_h463_rows_and_nulls_of_json_agg_stand_as_there(dsn: str) -> None:
 select a.id, (select json_agg(p order by b.id) from b left join a p on p.id = b.id where b.a_id = a.id) as rows,
   (select json_agg(case when b.id > 5 then array[b.id] end order by b.id) from b where b.a_id = a.id) as lists from a"""
     _kept(dsn, sql, "update b set a_id = 1", "delete from a where id > 3")
+
+
+NAMES = [
+    "with a as (select * from a) select id, x from a",
+    "with a as (select id, y from b) select id, y from a",
+    "with b as (select * from a), a as (select id, x as w from b) select id, w from a",
+    "with a as (select id, y from b) select id, y from (with a as (select id, y from a) select * from a) q",
+    "with b as (select id, x from a), q as (select id, x from b)"
+    " select id, x from (with b as (select * from t) select id, x from q) p",
+    "select id, (with q as (select b.id, b.y from b where b.a_id = a.id) select json_agg(q order by q.id) from q) as n"
+    " from a",
+    'select id, (with b as (select id, x from a) select max(b.x collate "C") from b where b.id = a.id) as n,'
+    " (select count(*) from b where b.a_id = a.id) as m from a",
+    "select id, (select count(*) from (select * from b) a where a.a_id = b.id) as n from a b",
+    "with q as (select a_id, count(*) as n from b group by a_id), b as (select a_id, n + 1 as n from q)"
+    " select a.id, b.n from a left join b on b.a_id = a.id",
+]
+
+
+@pytest.mark.parametrize("sql", NAMES, ids=[str(number) for number in range(len(NAMES))])
+def test_h465_names_mean_what_they_mean_to_postgres(dsn: str, sql: str) -> None:
+    _kept(
+        dsn,
+        sql,
+        "update b set a_id = id % 3, y = y || '!'",
+        "update a set x = 'z' where id = 2",
+        "delete from b where id = 3",
+    )
