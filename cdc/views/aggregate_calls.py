@@ -8,7 +8,7 @@ from typing import Any
 from cdc.views import aggregating as agg
 from cdc.views.conversions import to_json
 from cdc.views.json_values import aggregated_array, jsonb_object_aggregate, object_aggregate, quoted
-from cdc.views.sql_types import Group, SqlType
+from cdc.views.sql_types import PRINTED, Group, SqlType
 from cdc.views.stored_values import wire_text
 from cdc.views.terms import Aggregate, Const
 
@@ -42,9 +42,12 @@ def aggregate_function(part: Aggregate) -> Callable[[Any], Any]:
     return _AGGREGATES[part.name]
 
 
+_QUOTED = (Group.TEXT, Group.UUID, Group.ENUM, Group.JSON, Group.JSONB, Group.OPAQUE)
+
+
 def wire_function(kind: SqlType, name: str) -> Callable[[Any], str]:
     """How an output of the view is written, where it is not null."""
-    if not kind.array and (kind.group in (Group.TEXT, Group.UUID, Group.ENUM, Group.JSON, Group.JSONB, Group.OPAQUE)):
+    if not kind.array and kind.group in _QUOTED and kind.kind not in PRINTED:
         return quoted
     return wire_text(kind, name)
 

@@ -16,7 +16,7 @@ import orjson
 
 from cdc.topic import TableName
 from cdc.views.lookups import Row
-from cdc.views.sql_types import Group
+from cdc.views.sql_types import PRINTED, Group
 from cdc.views.stored_values import link_text
 from cdc.views.view_plan import KeptTable, ViewPlan
 
@@ -82,7 +82,7 @@ def column_form(relation: KeptTable, column: str) -> str:
     kind = relation.kind(column)
     if kind.array:
         return "text"
-    if kind.group is Group.FLOAT:
+    if kind.group is Group.FLOAT or kind.kind in PRINTED:
         return "json"
     return "whole" if kind.group in _WHOLE else "text"
 

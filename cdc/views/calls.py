@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal
 
-from cdc.views.casting import coerced, common_type, comparable
+from cdc.views.casting import coerced, common_type, comparable, written_in_json
 from cdc.views.conversions import to_json
 from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
@@ -118,12 +118,12 @@ def _aggregate_type(on: Resolving, name: str, args: list[Expr], node: Node) -> t
     if name in _JSON_AGGREGATES:
         if len(args) == 2:
             args = [member_name(on, args[0]), args[1]]
-        return [coerced(on.text, a, TEXT) if a.type.kind == "unknown" else a for a in args], _JSON_AGGREGATES[name]
+        return [written_in_json(on.text, arg) for arg in args], _JSON_AGGREGATES[name]
     arg = coerced(on.text, args[0], TEXT) if args[0].type.kind == "unknown" else args[0]
     if name == "array_agg":
         if arg.type.array:
             raise on.text.refused("a view does not make arrays of arrays", node.location)
-        return [arg], SqlType(arg.type.kind, array=True, name=arg.type.name)
+        return [arg], arg.type.array_of()
     if name in ("min", "max"):
         comparable(on.text, arg.type, node.location, ordered=True, collated=on.collated(arg))
         return [arg], arg.type if arg.type.kind != "varchar" else TEXT
@@ -162,6 +162,8 @@ def member_name(on: Resolving, arg: Expr) -> Expr:
         write = to_json(arg.type, False)
         assert write is not None
         return FunctionCall(type=TEXT, function=lambda v: write(v)[1:-1], args=(arg,), location=arg.location)
+    if arg.type.group in (Group.JSON, Group.JSONB) or not arg.type.known_in_json:
+        raise on.text.refused(f"the name of a member is no {arg.type}", arg.location, hint="cast it to text")
     return arg if arg.type.kind == "bpchar" else coerced(on.text, arg, TEXT)
 
 
@@ -172,19 +174,15 @@ def _json_object(binary: bool) -> Handler:
         names = [member_name(on, arg) for arg in args[::2]]
         if any(isinstance(name, Const) and name.value is None for name in names):
             raise on.text.refused("the name of a member is null", node.location)
-        members = tuple(zip(names, map(_known(on), args[1::2]), strict=True))
+        members = tuple(zip(names, [written_in_json(on.text, arg) for arg in args[1::2]], strict=True))
         return JsonObject(type=JSONB if binary else JSON, members=members, binary=binary, location=node.location)
 
     return handler
 
 
-def _known(on: Resolving) -> Callable[[Expr], Expr]:
-    return lambda arg: coerced(on.text, arg, TEXT) if arg.type.kind == "unknown" else arg
-
-
 def _json_array(binary: bool) -> Handler:
     def handler(on: Resolving, args: list[Expr], node: Node) -> Expr:
-        items = tuple(map(_known(on), args))
+        items = tuple(written_in_json(on.text, arg) for arg in args)
         return JsonArray(type=JSONB if binary else JSON, items=items, binary=binary, location=node.location)
 
     return handler
@@ -194,7 +192,8 @@ def _to_json(binary: bool) -> Handler:
     def handler(on: Resolving, args: list[Expr], node: Node) -> Expr:
         if len(args) != 1:
             raise on.text.refused("it takes one value", node.location)
-        return ToJson(type=JSONB if binary else JSON, arg=_known(on)(args[0]), binary=binary, location=node.location)
+        arg = written_in_json(on.text, args[0])
+        return ToJson(type=JSONB if binary else JSON, arg=arg, binary=binary, location=node.location)
 
     return handler
 
@@ -338,9 +337,7 @@ def _sub_link(on: Resolving, node: Node, reach: NameScope) -> Expr:
     kind = TEXT if output.type.kind == "unknown" else output.type
     query.outputs[0] = (query.outputs[0][0], coerced(on.text, output, kind))
     if form == "array":
-        return Subquery(
-            type=SqlType(kind.kind, array=True, name=kind.name), form=form, query=query, location=node.location
-        )
+        return Subquery(type=kind.array_of(), form=form, query=query, location=node.location)
     return Subquery(type=kind, form=form, query=query, location=node.location)
 
 

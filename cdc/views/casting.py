@@ -69,7 +69,8 @@ def coerced(text: ViewText, expression: Expr, target: SqlType, location: int = -
     try:
         function = cast(source, target)
     except KeyError:
-        raise text.refused(f"a view does not cast {source} to {target}", where) from None
+        hint = "row_to_json(…) of it" if source.kind == "record" else ""
+        raise text.refused(f"a view does not cast {source} to {target}", where, hint=hint) from None
     if function is None:
         return replace(expression, type=target)
     if isinstance(expression, Const):
@@ -136,6 +137,20 @@ def chosen_type(text: ViewText, expressions: Sequence[Expr], location: int) -> S
     if len({t.kind for t in known}) > 1 and all(t.group is Group.TEXT and not t.array for t in known):
         return SqlType(known[0].kind)
     return common_type(text, expressions, location)
+
+
+def written_in_json(text: ViewText, expression: Expr) -> Expr:
+    """A value that is to be JSON. A literal is text. ViewRefused where only Postgres knows how JSON has its type."""
+    if expression.type.kind == "unknown":
+        return coerced(text, expression, TEXT)
+    for name, kind in expression.type.members():
+        if not kind.known_in_json:
+            said = kind.name.removesuffix("[]") + "[]" * kind.array
+            one = "a value" if not name else f"the column {name}"
+            do = "cast it to text" if not name else f"name the columns, {name}::text among them"
+            hint = f"{do}: JSON has a composite as an object, and the log has its text alone"
+            raise text.refused(f"a view cannot write {one} of type {said} as JSON", expression.location, hint=hint)
+    return expression
 
 
 def comparable(text: ViewText, kind: SqlType, location: int, *, ordered: bool, collated: bool) -> None:

@@ -111,6 +111,8 @@ def to_json(kind: SqlType, binary: bool) -> Function | None:
         return jsonb_text if binary else None
     if kind.group is Group.FLOAT and binary:
         return lambda v: json_number(dec.numeric_text(dec.numeric_of(dec.float_text(v))))
+    if kind.kind == "float4":
+        return (lambda v: json_number(dec.numeric_text(dec.numeric_of(v)))) if binary else json_number
     return _TO_JSON.get(kind.group, quoted)
 
 
@@ -195,6 +197,8 @@ def _fit(target: SqlType) -> Function | None:
 def _cast(source: SqlType, target: SqlType) -> Function | None:
     if source.kind == target.kind:
         return None
+    if source.group is Group.RECORD:
+        raise KeyError("the text of a row is not the JSON that it is here")
     if target.group is Group.TEXT:
         return to_text(source) if source.group is not Group.TEXT else unpadded if source.kind == "bpchar" else None
     if source.group is Group.TEXT:

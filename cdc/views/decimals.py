@@ -275,11 +275,25 @@ def float_text(value: float) -> str:
     text = repr(value)
     if abs(value) < 1e15:
         return text.removesuffix(".0")
-    text = _within(text, value)
-    shown = Decimal(text)
+    return _scientific(Decimal(_within(text, value)))
+
+
+def single_text(value: float) -> str:
+    """As float4 is printed. ``value``: that text read as a float, whose digits are then the text's.
+
+    >>> [single_text(value) for value in (0.1, 123456.5, 1234567.0, 1e6, -1e23, 1e-45, -0.0, float("-inf"))]
+    ['0.1', '123456.5', '1.234567e+06', '1e+06', '-1e+23', '1e-45', '-0', '-Infinity']
+    """
+    if not math.isfinite(value) or abs(value) < 1e6:
+        return float_text(value)
+    return _scientific(Decimal(repr(value)))
+
+
+def _scientific(shown: Decimal) -> str:
+    """A number of at least 10, with an exponent."""
     mantissa = "".join(map(str, shown.as_tuple().digits)).rstrip("0")
     body = mantissa[0] + ("." + mantissa[1:] if len(mantissa) > 1 else "")
-    return f"{'-' if value < 0 else ''}{body}e+{shown.adjusted():02d}"
+    return f"{'-' if shown < 0 else ''}{body}e+{shown.adjusted():02d}"
 
 
 def _within(text: str, value: float) -> str:

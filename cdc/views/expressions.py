@@ -14,7 +14,7 @@ from cdc.views.calendar_days import negated
 from cdc.views.casting import chosen_type, coerced, common_type, comparable, named_type
 from cdc.views.decimals import numeric_of
 from cdc.views.functions import Signature, arithmetic, signature
-from cdc.views.naming import Catalog, NameScope, Numbered, column, names_column
+from cdc.views.naming import Catalog, NameScope, Numbered, column, names_column, whole_row
 from cdc.views.sql_types import BOOL, INT4, INT8, NUMERIC, TEXT, UNKNOWN, Group, SqlType
 from cdc.views.syntax import Node, ViewText, texts, unwrapped
 from cdc.views.term_walks import literal, of_collation_c
@@ -110,9 +110,7 @@ def _column_ref(on: Resolving, node: Node, reach: NameScope) -> Expr:
     if len(parts) == 1:
         source = reach.by_alias(parts[0])
         if source is not None and not names_column(reach, parts[0]):
-            if source.inlined:
-                raise on.text.refused("a view has no whole rows of this query", node.location, hint="name its columns")
-            return WholeRow(type=SqlType("record", fields=source.columns), source=source, location=node.location)
+            return whole_row(on.text, source, node.location)
     return column(on.text, reach, parts, node.location)
 
 
@@ -223,7 +221,7 @@ def _array(on: Resolving, node: Node, reach: NameScope) -> Expr:
     if kind.array:
         raise on.text.refused("a view does not make arrays of arrays", node.location)
     coerced_items = tuple(coerced(on.text, item, kind) for item in items)
-    return ArrayOf(type=SqlType(kind.kind, array=True, name=kind.name), items=coerced_items, location=node.location)
+    return ArrayOf(type=kind.array_of(), items=coerced_items, location=node.location)
 
 
 def compared(on: Resolving, op: str, left: Expr, right: Expr, location: int, distinct: bool = False) -> Compare:

@@ -121,8 +121,14 @@ def json_array(values: Iterable[str]) -> str:
 
 
 def aggregated_array(values: Sequence[str]) -> str | None:
-    """``json_agg`` of rows, which stand on a line each. NULL without any."""
-    return "[" + ", \n ".join(values) + "]" if values else None
+    """``json_agg`` of rows and arrays, which begin a line each. NULL without any.
+
+    >>> aggregated_array(['{"a":1}', "null", '{"a":2}'])
+    '[{"a":1}, null, \\n {"a":2}]'
+    """
+    if not values:
+        return None
+    return f"[{values[0]}" + "".join(f", {value}" if value == "null" else f", \n {value}" for value in values[1:]) + "]"
 
 
 def object_aggregate(members: Sequence[tuple[str | None, str]]) -> str | None:

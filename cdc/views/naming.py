@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.views.sql_types import UNCARRIED, type_of
+from cdc.views.refused import ViewRefused
+from cdc.views.sql_types import SqlType, type_of
 from cdc.views.syntax import ViewText
-from cdc.views.terms import Expr, Select, Source
+from cdc.views.terms import Expr, Select, Source, WholeRow
 
 
 @dataclass(slots=True)
@@ -110,10 +111,26 @@ def _column_of(text: ViewText, source: Source, name: str, location: int) -> Expr
     kind = source.type_of(name)
     if kind is None:
         raise text.refused(f"{source.alias} has no column {name}", location)
-    if source.table is not None and kind.kind in UNCARRIED:
-        hint = "leave the column out; stores have it from the table itself"
-        raise text.refused(f"a view cannot carry a column of type {kind}", location, hint=hint)
+    if not kind.carried:
+        raise uncarried(text, "a column", kind, location)
     return source.column(name, location)
+
+
+def uncarried(text: ViewText, what: str, kind: SqlType, location: int) -> ViewRefused:
+    """The error about a value that a view cannot have."""
+    hint = "leave the column out; stores have it from the table itself"
+    return text.refused(f"a view cannot carry {what} of type {kind}", location, hint=hint)
+
+
+def whole_row(text: ViewText, source: Source, location: int) -> WholeRow:
+    """A source by its name alone. :class:`cdc.views.refused.ViewRefused` where a column of it cannot be carried."""
+    if source.inlined:
+        raise text.refused("a view has no whole rows of this query", location, hint="name its columns")
+    found = WholeRow(type=SqlType("record", fields=source.columns), source=source, location=location)
+    for name, kind in found.type.members():
+        if not kind.carried:
+            raise uncarried(text, f"the column {name}", kind, location)
+    return found
 
 
 def names_column(reach: NameScope | None, name: str) -> bool:

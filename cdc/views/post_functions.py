@@ -29,6 +29,7 @@ _TYPES: Mapping[Group, tuple[type, ...]] = {
     Group.INTEGER: (int,),
     Group.FLOAT: (int, float, Decimal),
 }
+_KINDS: Mapping[str, tuple[type, ...]] = {"float4": (int, float, Decimal), "oid": (int,)}
 """What a column's value may be, beside None. Columns of all other types are texts, arrays are lists."""
 _MOST_IN_A_ROW, _MOST_IN_ALL = 3, 20
 """Documents of one run on which a function may take too long."""
@@ -100,8 +101,9 @@ class Post:
             return "null"
         if kind.group in _JSON:
             return quote(self._json(name, kind, value, former).encode()).decode()
-        wanted = (list,) if kind.array else _TYPES.get(kind.group, (str,))
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        wanted = (list,) if kind.array else _KINDS.get(kind.kind) or _TYPES.get(kind.group, (str,))
+        word = float in wanted and value in ("NaN", "Infinity", "-Infinity")
+        if not (word or isinstance(value, wanted)) or (isinstance(value, bool) and bool not in wanted):
             raise NotComputable(f"{self._name} returned {type(value).__name__} for the column {name} of type {kind}")
         return self._text(name, value)
 

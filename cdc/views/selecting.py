@@ -56,18 +56,32 @@ def resolved(sql: str, catalog: Catalog, *, inlined: bool = False) -> ResolvedSe
 _NAMES = {"case_expr": "case", "a_array_expr": "array", "sub_link": "exists"}
 
 
+@dataclass(frozen=True, slots=True)
+class _NamedQuery:
+    """A query of a WITH. ``names``: of its columns. ``around`` and ``above``: the queries and the tables in its reach.
+
+    Those are the ones of its place in the text, wherever it is used. Itself it does not see: within it its name is that
+    of another query, or of a table (H465).
+    """
+
+    select: Node
+    names: list[str]
+    around: dict[str, _NamedQuery]
+    above: NameScope | None
+
+
 class _Selecting:
     def __init__(self, text: ViewText, catalog: Catalog, numbered: Numbered, inlined: bool) -> None:
         self._text = text
         self._inlined = inlined
-        self._named: dict[str, Node] = {}
+        self._named: dict[str, _NamedQuery] = {}
         self.on = Resolving(text, catalog, numbered, self.query, dict(CALL_HANDLERS))
 
     def query(self, node: Node, above: NameScope | None) -> Select:
         """One SELECT, in the reach of those around it."""
         self._refuse_clauses(node)
-        before = dict(self._named)
-        self._name_queries(node)
+        before = self._named
+        self._name_queries(node, above)
         reach = NameScope(above)
         query = Select(location=-1)
         query.tables = [self._from(item, reach, above is None) for item in node.from_clause]
@@ -96,17 +110,22 @@ class _Selecting:
         if node.limit_option == 3:
             raise text.refused("a view may not hold WITH TIES")
 
-    def _name_queries(self, node: Node) -> None:
+    def _name_queries(self, node: Node, above: NameScope | None) -> None:
         if not node.HasField("with_clause"):
             return
         if node.with_clause.recursive:
             raise self._text.refused("a view may not hold WITH RECURSIVE", node.with_clause.location, word="with")
+        given: set[str] = set()
         for wrapped in node.with_clause.ctes:
             named = wrapped.common_table_expr
             kind, select = unwrapped(named.ctequery)
             if kind != "select_stmt":
                 raise self._text.refused("WITH holds a SELECT", named.location)
-            self._named[named.ctename] = (select, texts(named.aliascolnames))
+            if named.ctename in given:
+                raise self._text.refused(f"WITH holds two queries named {named.ctename}", named.location)
+            given.add(named.ctename)
+            query = _NamedQuery(select, texts(named.aliascolnames), self._named, above)
+            self._named = {**self._named, named.ctename: query}
 
     def _from(self, node: Node, reach: NameScope, whole: bool) -> From:
         """``whole``: an item of the whole view's FROM, whose rows no outer join leaves out."""
@@ -140,9 +159,10 @@ class _Selecting:
             raise self._text.refused("a table's columns keep their names", node.location)
         named = self._named.get(node.relname) if not node.schemaname else None
         if named is not None:
-            select, names = named
-            # A WITH query sees no name of the query that uses it.
-            made = self.on.numbered.query(self.query(select, None), alias, node.location, names)
+            before, self._named = self._named, named.around
+            query = self.query(named.select, named.above)
+            self._named = before
+            made = self.on.numbered.query(query, alias, node.location, named.names)
         else:
             table = self.on.catalog.table(self._text, node.schemaname, node.relname, node.location)
             made = self.on.numbered.table(table, alias, node.location)

@@ -6,13 +6,15 @@ nothing has given a type yet), ``record`` (a whole row), ``void`` and ``any``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 import orjson
 
 from cdc.schema import Column
-from cdc.wire.types import FAMILIES
+from cdc.wire.types import FAMILIES, OTHER, Plain
+from cdc.wire.types import kinds as kinds_of
 
 
 class Group(StrEnum):
@@ -81,21 +83,38 @@ ORDERED = frozenset(
 """Groups whose values this engine puts in Postgres's order."""
 EQUATED = ORDERED | {Group.ENUM, Group.INTERVAL, Group.JSONB}
 """Groups whose values this engine finds equal where Postgres does."""
+PRINTED = frozenset(("float4", "oid"))
+"""Kinds that are numbers on the wire and in the state. An expression has the text that Postgres prints of them."""
 UNCARRIED = frozenset(
     name
     for family in FAMILIES
     if orjson.loads(family.example.readable) != family.example.text
     for name in family.names
-    if name not in _GROUPS
+    if name not in _GROUPS and name not in PRINTED
 )
 """Kinds whose form on the wire is not the text that Postgres prints. A view cannot carry them yet."""
+_NO_TEXT = kinds_of(Plain.OBJECT, Plain.VECTOR)
+"""Kinds that are objects and arrays on the wire, of which the state has no form."""
+# fmt: off
+TEXT_IN_JSON = frozenset((
+    "tsquery", "jsonpath", "xid", "xid8", "cid", "tid", "pg_lsn", "pg_snapshot", "txid_snapshot", "refcursor",
+    "aclitem", "int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange",
+    "regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
+    "regprocedure", "regrole", "regtype",
+))
+# fmt: on
+"""Types of pg_catalog without a row in :mod:`cdc.wire.types` that JSON has as their text (JSONTYPE_OTHER of json.c).
+
+The log has the text alone of any other such type. It may be a composite, which JSON has as an object, an array of
+arrays by a domain, or a type with a cast to json of its own (H463)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
     """``kind`` of :mod:`cdc.wire.types`. ``array``: of such values. ``typmod`` as in pg_attribute, -1 for none.
 
-    ``fields``: names and types of a ``record``. ``name``: the type's own name where the kind is ``enum`` or ``other``.
+    ``fields``: names and types of a ``record``, or of each in an array of them. ``name``: the type's own name where the
+    kind is ``enum`` or ``other``.
     """
 
     kind: str
@@ -120,7 +139,33 @@ class SqlType:
     @property
     def element(self) -> SqlType:
         """Of an array: what it holds."""
-        return SqlType(self.kind, typmod=self.typmod, name=self.name)
+        return SqlType(self.kind, typmod=self.typmod, name=self.name, fields=self.fields)
+
+    def array_of(self) -> SqlType:
+        """An array of such values."""
+        return SqlType(self.kind, array=True, name=self.name, fields=self.fields)
+
+    def members(self, name: str = "") -> Iterator[tuple[str, SqlType]]:
+        """The values that it is made of, by the names that they have in a row: itself, unless it is a record."""
+        if self.kind != "record":
+            yield name, self
+        for field, kind in self.fields:
+            yield from kind.members(field)
+
+    @property
+    def carried(self) -> bool:
+        """Whether an expression can have such a value. Not of a record."""
+        return self.kind not in UNCARRIED
+
+    @property
+    def passed(self) -> bool:
+        """Whether a column of ``*`` can stand in a view as it stands on the wire, where nothing is made of it."""
+        return self.carried or not (self.array or self.kind in _NO_TEXT)
+
+    @property
+    def known_in_json(self) -> bool:
+        """Whether this engine knows how JSON has it. Not of a record."""
+        return self.kind != OTHER or self.name.removesuffix("[]") in TEXT_IN_JSON
 
     def __str__(self) -> str:
         return (self.name or self.kind) + ("[]" if self.array else "")
@@ -128,7 +173,7 @@ class SqlType:
 
 def type_of(column: Column) -> SqlType:
     """The type of a captured column."""
-    name = column.type if column.kind in ("enum", "other") else ""
+    name = column.type if column.kind in ("enum", OTHER) else ""
     return SqlType(column.kind, column.array, column.typmod, name)
 
 

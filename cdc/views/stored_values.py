@@ -17,7 +17,7 @@ import orjson
 from cdc.schema import Column
 from cdc.views import calendar_days as cal
 from cdc.views.conversions import to_text
-from cdc.views.decimals import numeric_text
+from cdc.views.decimals import numeric_text, single_text
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.text_values import unpadded
@@ -66,6 +66,17 @@ def _float(value: float | str) -> float:
     return float(value)
 
 
+_PRINTED: dict[str, tuple[Function, Function]] = {
+    "float4": (lambda value: single_text(float(value)), lambda text: _float_cell(float(text))),
+    "oid": (str, int),
+}
+"""From what the state holds to the text that Postgres prints, and back."""
+
+
+def _float_cell(value: float) -> float | str:
+    return value if isfinite(value) else repr(value)  # SQLite has no NaN
+
+
 _LOADED: dict[Group, Function] = {
     Group.BOOLEAN: bool,
     Group.NUMERIC: Decimal,
@@ -83,6 +94,8 @@ def loaded(kind: SqlType) -> Function | None:
     if kind.kind == "bpchar":
         width = max(kind.typmod - 4, 0)
         return lambda text: text.ljust(width)
+    if kind.kind in _PRINTED:
+        return _PRINTED[kind.kind][0]
     return _LOADED.get(kind.group)
 
 
@@ -130,7 +143,7 @@ def _postgres_text(kind: SqlType) -> Function:
 
 _CELLS: dict[Group, Function] = {
     Group.BOOLEAN: int,
-    Group.FLOAT: lambda value: value if isfinite(value) else repr(value),  # SQLite has no NaN
+    Group.FLOAT: _float_cell,
     Group.NUMERIC: numeric_text,
     Group.INTERVAL: cal.interval_text,
     Group.BYTEA: lambda value: base64.b64encode(value).decode(),
@@ -143,7 +156,7 @@ def cell(kind: SqlType) -> Function | None:
         return wire_text(kind, "")
     if kind.kind == "bpchar":
         return unpadded if kind.typmod >= 0 else None  # without a length nobody knows how many blanks it had
-    return _CELLS.get(kind.group)
+    return _PRINTED[kind.kind][1] if kind.kind in _PRINTED else _CELLS.get(kind.group)
 
 
 def link_parameter(kind: SqlType) -> Function | None:

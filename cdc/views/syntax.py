@@ -9,6 +9,7 @@ from cdc.views.refused import ViewRefused, place_of, word_at
 
 try:
     import postgast
+    from google.protobuf.message import DecodeError
 except ImportError:  # the extra ``views``
     postgast = None
 
@@ -26,12 +27,20 @@ def select_of(sql: str) -> Node:
     except postgast.PgQueryError as failure:
         place = place_of(sql, failure.cursorpos - 1)
         raise ViewRefused(failure.message, place=place, hint="Postgres itself would not read this text") from None
+    except DecodeError:
+        raise nested_too_deeply() from None
     if len(statements) != 1:
         raise ViewRefused("a view is one SELECT", hint="keep one statement in the file")
     kind, statement = unwrapped(statements[0].stmt)
     if kind != "select_stmt":
         raise ViewRefused("a view is a SELECT", place=(1, 1))
     return statement
+
+
+def nested_too_deeply() -> ViewRefused:
+    """The error about a text whose parts stand in each other more often than they can be followed."""
+    hint = "a FROM holds up to 20 tables; further ones stand in subqueries, or in a view of their own"
+    return ViewRefused("the view is nested too deeply", hint=hint)
 
 
 def unwrapped(node: Node) -> tuple[str, Node]:

@@ -15,11 +15,11 @@ from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arra
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
 from cdc.views.masked_columns import taint_of
-from cdc.views.naming import Catalog
+from cdc.views.naming import Catalog, uncarried
 from cdc.views.refused import ViewRefused
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
-from cdc.views.sql_types import Group, SqlType, type_of
-from cdc.views.syntax import ViewText
+from cdc.views.sql_types import SqlType, type_of
+from cdc.views.syntax import ViewText, nested_too_deeply
 from cdc.views.term_walks import base_column
 from cdc.views.terms import FromItem, Join, Select, Source
 
@@ -110,10 +110,14 @@ def planned(
     """
     catalog = Catalog({table.table: table for table in tables}, search_path, collation)
     try:
-        return _planned(sql, resolved(sql, catalog))
-    except ViewRefused:
-        # The tables of a query in FROM may do what the query does not: be the root, or tie another table.
-        return _planned(sql, resolved(sql, catalog, inlined=True))
+        try:
+            return _planned(sql, resolved(sql, catalog))
+        except ViewRefused:
+            # The tables of a query in FROM may do what the query does not: be the root, or tie another table.
+            return _planned(sql, resolved(sql, catalog, inlined=True))
+    except (RecursionError, SyntaxError):
+        # Python's limits: of calls within calls, and of 20 loops within loops, one for each table of a FROM.
+        raise nested_too_deeply() from None
 
 
 def _planned(sql: str, found: ResolvedSelect) -> ViewPlan:
@@ -150,7 +154,9 @@ def _refuse_shape(text: ViewText, query: Select) -> None:
             said = f"two columns are named {name}" if name != "?column?" else "a column has no name"
             raise text.refused(said, word="", hint="give each column a name with AS")
     for name, expression in query.outputs:
-        if expression.type.group is Group.RECORD:
+        if not expression.type.passed:
+            raise uncarried(text, f"the column {name}", expression.type, expression.location)
+        if expression.type.kind == "record":
             raise text.refused(f"the column {name} is a whole row", expression.location, hint="row_to_json(…) of it")
 
 

@@ -59,6 +59,15 @@ def test_a_document_comes_as_values_and_loses_no_digit() -> None:
     assert orjson.loads(made) == orjson.loads(ROW)
 
 
+@pytest.mark.parametrize("size", ["NaN", "Infinity", "-Infinity"])
+def test_h464_a_float_that_is_no_number_comes_back(size: str) -> None:
+    """The wire has it as a word. The document was parked, whatever the function did."""
+    row = ROW.replace('"size":1.5', f'"size":"{size}"')
+    assert orjson.loads(posted(lambda document: document)(row))["size"] == size
+    with pytest.raises(NotComputable, match="returned str for the column size"):
+        posted(lambda document: document | {"size": "large"})(row)
+
+
 def test_what_it_returns_is_the_document() -> None:
     def add_slug(document: dict[str, Any]) -> dict[str, Any]:
         slug = document["name"].lower().replace(" ", "-")

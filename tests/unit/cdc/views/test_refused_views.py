@@ -27,7 +27,7 @@ def table(name: str, columns: dict[str, str], *key: str) -> TableSchema:
     )
 
 
-OTHER_ON_THE_WIRE = ("oid", "timetz", "vector", "halfvec", "sparsevec", "money", "float4")
+OTHER_ON_THE_WIRE = ("timetz", "vector", "halfvec", "sparsevec", "money")
 """Their values are not the text that Postgres prints."""
 SHOP = (
     table("orders", {"id": "int8", "customer_id": "int4", "status": "text", "placed_at": "timestamptz"}, "id"),
