@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader:
     """A look at the pipeline that the settings describe, to be repeated. Nothing is opened before the first one."""
     from connectors.asked_status import StatusLog, StatusSource, read_fresh
-    from connectors.postgres.selection import takes
+    from connectors.postgres.selection import keeps_some, takes
     from connectors.view_looks import look_at_views
     from sinks.tries import looking
 
@@ -29,6 +29,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
         sinks={name: sink.kind for name, sink in settings.sinks.items()},
         views=tuple(settings.views),
         shard=settings.shard,
+        feeds=lambda sink, tables: keeps_some(settings.sinks[sink].tables, tables),
         takes=partial(takes, tables=settings.source.tables, exclude=settings.source.exclude),
     )
     ports = StatusPorts(

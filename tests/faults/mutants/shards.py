@@ -101,6 +101,13 @@ MUTANTS = (
         "tests/unit/cdc/freshness/test_shard_waits.py",
     ),
     Mutant(
+        "call a store of another shard's tables empty",
+        "cdc/status/sink_lines.py",
+        '"empty" if sink.takes else "elsewhere"',
+        '"empty"',
+        "tests/unit/cdc/status/test_shard_looks.py",
+    ),
+    Mutant(
         "mend a row in the least epoch of all shards",
         "cdc/verification/repair.py",
         "Position(tables[name].epoch or epoch, ",
