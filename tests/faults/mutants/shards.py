@@ -108,6 +108,20 @@ MUTANTS = (
         "tests/unit/cdc/status/test_shard_looks.py",
     ),
     Mutant(
+        "refuse a table for another one that is set aside",
+        "cdc/freshness/rules.py",
+        "for one, why in part.aside.items() if one == topic",
+        "for one, why in part.aside.items()",
+        "tests/unit/cdc/freshness/test_shard_waits.py",
+    ),
+    Mutant(
+        "claim a table that was held by the LSN of before",
+        "cdc/freshness/run.py",
+        "            watermark = self._wait_until_shown(sink, watermarks, lsn, ends_s)\n        require_whole",
+        "            watermark = watermarks.read() or watermark\n        require_whole",
+        "tests/unit/cdc/freshness/test_shard_waits.py",
+    ),
+    Mutant(
         "mend a row in the least epoch of all shards",
         "cdc/verification/repair.py",
         "Position(tables[name].epoch or epoch, ",
