@@ -32,7 +32,7 @@ from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection
 from connectors.postgres.publication import drop_publication, give_up
 from connectors.postgres.slot import drop_slot
-from connectors.whole_state import read_known_each
+from connectors.whole_state import ShardStates, read_known_each
 
 declare("shards_noted")
 
@@ -55,12 +55,12 @@ def note_shards(settings: Settings, admin: TopicAdmin) -> None:
     crash_point("shards_noted")
 
 
-def require_own_tables(settings: Settings) -> None:
+def require_own_tables(settings: Settings, known: ShardStates | None = None) -> None:
     """ConfigError where the settings' shard writes a table that they give to another one, or is given one that another
     writes (H402), or where they lack a shard that writes tables (H405). Nothing for a pipeline without shards.
-    LogError when no broker answers."""
+    ``known``: of the look that asks. LogError when no broker answers."""
     if settings.shard:
-        states = read_known_each(settings)
+        states = known.each() if known is not None else read_known_each(settings)
         require_unmoved(moved_of(settings, states), settings.shard)
         require_named(settings.name, states, shards_of(settings))
 

@@ -122,6 +122,13 @@ MUTANTS = (
         "tests/unit/cdc/freshness/test_shard_waits.py",
     ),
     Mutant(
+        "read all state topics anew for each shard of a look",
+        "connectors/whole_state.py",
+        "            if self._found is None:\n",
+        "            if True:\n",
+        "tests/unit/connectors/test_shard_states.py",
+    ),
+    Mutant(
         "mend a row in the least epoch of all shards",
         "cdc/verification/repair.py",
         "Position(tables[name].epoch or epoch, ",
