@@ -89,6 +89,13 @@ def publication_meant(settings: Settings, shard: str) -> str:
     return f"{whole}__{shard}" if shard else whole
 
 
+def slot_meant(settings: Settings, shard: str) -> str:
+    """The slot that the settings of any shard give to another one. "" is the capture without shards."""
+    own = f"__{settings.shard}" if settings.shard else ""
+    whole = settings.slot.removesuffix(own)
+    return f"{whole}__{shard}" if shard else whole
+
+
 def state_topic_of(settings: Settings) -> str:
     """The state topic of the settings' shard, or of the pipeline."""
     return state_topic(settings.name, settings.shard)

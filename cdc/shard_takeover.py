@@ -47,13 +47,13 @@ class TakeoverPorts(Protocol):
         """End the present epoch of the shard that takes tables, and note the next one. See
         :func:`connectors.epoch.begin_epoch`."""
 
-    def leave(self, shard: str, slot: SlotState | None, tables: Collection[str]) -> None:
-        """Take tables out of the publication of a shard, where it is there and has them: of that which ``slot`` names,
-        or before its first snapshot of that which the settings name."""
+    def leave(self, shard: str, documents: Documents, tables: Collection[str]) -> None:
+        """Take tables out of the publication of a shard, of these documents. See
+        :func:`cdc.shard_ending.leave_publication`."""
 
-    def end(self, shard: str, slot: SlotState | None, intent: SlotIntent | None) -> None:
-        """Drop slot and publication of a shard that is no more, where they are there and its own. ``intent``: of a
-        snapshot that was killed before it noted its slot."""
+    def end(self, shard: str, documents: Documents) -> None:
+        """Drop slot and publication of a shard that is no more, of these documents. See
+        :func:`cdc.shard_ending.end_shard`."""
 
 
 def take_over(
@@ -138,9 +138,9 @@ def _take(ports: TakeoverPorts, shard: str, moved: Iterable[MovedTable], states:
 def _give_up(ports: TakeoverPorts, writer: str, tables: Collection[str], documents: Documents) -> None:
     """Out of the publication first, then out of the topics, with all that was noted of the tables: a request of one
     would have its rows read by the former shard."""
-    slot, topics = SlotState.find(documents), TopicsState.find(documents)
+    topics = TopicsState.find(documents)
     # Also without a slot: cdc init makes the publication, and the first snapshot the slot.
-    ports.leave(writer, slot, tables)
+    ports.leave(writer, documents, tables)
     crash_point("publication_left")
     if topics is not None:
         gone = {topics.tables[table] for table in tables if table in topics.tables}
@@ -161,7 +161,7 @@ def _end_missing(ports: TakeoverPorts, named: Collection[str]) -> None:
             continue
         ports.lock(shard)
         slot, intent = SlotState.find(states[shard]), SlotIntent.find(states[shard])
-        ports.end(shard, slot, intent)
+        ports.end(shard, states[shard])
         gone = [(one.key(), None) for one in (intent, slot) if one is not None]
         if gone:
             ports.state(shard).write(gone)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.epochs import EpochsState
@@ -17,6 +16,7 @@ from cdc.errors import ActiveError, ConfigError, SlotError
 from cdc.json_bytes import dumped
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
+from cdc.shard_ending import left_by, same_place
 from cdc.shard_plan import writer_of
 from cdc.shard_takeover import epochs_above
 from cdc.sql import quote_literal
@@ -102,7 +102,7 @@ def take_lock(conn: Connection, settings: Settings, clock: Clock) -> None:
 def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, intent: SlotIntent | None) -> None:
     """Drop the slot that the state names, and no other: a slot of the same name on another server is not it."""
     here = read_server(conn)
-    own = slot.slot if slot is not None and _same_place(slot, here) else None
+    own = slot.slot if slot is not None and same_place(slot, here) else None
     for name in {settings.slot, own or settings.slot}:
         found = read_slot(conn, name)
         if found is None:
@@ -110,7 +110,7 @@ def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, i
         if (
             found.plugin != "pgoutput"
             or found.database != here.database
-            or not (name == own or _left(intent, found, here))
+            or not (name == own or left_by(intent, found, here))
         ):
             raise SlotError(
                 f"a slot {name} is there already, and this pipeline did not make it on this server",
@@ -118,21 +118,3 @@ def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, i
                 '   or name another one: [source] slot = "..."',
             )
         drop_slot(conn, name)
-
-
-def drop_intended(conn: Connection, intent: SlotIntent, here: ServerFacts) -> None:
-    """Drop the slot of a snapshot that was killed before it noted it, where it stands as that has left it."""
-    found = read_slot(conn, intent.slot)
-    if found is not None and found.database == here.database and _left(intent, found, here):
-        drop_slot(conn, found.slot)
-
-
-def _same_place(made: SlotState | SlotIntent, here: ServerFacts) -> bool:
-    return (made.system_identifier, made.database) == (here.system_identifier, here.database)
-
-
-def _left(intent: SlotIntent | None, found: SlotFacts, here: ServerFacts) -> bool:
-    """Whether a snapshot that was killed before it noted its slot left this one."""
-    if intent is None or not _same_place(intent, here):
-        return False
-    return (intent.slot, intent.consistent_point) == (found.slot, found.confirmed_flush_lsn)

@@ -18,7 +18,6 @@ from cdc.shard_plan import state_topic_of
 from cdc.state import TopicsState
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import TopicAdmin, cut_problems, spec_problems, state_problems
-from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.in_sync import in_sync_problems
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_source
@@ -26,13 +25,18 @@ from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
 from connectors.shard_notes import require_own_tables
+from connectors.whole_state import ShardStates
 
 
 class ServerProbes:
     """:class:`cdc.checks.preflight.Probes` on the real servers. Connections open when first asked for."""
 
-    def __init__(self, settings: Settings, store: Callable[[str], Iterable[Finding]]) -> None:
+    def __init__(
+        self, settings: Settings, store: Callable[[str], Iterable[Finding]], states: ShardStates | None = None
+    ) -> None:
+        """``states``: of all shards that are looked at together."""
         self._settings = settings
+        self._states = states if states is not None else ShardStates(settings)
         self.store = store
         self._admin: TopicAdmin | None = None
 
@@ -44,9 +48,9 @@ class ServerProbes:
 
     def state(self) -> Mapping[bytes, bytes]:
         self._topics()
-        require_own_tables(self._settings)
+        require_own_tables(self._settings, self._states)
         try:
-            return KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings)).read()
+            return self._states.own(self._settings)
         except TopicError:
             return {}
 

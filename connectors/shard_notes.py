@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.epochs import EpochsState
@@ -20,19 +21,20 @@ from cdc.shard_documents import (
     require_unmoved,
     tables_of,
 )
-from cdc.shard_plan import publication_meant, shard_meant, shards_of, state_topic_of
+from cdc.shard_ending import NotedShard, end_shard, leave_publication
+from cdc.shard_plan import publication_meant, shard_meant, shards_of, slot_meant, state_topic_of
 from cdc.shard_takeover import take_over
 from cdc.state import SlotIntent, SlotState, TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
-from connectors.epoch import begin_epoch, drop_intended, take_lock
+from connectors.epoch import begin_epoch, take_lock
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.postgres.catalog_facts import read_server, read_slot
+from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
 from connectors.postgres.connections import Connection
 from connectors.postgres.publication import drop_publication, give_up
 from connectors.postgres.slot import drop_slot
-from connectors.whole_state import read_known_each
+from connectors.whole_state import ShardStates, read_known_each
 
 declare("shards_noted")
 
@@ -55,12 +57,12 @@ def note_shards(settings: Settings, admin: TopicAdmin) -> None:
     crash_point("shards_noted")
 
 
-def require_own_tables(settings: Settings) -> None:
+def require_own_tables(settings: Settings, known: ShardStates | None = None) -> None:
     """ConfigError where the settings' shard writes a table that they give to another one, or is given one that another
     writes (H402), or where they lack a shard that writes tables (H405). Nothing for a pipeline without shards.
-    LogError when no broker answers."""
+    ``known``: of the look that asks. LogError when no broker answers."""
     if settings.shard:
-        states = read_known_each(settings)
+        states = known.each() if known is not None else read_known_each(settings)
         require_unmoved(moved_of(settings, states), settings.shard)
         require_named(settings.name, states, shards_of(settings))
 
@@ -113,21 +115,44 @@ class _Servers:
         state = self.state(self._settings.shard)
         return begin_epoch(self._conn, self._settings, self._admin, state, self._clock, above)
 
-    def leave(self, shard: str, slot: SlotState | None, tables: Collection[str]) -> None:
-        give_up(self._conn, self._publication(shard, slot), tables)
+    def leave(self, shard: str, documents: Documents, tables: Collection[str]) -> None:
+        leave_publication(PostgresShards(self._conn), self._noted(shard, documents), tables)
 
-    def end(self, shard: str, slot: SlotState | None, intent: SlotIntent | None) -> None:
-        here = read_server(self._conn)
-        if slot is not None and (slot.system_identifier, slot.database) != (here.system_identifier, here.database):
-            return  # a slot of this name here is somebody else's
-        if slot is not None and read_slot(self._conn, slot.slot) is not None:
-            drop_slot(self._conn, slot.slot)
-        if slot is None and intent is not None:
-            drop_intended(self._conn, intent, here)
-        drop_publication(self._conn, self._publication(shard, slot))
+    def end(self, shard: str, documents: Documents) -> None:
+        end_shard(PostgresShards(self._conn), self._noted(shard, documents))
 
-    def _publication(self, shard: str, slot: SlotState | None) -> str:
-        return slot.publication if slot is not None else publication_meant(self._settings, shard)
+    def _noted(self, shard: str, documents: Documents) -> NotedShard:
+        return NotedShard(
+            meant_slot=slot_meant(self._settings, shard),
+            meant_publication=publication_meant(self._settings, shard),
+            slot=SlotState.find(documents),
+            intent=SlotIntent.find(documents),
+        )
+
+
+class PostgresShards:
+    """:class:`cdc.shard_ending.ShardSource` on Postgres."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+
+    def server(self) -> ServerFacts:
+        return read_server(self._conn)
+
+    def slot(self, name: str) -> SlotFacts | None:
+        return read_slot(self._conn, name)
+
+    def publication(self, name: str) -> PublicationFacts | None:
+        return read_publication(self._conn, name)
+
+    def drop_slot(self, name: str) -> None:
+        drop_slot(self._conn, name)
+
+    def drop_publication(self, name: str) -> None:
+        drop_publication(self._conn, name)
+
+    def give_up(self, publication: str, tables: Collection[str]) -> None:
+        give_up(self._conn, publication, tables)
 
 
 def _made_state(settings: Settings, admin: TopicAdmin) -> KafkaCompactedTopic:

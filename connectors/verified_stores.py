@@ -21,7 +21,7 @@ from cdc.verification.known_pipeline import KnownPipeline, known_of
 from cdc.verification.ports import AsksRunners, VerifiedSource, VerifiedStore
 from cdc.views.known_views import KnownView
 from cdc.views.refused import NotComputable
-from connectors.postgres.selection import Pattern, kept
+from connectors.postgres.selection import Pattern, keeps_some, kept
 from connectors.verified import gone_tables, masked_otherwise, open_cut, verified_tables
 from connectors.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.view_recomputing import KafkaRunners
@@ -136,13 +136,10 @@ def known_pipeline(settings: Settings, sinks: Sequence[str]) -> KnownPipeline:
 
 
 def _takes(patterns: Sequence[str], tables: Sequence[str]) -> bool:
-    taking = [Pattern.parse(text) for text in patterns]
     views = [Pattern.parse(text) for text in view_patterns(patterns)]
-    return any(
-        any(one.names(table) for one in views)
-        if table.startswith(f"{VIEW_SCHEMA}.")
-        else not taking or any(one.names(table) for one in taking)
-        for table in tables
+    named = [table for table in tables if table.startswith(f"{VIEW_SCHEMA}.")]
+    return any(one.names(table) for one in views for table in named) or keeps_some(
+        patterns, [table for table in tables if table not in named]
     )
 
 

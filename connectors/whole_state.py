@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from cdc.epochs import epoch_of
 from cdc.errors import DamagedError, TopicError
+from cdc.found import Unknown, look
 from cdc.settings import Settings
-from cdc.shard_documents import merged, noted_shards, require_named, shards_of_tables
+from cdc.shard_documents import Documents, merged, noted_shards, require_named, shards_of_tables
 from cdc.shard_plan import each_shard, progress_topic_of, shards_of, state_topic_of
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.feed import ProgressTopic, ShardedProgress
@@ -76,20 +78,53 @@ def read_each(settings: Settings) -> dict[str, Mapping[bytes, bytes]]:
     }
 
 
-def read_known_each(settings: Settings) -> dict[str, Mapping[bytes, bytes]]:
+def read_own(settings: Settings) -> Documents:
+    """The documents of the pipeline itself, or of the settings' shard alone. Raises as :func:`read_state`."""
+    return KafkaCompactedTopic(settings.log, state_topic_of(settings)).read()
+
+
+def read_known_each(
+    settings: Settings, read: Callable[[Settings], Documents] = read_own
+) -> dict[str, Mapping[bytes, bytes]]:
     """The same of all shards that the settings or the pipeline's notes name, with the documents of the pipeline itself
     under "". Empty for one that has no topics yet. LogError when no broker answers."""
-    found = {"": _known(settings.named_shard(""))}
+    found = {"": _known(settings.named_shard(""), read)}
     for shard in dict.fromkeys((*shards_of(settings), *noted_shards(found[""]))):
-        found[shard] = _known(settings.named_shard(shard))
+        found[shard] = _known(settings.named_shard(shard), read)
     return found
 
 
-def _known(settings: Settings) -> Mapping[bytes, bytes]:
+def _known(settings: Settings, read: Callable[[Settings], Documents]) -> Documents:
     try:
-        return KafkaCompactedTopic(settings.log, state_topic_of(settings)).read()
+        return read(settings)
     except TopicError:
         return {}
+
+
+class ShardStates:
+    """The documents of all shards, as :func:`read_known_each` has them, for one look that is at several: each state
+    topic is read once, also where that fails. For several threads."""
+
+    def __init__(self, settings: Settings, read: Callable[[Settings], Documents] = read_own) -> None:
+        self._settings = settings
+        self._read = read
+        self._lock = threading.Lock()
+        self._found: Mapping[str, Documents] | Unknown | None = None
+
+    def each(self) -> Mapping[str, Documents]:
+        """By shard. LogError when no broker answers."""
+        with self._lock:
+            if self._found is None:
+                self._found = look(lambda: read_known_each(self._settings, self._read))
+            found = self._found
+        if isinstance(found, Unknown):
+            raise found.because
+        return found
+
+    def own(self, settings: Settings) -> Documents:
+        """Those of the settings' shard, or of the pipeline. Raises as :func:`read_state`."""
+        # What is known of one that has no documents is not why.
+        return (self.each().get(settings.shard) if settings.shard else None) or self._read(settings)
 
 
 def newest_written(settings: Settings) -> dict[str, tuple[int, int]]:

@@ -15,9 +15,8 @@ from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.cli.terminal import TerminalConsole
 from cdc.errors import CdcError, Exit
-from cdc.shard_plan import each_shard
 from cdc.wiring.debezium import check_connect
-from cdc.wiring.probes import open_probes
+from cdc.wiring.probes import open_each_probes
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -32,8 +31,8 @@ def check(
     """
     settings = context.obj.settings()
     findings: list[Finding] = []
-    for one in each_shard(settings):
-        with open_probes(one) as probes:
+    for one, opened in open_each_probes(settings):
+        with opened as probes:
             findings += preflight(one, probes)
     if settings.debezium is not None:
         findings += check_connect(settings)

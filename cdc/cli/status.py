@@ -17,12 +17,13 @@ from cdc.cli.status_text import fitted, view
 from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, UsageError
-from cdc.settings import Settings
-from cdc.shard_plan import each_shard, require_one_shard
+from cdc.settings import LimitSettings
+from cdc.shard_plan import require_one_shard
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.page_server import StatusPages
 from cdc.status.rules import Status, status_of
-from cdc.wiring.status import open_status
+from cdc.status.run import StatusReader
+from cdc.wiring.status import open_each_status, open_status
 
 _EVERY_S, _DAY_S = 0.2, 86_400.0
 
@@ -59,7 +60,7 @@ def status(
             return
         _refuse(shown)
         return
-    each = [_looked(one) for one in each_shard(settings)]
+    each = [_looked(reader, settings.limits) for reader in open_each_status(settings)]
     for shown in each:
         if as_json:
             typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
@@ -69,9 +70,9 @@ def status(
         _refuse(shown)
 
 
-def _looked(settings: Settings) -> Status:
-    with open_status(settings) as reader:
-        return status_of(reader.read(), settings.limits)
+def _looked(one: StatusReader, limits: LimitSettings) -> Status:
+    with one as reader:
+        return status_of(reader.read(), limits)
 
 
 @contextmanager

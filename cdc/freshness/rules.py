@@ -8,6 +8,7 @@ judged by the store's watermark alone. A bare LSN is taken as one of the pipelin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
@@ -31,8 +32,8 @@ class ReadsWatermarks(Protocol):
 
 
 class TopicWatermarks:
-    """A store's watermark as what it shows of one topic, which a shard of capture writes. Implements
-    :class:`ReadsWatermarks`.
+    """A store's watermark as what it shows of one topic, which a shard of capture writes. Of the other tables of that
+    shard none matters here, set aside or not (H461). Implements :class:`ReadsWatermarks`.
     """
 
     def __init__(self, watermarks: ReadsWatermarks, topic: str) -> None:
@@ -40,8 +41,11 @@ class TopicWatermarks:
         self._topic = topic
 
     def read(self) -> Watermark | None:
-        found = self._watermarks.read()
-        return as_shard(found, shard_of_topic(found, self._topic)) if found is not None else None
+        found, topic = self._watermarks.read(), self._topic
+        part = as_shard(found, shard_of_topic(found, topic)) if found is not None else None
+        if part is None:
+            return None
+        return replace(part, aside={one: why for one, why in part.aside.items() if one == topic})
 
 
 TokenEpoch = Callable[[int, str], int | None]

@@ -19,6 +19,7 @@ from cdc.freshness.rules import (
     TopicWatermarks,
     require_whole,
     shows,
+    speaks_for,
     wait_until_read,
     wait_until_shown,
     wait_until_spoken_for,
@@ -85,7 +86,8 @@ class Waits:
         is asked again once the store is in a newer one.
 
         ``table``: one for which that has to hold also where the sink holds it, or of a view (``view.NAME``), which may
-        be behind the tables. Where capture has shards, that of the table alone counts then, and without it each.
+        be behind the tables. Where capture has shards, that of the table alone counts then, and without it each. Of its
+        shard's tables no other one matters then (H461).
 
         While the log does not answer, the epoch of an LSN is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
@@ -105,21 +107,26 @@ class Waits:
         if not isinstance(lsn, Token):
             epoch = look(partial(self._epoch_of, ""))
             if isinstance(epoch, Unknown):
-                return self._take_its_word(sink, watermarks, lsn, epoch)
-        self.unsure, began_s = "", self._clock.monotonic()
-        nudge, clock = self._ports.nudge, self._clock
-        if isinstance(lsn, Token):
-            watermark = wait_until_token_shown(sink, watermarks, lsn, timeout_s=timeout_s, nudge=nudge, clock=clock)
-        else:
-            known = self._known_epoch
-            watermark = wait_until_shown(
-                sink, watermarks, lsn, epoch=known, timeout_s=timeout_s, nudge=nudge, clock=clock
-            )
-        if topic:
-            left_s = max(0.0, timeout_s - (self._clock.monotonic() - began_s))
-            watermark = wait_until_spoken_for(sink, watermarks, topic, timeout_s=left_s, clock=self._clock)
+                return self._take_its_word(sink, watermarks, lsn, epoch, topic)
+        self.unsure = ""
+        ends_s = self._clock.monotonic() + timeout_s
+        watermark = self._wait_until_shown(sink, watermarks, lsn, ends_s)
+        while topic and not speaks_for(watermark, topic):
+            wait_until_spoken_for(sink, watermarks, topic, timeout_s=self._left(ends_s), clock=self._clock)
+            # Both have to hold of one watermark: the store may have begun anew meanwhile, or read the table again.
+            watermark = self._wait_until_shown(sink, watermarks, lsn, ends_s)
         require_whole(sink, watermark)
         return watermark
+
+    def _wait_until_shown(self, sink: str, watermarks: ReadsWatermarks, lsn: int | Token, ends_s: float) -> Watermark:
+        nudge, clock, left_s = self._ports.nudge, self._clock, self._left(ends_s)
+        if isinstance(lsn, Token):
+            return wait_until_token_shown(sink, watermarks, lsn, timeout_s=left_s, nudge=nudge, clock=clock)
+        known = self._known_epoch
+        return wait_until_shown(sink, watermarks, lsn, epoch=known, timeout_s=left_s, nudge=nudge, clock=clock)
+
+    def _left(self, ends_s: float) -> float:
+        return max(0.0, ends_s - self._clock.monotonic())
 
     def wait_passed(self, sink: str, gtids: str, *, timeout_s: float = 30.0) -> str:
         """Return when ``sink`` shows every transaction that ``gtids`` names: up to where the log holds the source.
@@ -172,10 +179,12 @@ class Waits:
             self._epochs[shard] = known if isinstance(found, Unknown) else found
         return self._epochs[shard]
 
-    def _take_its_word(self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown) -> Watermark:
+    def _take_its_word(
+        self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown, topic: str
+    ) -> Watermark:
         with self._ports.briefly():
             watermark = watermarks.read()
-        if watermark is None or not shows(watermark, lsn, None):
+        if watermark is None or not shows(watermark, lsn, None) or (topic and not speaks_for(watermark, topic)):
             raise unknown.because
         require_whole(sink, watermark)
         self.unsure = f"the pipeline's epoch is not known, {sink} is in epoch {watermark.epoch}: {unknown}"

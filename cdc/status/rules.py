@@ -19,7 +19,7 @@ from cdc.settings import LimitSettings
 from cdc.state import SlotState
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document
-from cdc.status.sink_lines import SinkStatus, with_shares
+from cdc.status.sink_lines import SinkStatus, state_without, with_shares
 from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_status
 
 QUIET_BYTES = 64 * 1024
@@ -271,7 +271,7 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
         return SinkStatus(
             name=sink.name,
             kind=sink.kind,
-            state="empty" if watermark is None else "unreachable",
+            state=state_without(sink),
             lsn=None,
             lag_bytes=None,
             lag_s=None,

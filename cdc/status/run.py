@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -26,7 +26,8 @@ from cdc.status.view_lines import ViewFacts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPlan:
     """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them.
-    ``views``: their names. ``shard``: of capture, that the look is at. Empty for a pipeline without shards."""
+    ``views``: their names. ``shard``: of capture, that the look is at. Empty for a pipeline without shards. ``feeds``:
+    whether a sink takes one of some tables, as ``schema.table``."""
 
     name: str
     slot: str
@@ -34,6 +35,7 @@ class StatusPlan:
     takes: Callable[[str], bool]
     views: Sequence[str] = ()
     shard: str = ""
+    feeds: Callable[[str, Collection[str]], bool] = lambda sink, tables: True
 
 
 class _Log(NamedTuple):
@@ -110,6 +112,7 @@ class StatusReader:
                     kind=plan.sinks[name],
                     watermark=asked(),
                     parked=keys.get(name, 0) if keys is not None else None,
+                    takes=self._takes(name, topics, known=silent is None),
                 )
                 for name, asked in asked_stores.items()
             ],
@@ -160,6 +163,13 @@ class StatusReader:
     def _ends(self, documents: Mapping[bytes, bytes]) -> Offsets:
         topics = TopicsState.find(documents)
         return self._ports.log.ends(sorted(set(topics.tables.values())) if topics is not None else [])
+
+    def _takes(self, sink: str, topics: TopicsState | None, *, known: bool) -> bool | None:
+        """Whether the sink takes a table of the shard. True for a pipeline without shards, and for a shard of which
+        nothing is made yet. None where the log is silent."""
+        if not self._plan.shard or (known and topics is None):
+            return True
+        return self._plan.feeds(sink, topics.tables) if topics is not None else None
 
     def _ask_store(self, name: str) -> Callable[[], Found[Watermark]]:
         return self._parts.ask(store_part(name), "it", lambda: self._read_watermark(name))

@@ -122,3 +122,13 @@ def kept(tables: Sequence[TableName], patterns: Sequence[str]) -> list[TableName
     """Those of the tables that one of the patterns takes, as a sink's ``tables`` name them. All of them without any."""
     taking = [Pattern.parse(text) for text in patterns]
     return [table for table in tables if not taking or any(pattern.takes(table) for pattern in taking)]
+
+
+def keeps_some(patterns: Sequence[str], tables: Iterable[str]) -> bool:
+    """Whether a sink with these ``tables`` takes one of the tables, of which only ``schema.table`` is known.
+
+    >>> keeps_some(["public.o*"], ["public.lines"]), keeps_some([], ["public.lines"]), keeps_some([], [])
+    (False, True, False)
+    """
+    taking = [Pattern.parse(text) for text in patterns]
+    return any(not taking or any(one.names(table) for one in taking) for table in tables)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
+from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, ConfigError
 from cdc.progress import Offsets
@@ -21,10 +23,13 @@ from cdc.shard_documents import (
     tables_of,
     writers_of,
 )
+from cdc.shard_ending import NotedShard, end_shard, leave_publication
 from cdc.shard_takeover import epochs_above, take_over
 from cdc.state import Document, RequestState, SlotIntent, SlotState, TopicsState, requests_of
 from cdc.testing import MemoryCompactedTopic
+from cdc.topic import TableName
 from tests.killing import Killed, Steps, every_kill
+from tests.unit.cdc.checks.test_postgres import SERVER, SLOT
 
 A, B, C = "public.a", "public.b", "public.c"
 MEANT = {A: "rest", B: "rest", C: "sales"}
@@ -48,6 +53,36 @@ def documents(*some: Document) -> dict[bytes, bytes]:
     return {one.key(): one.to_json() for one in some}
 
 
+class Source:
+    """The server of both shards, each with slot and publication. Implements :class:`cdc.shard_ending.ShardSource`."""
+
+    def __init__(self, published: dict[str, set[str]], system: str = "7") -> None:
+        self.published = published
+        self.slots = {name: replace(SLOT, slot=name, confirmed_flush_lsn=80) for name in published}
+        self.system = system
+
+    def server(self) -> ServerFacts:
+        return replace(SERVER, system_identifier=self.system)
+
+    def slot(self, name: str) -> SlotFacts | None:
+        return self.slots.get(name)
+
+    def publication(self, name: str) -> PublicationFacts | None:
+        if name not in self.published:
+            return None
+        tables = frozenset(TableName(*table.split(".")) for table in self.published[name])
+        return PublicationFacts(publication=name, operations=frozenset({"insert"}), via_root=True, tables=tables)
+
+    def drop_slot(self, name: str) -> None:
+        del self.slots[name]
+
+    def drop_publication(self, name: str) -> None:
+        del self.published[name]
+
+    def give_up(self, publication: str, tables: Collection[str]) -> None:
+        self.published[publication] -= set(tables)
+
+
 class World:
     """The topics and the source of a pipeline of two shards. Implements :class:`cdc.shard_takeover.TakeoverPorts`."""
 
@@ -63,8 +98,7 @@ class World:
             ),
             "rest": MemoryCompactedTopic(documents(topics(B), slot("rest")) if begun else {}),
         }
-        self.published = {"cdc_shop__sales": set(held.tables), "cdc_shop__rest": {B}}
-        self.slots = {"cdc_shop__sales", "cdc_shop__rest"}
+        self.source = Source({"cdc_shop__sales": set(held.tables), "cdc_shop__rest": {B}})
         self.running: set[str] = set()
         self.locked: list[str] = []
 
@@ -103,15 +137,27 @@ class World:
         self.state("rest").write([(slot("rest").key(), None)])
         return epochs.latest
 
-    def leave(self, shard: str, slot: SlotState | None, tables: Collection[str]) -> None:
-        self.published[slot.publication if slot is not None else f"cdc_shop__{shard}"] -= set(tables)
+    def leave(self, shard: str, documents: Documents, tables: Collection[str]) -> None:
+        leave_publication(self.source, self.noted(shard, documents), tables)
 
-    def end(self, shard: str, slot: SlotState | None, intent: SlotIntent | None) -> None:
-        """As :class:`connectors.shard_notes._Servers` does it: of what is noted the slot, and the publication."""
-        own = slot or intent
-        if own is not None:
-            self.slots.discard(own.slot)
-        self.published.pop(slot.publication if slot is not None else f"cdc_shop__{shard}", None)
+    def end(self, shard: str, documents: Documents) -> None:
+        end_shard(self.steps.over("source", self.source), self.noted(shard, documents))
+
+    def noted(self, shard: str, documents: Documents) -> NotedShard:
+        return NotedShard(
+            meant_slot=f"cdc_shop__{shard}",
+            meant_publication=f"cdc_shop__{shard}",
+            slot=SlotState.find(documents),
+            intent=SlotIntent.find(documents),
+        )
+
+    @property
+    def published(self) -> dict[str, set[str]]:
+        return self.source.published
+
+    @property
+    def slots(self) -> set[str]:
+        return set(self.source.slots)
 
     def epochs(self, shard: str) -> EpochsState:
         return EpochsState.find(self.logs[shard].read()) or EpochsState()
@@ -231,7 +277,7 @@ def before_its_snapshot(steps: Steps, *intents: SlotIntent) -> World:
     sales = world.logs["sales"]
     sales.write([(slot("sales").key(), None), *((one.key(), one.to_json()) for one in intents)])
     if not intents:
-        world.slots.discard("cdc_shop__sales")
+        world.source.drop_slot("cdc_shop__sales")
     world.steps = steps
     return world
 
@@ -261,6 +307,45 @@ def test_h439_a_shard_that_ends_before_its_snapshot_leaves_none(intents: tuple[S
         require_named("shop", world.states(), named)
         assert (world.slots, set(world.published)) == ({"cdc_shop__rest"}, {"cdc_shop__rest"})
         assert world.tables("rest") == {A, B, C}
+
+
+def upgraded(*, slots: bool, extra: tuple[str, ...] = ()) -> World:
+    """The source is another server than the slots were noted on, and has the publications all the same."""
+    world = World()
+    world.source.system = "8"
+    if not slots:
+        world.source.slots.clear()
+    world.source.published["cdc_shop__sales"] |= set(extra)
+    return world
+
+
+def ends_sales(world: World) -> World:
+    world.run("rest", ("rest",), {A: "rest", B: "rest", C: "rest"})
+    require_named("shop", world.states(), ("rest",))
+    return world
+
+
+def test_h462_a_slot_noted_on_another_server_leaves_no_publication() -> None:
+    """The server was upgraded, or restored elsewhere, and the shard ends before its snapshot there."""
+    assert set(ends_sales(upgraded(slots=False)).published) == {"cdc_shop__rest"}
+
+
+@pytest.mark.parametrize(("slots", "extra"), [(True, ()), (False, ("public.theirs",))])
+def test_h462_another_pipelines_publication_stays(slots: bool, extra: tuple[str, ...]) -> None:
+    """It has a slot of the shard's name on that server, or sends tables that the shard did not have."""
+    world = ends_sales(upgraded(slots=slots, extra=extra))
+    assert world.published["cdc_shop__sales"] == ({A, C} if slots else set(extra))
+    assert ("cdc_shop__sales" in world.slots) is slots
+
+
+@pytest.mark.parametrize("intents", [(), (replace(INTENT, consistent_point=70),)])
+def test_h462_a_slot_that_nothing_proves_stays_with_its_publication(intents: tuple[SlotIntent, ...]) -> None:
+    """The shard has noted none, or one that stood elsewhere: whoever reads this one needs the publication."""
+    world = before_its_snapshot(Steps(), *intents)
+    world.source.slots["cdc_shop__sales"] = replace(SLOT, slot="cdc_shop__sales", confirmed_flush_lsn=80)
+    ends_sales(world)
+    assert world.published["cdc_shop__sales"] == {A, C}
+    assert "cdc_shop__sales" in world.slots
 
 
 def test_h405_a_name_of_which_nothing_was_made_is_no_shard() -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.errors import DifferenceFound
+from cdc.errors import DifferenceFound, LogError
 from cdc.freshness.rules import InLog, TopicWatermarks
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.progress import ShardMark, Watermark
+from cdc.progress import Hold, ShardMark, Watermark
 from cdc.source_lineage import SourceLineage
 from cdc.tokens import Token
 
@@ -35,12 +35,16 @@ class Shown:
     mark: Watermark | None = MARK
     epochs: dict[str, int] = field(default_factory=lambda: {"": 1, "first": 1, "second": 2})
     asked: list[str] = field(default_factory=list)
+    later: list[Watermark] = field(default_factory=list)
+    log: LogError | None = None
 
     @property
     def watermarks(self) -> Shown:
         return self
 
     def read(self) -> Watermark | None:
+        if self.later:
+            self.mark = self.later.pop(0)
         return self.mark
 
     def current(self) -> bool:
@@ -67,6 +71,8 @@ class Shown:
         return Waits(ports, ManualClock())
 
     def _epoch(self, shard: str) -> int | None:
+        if self.log is not None:
+            raise self.log
         self.asked.append(shard)
         return self.epochs[shard]
 
@@ -133,3 +139,49 @@ def test_h400_a_token_of_a_table_is_judged_by_its_shard() -> None:
     assert Shown().waits().wait("cache", token, table="public.a").lineage == HERE
     with pytest.raises(DifferenceFound):
         Shown().waits().wait("cache", token, timeout_s=3)
+
+
+ASIDE = {topic: f"{topic.removeprefix('shop.')} is set aside" for topic in IDS}
+BOTH = replace(
+    MARK, topic_ids=IDS, shards={**MARK.shards, "first": replace(MARK.shards["first"], topics=tuple(IDS)[::2])}
+)
+"""The shard first has the tables a and c."""
+
+
+def test_h461_another_table_of_the_shard_that_is_aside_refuses_none() -> None:
+    """It was refused for as long as any table of the shard was set aside, whatever the table that was asked for."""
+    a, _, c = IDS
+    waits = Shown(mark=replace(BOTH, aside={c: ASIDE[c]})).waits()
+    assert waits.wait("cache", 90, table="public.a").lsn == 90
+    assert waits.wait("cache", Token.parse("7301/1:0/5A"), table="public.a").lsn == 90
+    with pytest.raises(DifferenceFound, match=r"but these: public\.c is set aside$"):
+        waits.wait("cache", 90, table="public.c")
+    with pytest.raises(DifferenceFound, match="0/5B was not reached"):
+        waits.wait("cache", 91, table="public.a", timeout_s=3)
+    own = Shown(mark=replace(BOTH, aside={a: ASIDE[a], c: ASIDE[c]})).waits()
+    with pytest.raises(DifferenceFound, match=r"but these: public\.a is set aside$"):
+        own.wait("cache", 90, table="public.a")
+    with pytest.raises(DifferenceFound, match=r"public\.c is set aside$"):
+        waits.wait("cache", 20)  # all of them count
+    assert waits.wait("cache", 20, table="public.b").lsn == 20, "of another shard none did, and none does"
+
+
+HELD = replace(BOTH, held={"shop.public.a": Hold(table="public.a", reason="it is read again", since_ms=1)})
+
+
+def test_h461_a_table_that_was_held_counts_where_the_store_is_now() -> None:
+    """Shown while it was held, spoken for when the store had begun anew: of no one moment do both say the LSN."""
+    anew = replace(BOTH, shards={**BOTH.shards, "first": replace(BOTH.shards["first"], lsn=0)})
+    store = Shown(mark=HELD, later=[HELD, HELD, anew])
+    with pytest.raises(DifferenceFound, match="0/5A was not reached"):
+        store.waits().wait("cache", 90, table="public.a", timeout_s=3)
+    store = Shown(mark=HELD, later=[HELD, HELD, anew, anew, BOTH])
+    assert store.waits().wait("cache", 90, table="public.a", timeout_s=3).lsn == 90
+
+
+def test_h461_without_the_log_a_held_table_is_not_claimed() -> None:
+    away = LogError("Kafka is away")
+    with pytest.raises(LogError):
+        Shown(mark=HELD, log=away).waits().wait("cache", 90, table="public.a")
+    store = Shown(mark=BOTH, log=away).waits()
+    assert (store.wait("cache", 90, table="public.a").lsn, bool(store.unsure)) == (90, True)

@@ -114,14 +114,19 @@ class World:
             takes=lambda table: table != "public.left_out",
             views=("slim",),
         )
-        ports = StatusPorts(
+        return StatusReader(plan, self.ports(), ManualClock(), limit_s=0.5 if self.hanging else 60)
+
+    def ports(self) -> StatusPorts:
+        return StatusPorts(
             log=self,
             source=self if self.postgres else None,
             connector=None if self.postgres else self.connector,
             open_store=self.open_store,
             briefly=self.briefly,
         )
-        return StatusReader(plan, ports, ManualClock(), limit_s=0.5 if self.hanging else 60)
+
+    def shown_by(self, sink: str) -> Watermark | None:
+        return Watermark(epoch=1, lsn=300)
 
     def read(self) -> StatusFacts:
         with self.look() as look:
@@ -139,7 +144,7 @@ class Store:
 
     def read(self) -> Watermark | None:
         self.world.ask(self.name)
-        return Watermark(epoch=1, lsn=300)
+        return self.world.shown_by(self.name)
 
     def current(self) -> bool:
         return self.world.used
