@@ -52,8 +52,9 @@ class StoreSession(Protocol):
 
 class StoreSink:
     """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too. ``moved``:
-    asked before each batch whether the tables have another place now. ``side_by_side``: so many tables are written at
-    once, by a thread each. Their places are made ready one after the other."""
+    asked before each batch whether the tables have another place now. ``missing``: asked whether a table has no place
+    yet, before one is made. ``side_by_side``: so many tables are written at once, by a thread each. Their places are
+    made ready one after the other."""
 
     def __init__(
         self,
@@ -63,9 +64,11 @@ class StoreSink:
         *,
         shared: bool,
         moved: Callable[[], bool] = lambda: False,
+        missing: Callable[[TableSchema], bool] = lambda _: False,
         side_by_side: int = 1,
     ) -> None:
         self._moved = moved
+        self._missing = missing
         self._side_by_side = SideBySide(side_by_side)
         self._store = store
         self._watermarks = NotedWatermarks(notes)
@@ -77,10 +80,14 @@ class StoreSink:
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         shape = (schema.topic, schema.version, older)
         if shape not in self._prepared:
+            # A store that had read this topic and has no place for its rows has lost them. It says so before there is
+            # one again: nobody could tell the new one from one that shows all (hazard H470).
+            if self._missing(schema):
+                self._watermarks.forget_table(schema.topic)
             new = self._store.prepare(schema, older=older)
             crash_point("table_prepared")
             if new:
-                self._forget(schema.topic)
+                self._watermarks.forget_table(schema.topic)
             self._prepared.add(shape)
 
     def _prepare_for(self, schema: TableSchema, schemas: Schemas) -> None:
@@ -89,13 +96,6 @@ class StoreSink:
         self.prepare(newest)
         if schema.version != newest.version:
             self.prepare(schema, older=True)
-
-    def _forget(self, topic: str) -> None:
-        """A store that had read this topic and has no place for its rows has lost them: it knows no LSN any more, so
-        that the query goes back to the log's beginning (hazard H84)."""
-        mark = self._watermarks.read()
-        if mark is not None and any(mark.offsets.get(topic, {}).values()):
-            self._watermarks.forget()
 
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         if events.num_rows == 0:
