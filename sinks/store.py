@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from sinks.batch import conform
 from sinks.batch_plan import Readable, TableBatch, floor_marks, plan
 from sinks.fill import Filler
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
+from sinks.shared_notes import beneath
 from sinks.side_by_side import SideBySide, by_table
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
@@ -71,8 +73,11 @@ class StoreSink:
         self._missing = missing
         self._side_by_side = SideBySide(side_by_side)
         self._store = store
+        self._notes = notes
         self._watermarks = NotedWatermarks(notes)
         self._floors = Floors(notes, shared=shared)
+        self._shared = shared
+        self._written: dict[TableName, tuple[TableSchema, str]] = {}
         self._session = session
         self._prepared: set[tuple[str, int, bool]] = set()
         self._row_bytes: dict[str, int] = {}
@@ -119,7 +124,13 @@ class StoreSink:
         if len(of_tables) > 1 and self._side_by_side.most > 1:
             for readable in todo.batches:
                 self._prepare_for(readable.batch.schema, schemas)
-        return sum(self._side_by_side.each(partial(self._apply_table, schemas), of_tables), done)
+        for readable in todo.batches:
+            shape = readable.batch.schema
+            self._written[shape.table] = shape, self._floors.of(shape.table)
+        done = sum(self._side_by_side.each(partial(self._apply_table, schemas), of_tables), done)
+        if self._shared:
+            self.sweep_late()
+        return done
 
     def _apply_table(self, schemas: Schemas, versions: Sequence[Readable]) -> Applied:
         done = Applied()
@@ -135,6 +146,16 @@ class StoreSink:
         done = self._store.write(rows)
         crash_point("table_written")
         return done
+
+    def sweep_late(self) -> None:
+        """Remove what was written below floors that others have raised since, as of a process that stood still for a
+        while (hazard H473). Before, nobody knows of it. SinkError as for :meth:`apply`."""
+        floors = Floors(beneath(self._notes))
+        for table, (shape, before) in self._written.items():
+            floor = floors.of(table)
+            if floor > before:
+                self._store.remove_below(shape, floor)
+                self._written[table] = shape, floor
 
     def show(self) -> None:
         self._session.show()

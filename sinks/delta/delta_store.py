@@ -79,6 +79,7 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=reader,
         current=place.current,
         discards=tables,
+        sweep_late=sink.sweep_late,
     )
 
 

@@ -72,6 +72,7 @@ def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=_IcebergReader(catalog, clock),
         current=generation.current,
         discards=tables,
+        sweep_late=sink.sweep_late,
     )
 
 

@@ -51,6 +51,7 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=reader,
         current=indexes.current,
         discards=_SearchDiscards(client, indexes, clock),
+        sweep_late=sink.sweep_late,
     )
 
 

@@ -40,7 +40,10 @@ def open_folder(spec: SinkSpec, clock: Clock) -> OpenSink:
     tables = _FolderTables(place, int(spec.replay_window_s * 1e9), clock)
     sink = StoreSink(tables, notes, _FolderSession(), shared=spec.follows, moved=place.look, missing=tables.missing)
     watermarks, reader = PlacedWatermarks(notes, tables.check), _FolderReader(tables)
-    return OpenSink(sink=sink, watermarks=watermarks, reader=reader, current=place.current, discards=tables)
+    late = sink.sweep_late
+    return OpenSink(
+        sink=sink, watermarks=watermarks, reader=reader, current=place.current, discards=tables, sweep_late=late
+    )
 
 
 def probe_folder(spec: SinkSpec) -> StoreFacts:

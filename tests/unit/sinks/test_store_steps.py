@@ -140,3 +140,23 @@ def test_a_floor_is_noted_before_the_sweep_and_rows_come_after() -> None:
     sink.show()
     sink.close()
     assert tables.steps == [f"prepare {ORDERS.version}", "sweep", "write 1", "show", "close"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_h473_rows_below_a_floor_of_others_go_again(shared: bool) -> None:
+    """It is raised while they are written: an executor looks behind each batch, and who leads where it is refused."""
+    notes, topic = Written(), Topic()
+    raised = StoreSink(Tables(), notes, Tables(), shared=True)
+
+    class Slow(Tables):
+        def write(self, batch_of_table: TableBatch) -> Applied:
+            raised.apply(batch(topic.truncate(at(5))), SHAPES)
+            return super().write(batch_of_table)
+
+    tables = Slow()
+    sink = StoreSink(tables, notes, tables, shared=shared)
+    sink.apply(batch(topic.upsert(order(1), at(3))), SHAPES)
+    written = [f"prepare {ORDERS.version}", "write 1"]
+    assert tables.steps == ([*written, "sweep"] if shared else written)
+    sink.sweep_late()
+    assert tables.steps == [*written, "sweep"], "once"
