@@ -51,6 +51,7 @@ class MemoryStore:
             watermarks=PlacedWatermarks(notes, tables.check),
             reader=_MemoryReader(self),
             discards=_MemoryDiscards(self),
+            sweep_late=sink.sweep_late,
         )
 
     def open_notes(self) -> OpenNotes:

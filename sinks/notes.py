@@ -23,6 +23,7 @@ log = logging.getLogger("headrace.sinks")
 
 WATERMARK = "watermark"
 FORGOTTEN = b"null"
+_ID = "id"
 SHARE = "share:"
 
 
@@ -108,6 +109,13 @@ class NotedWatermarks:
     def forget(self) -> None:
         """As if none had ever been written."""
         self._notes.write(WATERMARK, FORGOTTEN)
+
+    def forget_table(self, topic: str) -> None:
+        """:meth:`forget`, where the watermark claims rows of a topic: its table has lost them, so that the query goes
+        back to the log's beginning (hazard H84). Before the table has an empty place (hazard H470)."""
+        mark = self.read()
+        if mark is not None and any(mark.offsets.get(topic, {}).values()):
+            self.forget()
 
 
 class PlacedWatermarks(NotedWatermarks):
@@ -249,6 +257,41 @@ class KeptColumns:
             with reading("what the store has noted of a table's columns"):
                 self._known = {name: frozenset(orjson.loads(t)) for name, t in found if name.startswith("columns:")}
         return self._known
+
+
+class TableIds:
+    """The identity of the place that each table was last made ready in. It tells a place from one that the table had
+    before, whatever its version (hazard H472)."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._known: dict[str, str] | None = None
+
+    def is_other(self, table: TableName, identity: str) -> bool:
+        """Whether the table was made ready in another place, or is :meth:`unknown`. False where nothing is noted."""
+        return self._all().get(_note(table, _ID), identity) != identity
+
+    def unknown(self, table: TableName) -> None:
+        """Note that the place is none to rely on, until another one is kept."""
+        self.keep(table, "")
+
+    def keep(self, table: TableName, identity: str) -> None:
+        """Note the place of a table, if it is another one than the known."""
+        name = _note(table, _ID)
+        if self._all().get(name) != identity:
+            self._notes.write(name, dumped(identity))
+            self._all()[name] = identity
+
+    def _all(self) -> dict[str, str]:
+        if self._known is None:
+            with reading("what the store has noted of its tables' places"):
+                self._known = {n: str(orjson.loads(t)) for n, t in self._notes.read().items() if is_table_id(n)}
+        return self._known
+
+
+def is_table_id(name: str) -> bool:
+    """Whether a note of this name is one of :class:`TableIds`."""
+    return name.startswith(f"{_ID}:")
 
 
 def noted_tables(notes: Mapping[str, bytes]) -> list[TableName]:

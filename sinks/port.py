@@ -12,12 +12,13 @@ or one table (:class:`CannotCarry`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cdc.errors import Exit, Retry, SinkError
+from cdc.errors import CdcError, Exit, Retry, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -229,7 +230,8 @@ class OpenSink:
     """A store, opened: the three ports over one set of connections.
 
     ``transactional``: the store can show data and watermark in one transaction. ``current``: whether the place that
-    was opened is still the one that readers are led to, asked of the store.
+    was opened is still the one that readers are led to, asked of the store. ``sweep_late``: removes what was written
+    below floors that others have raised meanwhile.
     """
 
     sink: Sink
@@ -238,6 +240,7 @@ class OpenSink:
     transactional: bool = False
     current: Callable[[], bool] = field(default=lambda: True)
     discards: Discards | None = None
+    sweep_late: Callable[[], None] = field(default=lambda: None)
 
     def commit(self, watermark: Watermark, check: Callable[[], None] = lambda: None) -> None:
         """Show what was applied, then write the watermark. In one transaction where the store has them.
@@ -247,7 +250,14 @@ class OpenSink:
         """
         if not self.transactional:
             self.sink.show()
-        check()
+        try:
+            check()
+        except CdcError:
+            # Somebody else has fed the store meanwhile. Rows of ours came behind a TRUNCATE of theirs (hazard H473).
+            if not self.transactional:
+                with suppress(CdcError):
+                    self.sweep_late()
+            raise
         with unrepeated():
             self.watermarks.write(watermark)
         if self.transactional:

@@ -40,6 +40,11 @@ def noted(notes: Notes, spec: SinkSpec) -> Notes:
     return WholeNotes(notes) if spec.leads else notes
 
 
+def beneath(notes: Notes) -> Notes:
+    """The same for one who is not let into them any more, and has something to tidy up."""
+    return notes.all if isinstance(notes, WholeNotes | ShareNotes) else notes
+
+
 class NotesApart:
     """Notes of a store where applications that write to one place at once would be in each other's way: the watermark
     of each share is in a place of its own. Implements :class:`sinks.notes.Notes`.
@@ -88,17 +93,17 @@ class WholeNotes:
     :class:`sinks.notes.Notes`."""
 
     def __init__(self, notes: Notes) -> None:
-        self._notes = notes
+        self.all = notes
 
     def read(self) -> Mapping[str, bytes]:
-        found = self._notes.read()
+        found = self.all.read()
         layout = _layout(found)
         if layout is not None:
             raise _refusal(f"the store is fed in {layout.shares} shares, and this application feeds all tables", 1)
         return found
 
     def write(self, name: str, text: bytes) -> None:
-        self._notes.write(name, text)
+        self.all.write(name, text)
 
 
 class ShareNotes:
@@ -106,26 +111,26 @@ class ShareNotes:
     number of shares. Implements :class:`sinks.notes.Notes`."""
 
     def __init__(self, notes: Notes, share: Share) -> None:
-        self._notes = notes
+        self.all = notes
         self._share = share
 
     def read(self) -> Mapping[str, bytes]:
-        found = self._notes.read()
+        found = self.all.read()
         layout = self._mine(found)
         own = found.get(layout.note(self._share.number), FORGOTTEN) if layout is not None else FORGOTTEN
         return {**found, WATERMARK: own}
 
     def write(self, name: str, text: bytes) -> None:
         if name != WATERMARK:
-            self._notes.write(name, text)
+            self.all.write(name, text)
             return
         # Read anew each time: the number may have changed since, and what is written under the old one counts no more.
-        found = self._notes.read()
+        found = self.all.read()
         layout = self._mine(found)
         if layout is None:
             layout = _next(found, self._share.count)
-            self._notes.write(WATERMARK, layout.to_json())
-        self._notes.write(layout.note(self._share.number), text)
+            self.all.write(WATERMARK, layout.to_json())
+        self.all.write(layout.note(self._share.number), text)
 
     def _mine(self, found: Mapping[str, bytes]) -> ShareLayout | None:
         """None in a store without a watermark."""

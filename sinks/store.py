@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from sinks.batch import conform
 from sinks.batch_plan import Readable, TableBatch, floor_marks, plan
 from sinks.fill import Filler
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
+from sinks.shared_notes import beneath
 from sinks.side_by_side import SideBySide, by_table
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
@@ -52,8 +54,9 @@ class StoreSession(Protocol):
 
 class StoreSink:
     """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too. ``moved``:
-    asked before each batch whether the tables have another place now. ``side_by_side``: so many tables are written at
-    once, by a thread each. Their places are made ready one after the other."""
+    asked before each batch whether the tables have another place now. ``missing``: asked whether a table has no place
+    yet, before one is made. ``side_by_side``: so many tables are written at once, by a thread each. Their places are
+    made ready one after the other."""
 
     def __init__(
         self,
@@ -63,13 +66,18 @@ class StoreSink:
         *,
         shared: bool,
         moved: Callable[[], bool] = lambda: False,
+        missing: Callable[[TableSchema], bool] = lambda _: False,
         side_by_side: int = 1,
     ) -> None:
         self._moved = moved
+        self._missing = missing
         self._side_by_side = SideBySide(side_by_side)
         self._store = store
+        self._notes = notes
         self._watermarks = NotedWatermarks(notes)
         self._floors = Floors(notes, shared=shared)
+        self._shared = shared
+        self._written: dict[TableName, tuple[TableSchema, str]] = {}
         self._session = session
         self._prepared: set[tuple[str, int, bool]] = set()
         self._row_bytes: dict[str, int] = {}
@@ -77,10 +85,14 @@ class StoreSink:
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         shape = (schema.topic, schema.version, older)
         if shape not in self._prepared:
+            # A store that had read this topic and has no place for its rows has lost them. It says so before there is
+            # one again: nobody could tell the new one from one that shows all (hazard H470).
+            if self._missing(schema):
+                self._watermarks.forget_table(schema.topic)
             new = self._store.prepare(schema, older=older)
             crash_point("table_prepared")
             if new:
-                self._forget(schema.topic)
+                self._watermarks.forget_table(schema.topic)
             self._prepared.add(shape)
 
     def _prepare_for(self, schema: TableSchema, schemas: Schemas) -> None:
@@ -89,13 +101,6 @@ class StoreSink:
         self.prepare(newest)
         if schema.version != newest.version:
             self.prepare(schema, older=True)
-
-    def _forget(self, topic: str) -> None:
-        """A store that had read this topic and has no place for its rows has lost them: it knows no LSN any more, so
-        that the query goes back to the log's beginning (hazard H84)."""
-        mark = self._watermarks.read()
-        if mark is not None and any(mark.offsets.get(topic, {}).values()):
-            self._watermarks.forget()
 
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         if events.num_rows == 0:
@@ -119,7 +124,13 @@ class StoreSink:
         if len(of_tables) > 1 and self._side_by_side.most > 1:
             for readable in todo.batches:
                 self._prepare_for(readable.batch.schema, schemas)
-        return sum(self._side_by_side.each(partial(self._apply_table, schemas), of_tables), done)
+        for readable in todo.batches:
+            shape = readable.batch.schema
+            self._written[shape.table] = shape, self._floors.of(shape.table)
+        done = sum(self._side_by_side.each(partial(self._apply_table, schemas), of_tables), done)
+        if self._shared:
+            self.sweep_late()
+        return done
 
     def _apply_table(self, schemas: Schemas, versions: Sequence[Readable]) -> Applied:
         done = Applied()
@@ -135,6 +146,16 @@ class StoreSink:
         done = self._store.write(rows)
         crash_point("table_written")
         return done
+
+    def sweep_late(self) -> None:
+        """Remove what was written below floors that others have raised since, as of a process that stood still for a
+        while (hazard H473). Before, nobody knows of it. SinkError as for :meth:`apply`."""
+        floors = Floors(beneath(self._notes))
+        for table, (shape, before) in self._written.items():
+            floor = floors.of(table)
+            if floor > before:
+                self._store.remove_below(shape, floor)
+                self._written[table] = shape, floor
 
     def show(self) -> None:
         self._session.show()

@@ -43,6 +43,7 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=reader,
         current=place.current,
         discards=_CacheDiscards(client, place),
+        sweep_late=sink.sweep_late,
     )
 
 

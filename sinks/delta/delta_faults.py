@@ -53,6 +53,17 @@ UNFIT = (
 """Words of delta-rs and of Spark about a table that will not recover by itself. Each has one class for nearly all."""
 
 
+def require_unchanged(opened: deltalake.DeltaTable, path: str, version: int, identity: str) -> None:
+    """Removed where a table is not the one that was seen at its path, or is in an older state. ``version``: the one
+    that was seen, -1 for none. ``identity``: empty where it is not known."""
+    if identity and identity != str(opened.metadata().id):
+        raise Removed(f"another Delta table was put in the place of {path}")
+    if opened.version() < version:
+        raise Removed(f"an older copy of the Delta table {path} was put in its place")
+    if version >= 0 and restored_behind(opened, version):
+        raise Removed(f"an older version of the Delta table {path} was restored")
+
+
 def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:
     """Whether a commit after that version put the table back to an older state."""
     newer = table.version() - version

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sinks.arrow import pc
 from sinks.delta.delta_tiers import MANY
+from sinks.warehouse.warehouse_columns import KEY, POS
 
 _FILES, _LEAST_BYTES, _LEAST_APART_BYTES, _MOST_BYTES = 2048, 128 * 1024, 1024**2, 32 * 1024**2
 _INDEXED = 32
@@ -144,6 +145,11 @@ def indexed(names: Sequence[str], first: Sequence[str]) -> Sequence[str]:
         return names
     plain = (name for name in names if name not in first and _is_plain(name))
     return [*first, *islice(plain, _INDEXED - len(first))]
+
+
+def statistics_of(schema: pa.Schema, said: str | None = None) -> dict[str, str]:
+    """:func:`skipping` of a captured table. Nothing for the notes."""
+    return skipping(schema, (KEY, POS), said) if KEY in schema.names else {}
 
 
 def skipping(schema: pa.Schema, first: Sequence[str], said: str | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from cdc.shares import Share
 from cdc.stored import reading
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
-from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, read_watermark
+from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, is_table_id, read_watermark
 from sinks.registry import SinkSpec
 from sinks.shared_notes import NotesApart, OpenNotes
 from sinks.tries import unrepeated
@@ -148,16 +148,16 @@ class NotedVersions:
             mark = None  # it claims nothing, and so no version either
         self._by_topic = dict(mark.versions) if mark is not None else {}
 
-    def take(self, topic: str, path: str) -> int:
-        """Of a table, once. -1 where nothing is known."""
-        otherwise = self._by_path.pop(path, -1)
-        return self._by_topic.pop(topic, otherwise)
+    def of(self, topic: str, path: str) -> int:
+        """Of a table. -1 where nothing is known."""
+        return self._by_topic.get(topic, self._by_path.get(path, -1))
 
 
 def without_places(notes: Mapping[str, bytes], names: tuple[str, ...]) -> dict[str, bytes]:
     """The notes that speak of what a place holds, and not of the place: without those of some ``names``, without the
-    versions of its tables, and without shares."""
-    kept = {name: text for name, text in notes.items() if name not in names and not name.startswith(SHARE)}
+    versions and identities of its tables, and without shares."""
+    of_place = {name for name in notes if name in names or name.startswith(SHARE) or is_table_id(name)}
+    kept = {name: text for name, text in notes.items() if name not in of_place}
     try:
         mark = read_watermark(notes)
     except DamagedError:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from cdc.wire import format as wire
@@ -21,7 +22,7 @@ from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import KeptColumns, Notes
+from sinks.notes import KeptColumns, NotedWatermarks, Notes, TableIds
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -49,6 +50,8 @@ from sinks.warehouse.warehouse_columns import (
 from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
 
+declare("delta_emptied")
+
 _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
     (KEY, pa.string()),
     (POS, pa.string()),
@@ -65,7 +68,9 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     notes = noted(notes_of(every, storage, clock, spec.share), spec)
     engine = DeltaEngine(storage, every, clock)
     tables = _DeltaTables(storage, notes, engine, spec.replay_window_s, clock)
-    sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
+    sink = StoreSink(
+        tables, notes, _DeltaSession(), shared=spec.parallel, missing=tables.missing, side_by_side=SIDE_BY_SIDE
+    )
     place = OpenGeneration(notes, None, shared=False)
     reader = _DeltaReader(storage, clock)
     return OpenSink(
@@ -74,6 +79,7 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=reader,
         current=place.current,
         discards=tables,
+        sweep_late=sink.sweep_late,
     )
 
 
@@ -89,12 +95,20 @@ class _DeltaTables:
         self._storage = storage
         self._notes = notes
         self._kept = KeptColumns(notes)
+        self._marks = NotedWatermarks(notes)
+        self._ids = TableIds(notes)
         self._noted: NotedVersions | None = None
+        self._sound: set[str] = set()
         self._clock = clock
         self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, Delta] = {}
         self.engine = engine
         self._topics: dict[str, str] = {}
+
+    def missing(self, schema: TableSchema) -> bool:
+        """Whether there is no such table."""
+        with _faults(schema):
+            return not self._table(schema).exists()
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         with _faults(schema):
@@ -114,13 +128,19 @@ class _DeltaTables:
             fields = [*((c.name, c.type) for c in wanted), *_OWN_FIELDS, *([by] if by else [])]
             table.create(pa.schema(fields), [by.column] if by else ())
             self.engine.make_ready(table, schema)
+            self._is_sound(schema)
             return True
         self.engine.make_ready(table, schema)
         require_same(schema, by, table.partitions)
         lost_rows = self._is_older_copy(schema)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
+            # Until nothing is claimed any more it stays noted, whatever its version becomes (hazard H470).
+            self._ids.unknown(schema.table)
             table.empty()
+            crash_point("delta_emptied")
+            self._marks.forget_table(schema.topic)
+        self._is_sound(schema)
         existing = table.types()
         lost = removed(existing, wanted, () if lost_rows else self._kept.of(schema.table))
         if lost:
@@ -132,17 +152,26 @@ class _DeltaTables:
         return lost_rows
 
     def _is_older_copy(self, schema: TableSchema) -> bool:
-        """Whether the table is older than the one that was noted with the last watermark: by its version, or because
-        somebody restored an older one since (hazard H84)."""
+        """Whether the table is older than the one that was noted with the last watermark: by its version, because
+        somebody restored an older one since (hazard H84), or because it is from before a removal (hazard H472)."""
         if self._noted is None:
             self._noted = NotedVersions(self._notes)
-        # Once: what it is from here on is known by itself.
-        noted, table = self._noted.take(schema.topic, table_path(schema)), self._table(schema)
-        return table.version < noted or (noted >= 0 and table.restored_since(noted))
+        path, table = table_path(schema), self._table(schema)
+        if path in self._sound:
+            return False  # what it is from there on is known by itself
+        noted = self._noted.of(schema.topic, path)
+        older = table.version < noted or (noted >= 0 and table.restored_since(noted))
+        return older or self._ids.is_other(schema.table, table.identity())
+
+    def _is_sound(self, schema: TableSchema) -> None:
+        """The table holds what the watermark claims, and may be spoken of with it (hazard H471)."""
+        self._ids.keep(schema.table, self._table(schema).identity())
+        self._sound.add(table_path(schema))
 
     def versions(self) -> dict[str, int]:
-        """Path -> version of the tables that were used."""
-        return {path: table.version for path, table in self._tables.items() if table.version >= 0}
+        """Path -> version of the tables that were used, and are not older than what was noted of them."""
+        known = {path: self._tables[path].version for path in self._sound}
+        return {path: version for path, version in known.items() if version >= 0}
 
     def versions_by_topic(self) -> dict[str, int]:
         """The same by topic."""

@@ -16,8 +16,8 @@ from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.sql import quote_literal
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
-from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit, restored_behind
-from sinks.delta.delta_files import STATISTICS, skipping
+from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit, require_unchanged, restored_behind
+from sinks.delta.delta_files import STATISTICS, statistics_of
 from sinks.delta.delta_partitions import buckets_in, partitioned
 from sinks.delta.delta_rewrite import ONE_TRY, KeyedFiles
 from sinks.delta.delta_storage import Storage
@@ -56,6 +56,7 @@ class Delta:
         self._options = dict(storage.options) or None
         self._opened: deltalake.DeltaTable | None = None
         self._seen = -1
+        self._identity = ""
         self._tidied = clock.monotonic()
         self._unjoined = 0
         store = f"the Delta table {self.path}"
@@ -82,6 +83,10 @@ class Delta:
             return
         self._reopen()
         self._retry.call(lambda: self._table)
+
+    def identity(self) -> str:
+        """Another one for each table that was made."""
+        return str(self._retry.call(lambda: self._table.metadata().id, again=self._reopen))
 
     def _committed(self, version: int) -> bool:
         return Path(self.path, "_delta_log", f"{version:020}.json").exists()
@@ -117,11 +122,11 @@ class Delta:
                 schema,
                 mode="ignore",
                 partition_by=list(partitions),
-                configuration={**self._configuration, **_statistics(schema)},
+                configuration={**self._configuration, **statistics_of(schema)},
                 storage_options=self._options,
             )
 
-        self._opened = self._retry.call(make)
+        self._opened, self._identity = self._retry.call(make), ""
         crash_point("delta_table_made")
 
     def types(self) -> dict[str, Any]:
@@ -140,7 +145,7 @@ class Delta:
         """Have readers believe no bounds that are not true, of files that are there either (hazard H454). ``schema``:
         that the table is about to have."""
         said = self._table.metadata().configuration.get(STATISTICS)
-        wanted = _statistics(schema or pa.schema(list(self.types().items())), said)
+        wanted = statistics_of(schema or pa.schema(list(self.types().items())), said)
         if wanted:
             self._retry.call(lambda: self._table.alter.set_table_properties(wanted), again=self._reopen)
 
@@ -366,11 +371,8 @@ class Delta:
         if not deltalake.DeltaTable.is_deltatable(self.path, self._options):
             return False
         opened = deltalake.DeltaTable(self.path, storage_options=self._options)
-        if opened.version() < self._seen:
-            raise Removed(f"an older copy of the Delta table {self.path} was put in its place")
-        if self._seen >= 0 and restored_behind(opened, self._seen):
-            raise Removed(f"an older version of the Delta table {self.path} was restored")
-        self._opened = opened
+        require_unchanged(opened, self.path, self._seen, self._identity)
+        self._opened, self._identity = opened, str(opened.metadata().id)
         return True
 
     def _reopen(self) -> None:
@@ -394,7 +396,3 @@ class Delta:
             f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
             hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
         )
-
-
-def _statistics(schema: pa.Schema, said: str | None = None) -> dict[str, str]:
-    return skipping(schema, (KEY, POS), said) if KEY in schema.names else {}

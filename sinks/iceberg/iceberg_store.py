@@ -35,7 +35,7 @@ from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
 from sinks.iceberg.iceberg_snapshots import Version
 from sinks.iceberg.iceberg_table import IcebergTable
 from sinks.names import folder
-from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
+from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks, PlacedWatermarks
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -63,7 +63,8 @@ def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
     catalog = LakeCatalog(place, clock)
     notes = IcebergNotes(catalog)
     tables = _IcebergTables(catalog, notes, spec.replay_window_s, clock)
-    sink = StoreSink(tables, notes, _IcebergSession(catalog), shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
+    session = _IcebergSession(catalog)
+    sink = StoreSink(tables, notes, session, shared=spec.parallel, missing=tables.missing, side_by_side=SIDE_BY_SIDE)
     generation = OpenGeneration(notes, spec.options.get("generation"), shared=False)
     return OpenSink(
         sink=sink,
@@ -71,6 +72,7 @@ def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=_IcebergReader(catalog, clock),
         current=generation.current,
         discards=tables,
+        sweep_late=sink.sweep_late,
     )
 
 
@@ -99,12 +101,18 @@ class _IcebergTables:
         self._catalog = catalog
         self._notes = notes
         self._kept = KeptColumns(notes)
+        self._marks = NotedWatermarks(notes)
         self._noted: dict[str, Version] | None = None
         self._clock = clock
         self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, IcebergTable] = {}
         self._owners: dict[str, TableName] = {}
         self._looked: dict[str, float] = {}
+
+    def missing(self, schema: TableSchema) -> bool:
+        """Whether there is no such table."""
+        with _faults(schema):
+            return not self._table(schema).exists()
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         with _faults(schema):
@@ -126,6 +134,8 @@ class _IcebergTables:
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
             table.empty()
+            # Before another column can hold the table: at the next start it is its own newest state (hazard H471).
+            self._marks.forget_table(schema.topic)
         existing = table.types()
         lost = lost_column(existing, wanted, () if lost_rows else self._kept.of(schema.table))
         if lost:

@@ -43,7 +43,7 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
     writer = BulkWriter(client, clock)
     session = _SearchSession(client, writer, spec, clock)
     tables = _SearchTables(client, indexes, writer, session, clock)
-    sink = StoreSink(tables, place.notes, session, shared=spec.follows, moved=indexes.look)
+    sink = StoreSink(tables, place.notes, session, shared=spec.follows, moved=indexes.look, missing=tables.missing)
     reader = _SearchReader(client, indexes)
     return OpenSink(
         sink=sink,
@@ -51,6 +51,7 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
         reader=reader,
         current=indexes.current,
         discards=_SearchDiscards(client, indexes, clock),
+        sweep_late=sink.sweep_late,
     )
 
 
@@ -79,6 +80,11 @@ class _SearchTables:
         self._writer = writer
         self._session = session
         self._clock = clock
+
+    def missing(self, schema: TableSchema) -> bool:
+        """Whether the table has no index."""
+        with faults(schema):
+            return self._indexes.existing(schema) is None
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         with faults(schema):

@@ -47,7 +47,7 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")), names=names)
     session = _SqlSession(client, store, spec.replay_window_s, clock)
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
-    sink = StoreSink(store, notes, session, shared=True)
+    sink = StoreSink(store, notes, session, shared=True, missing=store.missing)
     reader = _SqlReader(client, tables)
     place = OpenGeneration(notes, None, shared=False)
     watermarks = PlacedWatermarks(notes, store.check)
@@ -121,6 +121,11 @@ class _SqlStore:
     def tables(self) -> Mapping[str, sa.Table]:
         """The tables that were written to, by name."""
         return {table.fullname: table for _, table in self._shapes.values()}
+
+    def missing(self, schema: TableSchema) -> bool:
+        """Whether the database has no such table."""
+        with _faults(schema):
+            return bool(self._client.read(lambda connection: self._tables.gone(connection, [schema.table])))
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         self._shapes.clear()

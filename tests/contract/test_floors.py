@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from cdc.errors import ActiveError
 from cdc.progress import Watermark
 from sinks.batch import Event
 from tests.contract.orders import SHAPES, order, statuses
@@ -84,3 +87,22 @@ def test_h23_h82_a_sweep_waits_for_the_mark_of_each_partition(store: Store) -> N
     later = topic.upsert(order(0, "later"), at(11))
     restarted.sink.apply(batch(later), SHAPES)
     assert statuses(restarted) == {"0": "later", "1": "alive", "4": "alive"}
+
+
+def test_h473_a_late_writers_rows_below_a_floor_go_again(store: Store) -> None:
+    """It stood still while another one carried out the TRUNCATE, and hears of it where it wants to claim its rows."""
+    late, topic = store.open(), Topic()
+    late.sink.apply(batch(topic.upsert(order(1), at(1))), SHAPES)
+    late.commit(Watermark(epoch=1, lsn=8, offsets={ORDERS.topic: {0: 1}}))
+    other = store.open()
+    other.sink.apply(batch(topic.truncate(at(5)), topic.upsert(order(3), at(6))), SHAPES)
+    other.commit(Watermark(epoch=1, lsn=16, offsets={ORDERS.topic: {0: 3}}))
+    late.sink.apply(batch(topic.upsert(order(2), at(3))), SHAPES)
+
+    def refused() -> None:
+        raise ActiveError("another one feeds the store")
+
+    with pytest.raises(ActiveError):
+        late.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 2}}), refused)
+    late.close()
+    assert statuses(store.open()) == {"3": "open"}

@@ -131,8 +131,27 @@ MUTANTS = (
     ),
     Mutant(
         "look at a store's place before its rows show", "sinks/port.py",
-        "            self.sink.show()\n        check()\n", "            check()\n            self.sink.show()\n",
+        "            self.sink.show()\n        try:\n            check()\n",
+        "            check()\n            self.sink.show()\n        try:\n            pass\n",
         f"{_CONTRACT}/test_watermarks.py -k h162",
+    ),
+    Mutant(
+        "make a table's place anew before nothing is claimed of it", "sinks/store.py",
+        "if self._missing(schema):", "if False:", "tests/unit/sinks/test_store_steps.py -k h470",
+    ),
+    Mutant(
+        "forget that an older copy is being emptied", "sinks/delta/delta_store.py",
+        "            self._ids.unknown(schema.table)\n", "",
+        "tests/integration/sinks/test_delta_copies.py -k h470",
+    ),
+    Mutant(
+        "note the version of a table that nobody has compared", "sinks/delta/delta_store.py",
+        "for path in self._sound}", "for path in self._tables}",
+        "tests/integration/sinks/test_delta_copies.py -k h471",
+    ),
+    Mutant(
+        "keep rows below a floor of others", "sinks/store.py",
+        "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
     ),
     Mutant(
         "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_notes.py",

@@ -222,6 +222,23 @@ def test_h385_an_idle_table_is_watched_by_its_catalog(lake: SinkSpec) -> None:
         assert store.watermarks.read() is None
 
 
+def test_h471_another_table_that_cannot_be_carried(lake: SinkSpec) -> None:
+    """Held, it waits until it can. Its rows come from the log then."""
+    with closing(opened(lake)) as store:
+        put(store, Topic(), 1, order(1, "a"))
+        store.commit(MARK)
+    with foreign_catalog(lake) as catalog:
+        place = (catalog.place.namespace, "public_orders")
+        shape_of = catalog.opened.load_table(place).schema()
+        catalog.opened.drop_table(place)
+        catalog.opened.create_table(place, shape_of, properties=PROPERTIES)
+    numbered = shape(column("id", "int8", key=1), column("status", "int4"), column("note", "text"), version=2)
+    with closing(opened(lake)) as store:
+        with pytest.raises(CannotCarry, match="column status"):
+            store.sink.prepare(numbered)
+        assert store.watermarks.read() is None
+
+
 def test_h355_others_join_expire_and_write_meanwhile(lake: SinkSpec) -> None:
     topic = Topic()
     with closing(opened(lake)) as store:

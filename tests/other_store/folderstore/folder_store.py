@@ -38,9 +38,12 @@ def open_folder(spec: SinkSpec, clock: Clock) -> OpenSink:
     place = FolderPlace(spec)
     notes = FolderNotes(lambda: place.folder)
     tables = _FolderTables(place, int(spec.replay_window_s * 1e9), clock)
-    sink = StoreSink(tables, notes, _FolderSession(), shared=spec.follows, moved=place.look)
+    sink = StoreSink(tables, notes, _FolderSession(), shared=spec.follows, moved=place.look, missing=tables.missing)
     watermarks, reader = PlacedWatermarks(notes, tables.check), _FolderReader(tables)
-    return OpenSink(sink=sink, watermarks=watermarks, reader=reader, current=place.current, discards=tables)
+    late = sink.sweep_late
+    return OpenSink(
+        sink=sink, watermarks=watermarks, reader=reader, current=place.current, discards=tables, sweep_late=late
+    )
 
 
 def probe_folder(spec: SinkSpec) -> StoreFacts:
@@ -100,6 +103,10 @@ class _FolderTables:
         for path, table in self.prepared.items():
             if not path.exists():
                 raise PlaceMissing.of(table, "its folder")
+
+    def missing(self, schema: TableSchema) -> bool:
+        """Whether the table has no folder yet."""
+        return not self.path(schema).exists()
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         path = self.path(schema)

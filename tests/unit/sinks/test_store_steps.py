@@ -113,6 +113,26 @@ def test_h84_a_store_that_lost_a_tables_place_begins_anew(
     assert marks.read() == (mark if kept else None)
 
 
+def test_h470_nothing_is_claimed_before_a_place_is_made_anew() -> None:
+    """Behind a kill nobody could tell the new place from one that has all rows."""
+    notes, tables = Written(), Tables(new=True)
+    marks = NotedWatermarks(notes)
+    marks.write(Watermark(epoch=1, lsn=8, offsets={ORDERS.topic: {0: 7}}))
+
+    def missing(schema: TableSchema) -> bool:
+        tables.steps.append(f"is {schema.table.table} missing?")
+        return True
+
+    class Watched(Tables):
+        def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+            assert marks.read() is None
+            return super().prepare(schema, older=older)
+
+    watched = Watched(new=True, steps=tables.steps)
+    StoreSink(watched, notes, watched, shared=False, missing=missing).prepare(ORDERS)
+    assert tables.steps == ["is orders missing?", f"prepare {ORDERS.version}"]
+
+
 def test_a_floor_is_noted_before_the_sweep_and_rows_come_after() -> None:
     tables, topic = Tables(), Topic()
     sink = made(tables)
@@ -120,3 +140,23 @@ def test_a_floor_is_noted_before_the_sweep_and_rows_come_after() -> None:
     sink.show()
     sink.close()
     assert tables.steps == [f"prepare {ORDERS.version}", "sweep", "write 1", "show", "close"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_h473_rows_below_a_floor_of_others_go_again(shared: bool) -> None:
+    """It is raised while they are written: an executor looks behind each batch, and who leads where it is refused."""
+    notes, topic = Written(), Topic()
+    raised = StoreSink(Tables(), notes, Tables(), shared=True)
+
+    class Slow(Tables):
+        def write(self, batch_of_table: TableBatch) -> Applied:
+            raised.apply(batch(topic.truncate(at(5))), SHAPES)
+            return super().write(batch_of_table)
+
+    tables = Slow()
+    sink = StoreSink(tables, notes, tables, shared=shared)
+    sink.apply(batch(topic.upsert(order(1), at(3))), SHAPES)
+    written = [f"prepare {ORDERS.version}", "write 1"]
+    assert tables.steps == ([*written, "sweep"] if shared else written)
+    sink.sweep_late()
+    assert tables.steps == [*written, "sweep"], "once"
