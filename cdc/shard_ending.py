@@ -1,4 +1,4 @@
-"""What a shard of capture leaves on the server when it gives tables up, or ends: over a port.
+"""The end of what a shard of capture has on the server, when it gives tables up or ends: over a port.
 
 Its state names a slot, and a server that is not always the one that is asked: the source was upgraded, or restored
 elsewhere. Then a slot and a publication of the shard's names may be another pipeline's (H462). So each goes only where

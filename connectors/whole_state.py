@@ -123,7 +123,7 @@ class ShardStates:
 
     def own(self, settings: Settings) -> Documents:
         """Those of the settings' shard, or of the pipeline. Raises as :func:`read_state`."""
-        # What is known of one that has no documents is not why.
+        # Why one has no documents is not known.
         return (self.each().get(settings.shard) if settings.shard else None) or self._read(settings)
 
 

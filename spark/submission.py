@@ -1,4 +1,4 @@
-"""What ``spark-submit`` brought: its settings, beside ours, and whether its JVM has the jars that the stores need."""
+"""The session of ``spark-submit``: its settings beside ours, and whether its JVM has the jars that the stores need."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_h466_a_wider_type_and_a_new_column_at_a_restart(pipeline: Pipeline, spa
     look.close()
 
 
-def test_h467_no_lsn_is_claimed_until_the_rewritten_rows_are_there(pipeline: Pipeline, spawn: Spawn) -> None:
+def test_h467_no_lsn_is_claimed_before_the_rewritten_rows(pipeline: Pipeline, spawn: Spawn) -> None:
     runner = started(pipeline, spawn)
     with psycopg.connect(pipeline.dsn) as locker:
         locker.execute("alter table customers alter column name type text using name || '!'")

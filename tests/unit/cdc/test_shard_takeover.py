@@ -325,7 +325,7 @@ def ends_sales(world: World) -> World:
     return world
 
 
-def test_h462_a_slot_noted_on_another_server_leaves_no_publication() -> None:
+def test_h462_a_slot_of_another_server_leaves_no_publication() -> None:
     """The server was upgraded, or restored elsewhere, and the shard ends before its snapshot there."""
     assert set(ends_sales(upgraded(slots=False)).published) == {"cdc_shop__rest"}
 
@@ -339,7 +339,7 @@ def test_h462_another_pipelines_publication_stays(slots: bool, extra: tuple[str,
 
 
 @pytest.mark.parametrize("intents", [(), (replace(INTENT, consistent_point=70),)])
-def test_h462_a_slot_that_nothing_proves_stays_with_its_publication(intents: tuple[SlotIntent, ...]) -> None:
+def test_h462_an_unproven_slot_stays_with_its_publication(intents: tuple[SlotIntent, ...]) -> None:
     """The shard has noted none, or one that stood elsewhere: whoever reads this one needs the publication."""
     world = before_its_snapshot(Steps(), *intents)
     world.source.slots["cdc_shop__sales"] = replace(SLOT, slot="cdc_shop__sales", confirmed_flush_lsn=80)

@@ -111,7 +111,7 @@ def test_h469_a_view_that_fails_for_ever_is_tried_less_often(place: str) -> None
     assert failing.tries == tries + 1, "it has held, so it is tried as at first"
 
 
-def test_h469_a_state_that_is_away_is_looked_for_as_often_as_ever() -> None:
+def test_h469_a_state_that_is_away_is_tried_as_often_as_ever() -> None:
     clock, away, other = ManualClock(), Double(AWAY), Double()
     turns = turns_of(clock, away=away, other=other)
     for _ in range(50):

@@ -148,7 +148,7 @@ BOTH = replace(
 """The shard first has the tables a and c."""
 
 
-def test_h461_another_table_of_the_shard_that_is_aside_refuses_none() -> None:
+def test_h461_another_table_of_the_shard_set_aside_refuses_none() -> None:
     """It was refused for as long as any table of the shard was set aside, whatever the table that was asked for."""
     a, _, c = IDS
     waits = Shown(mark=replace(BOTH, aside={c: ASIDE[c]})).waits()
@@ -169,7 +169,7 @@ def test_h461_another_table_of_the_shard_that_is_aside_refuses_none() -> None:
 HELD = replace(BOTH, held={"shop.public.a": Hold(table="public.a", reason="it is read again", since_ms=1)})
 
 
-def test_h461_a_table_that_was_held_counts_where_the_store_is_now() -> None:
+def test_h461_a_table_that_was_held_counts_by_the_store_of_now() -> None:
     """Shown while it was held, spoken for when the store had begun anew: of no one moment do both say the LSN."""
     anew = replace(BOTH, shards={**BOTH.shards, "first": replace(BOTH.shards["first"], lsn=0)})
     store = Shown(mark=HELD, later=[HELD, HELD, anew])

@@ -73,7 +73,7 @@ def test_h460_a_shard_whose_tables_are_not_known_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize("lsn", [300, 400])
-def test_h460_a_store_that_shows_something_of_the_shard_is_judged(lsn: int) -> None:
+def test_h460_a_store_that_shows_some_of_the_shard_is_judged(lsn: int) -> None:
     """Also where its sink does not take the table any more."""
     topic = TOPICS.tables["public.a"]
     mark = Watermark(

@@ -130,7 +130,7 @@ def test_h466_a_state_goes_on_under_a_wider_type(kind: type[Runner], tmp_path: P
     runner.end()
 
 
-def test_h466_a_state_from_before_is_bound_and_another_is_refused(tmp_path: Path) -> None:
+def test_h466_a_former_state_is_bound_and_another_is_refused(tmp_path: Path) -> None:
     history = History(random.Random(1))
     runner = Runner(UNSEEN, history, tmp_path)
     history.write("orders", 1, {"id": 1, "customer_id": 1})

@@ -16,7 +16,7 @@ from cdc.handover.keys import _BY_VALUE, _OTHERWISE, _SAME_BYTES
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.views.sql_types import _GROUPS as VIEW_GROUPS
-from cdc.views.sql_types import UNCARRIED
+from cdc.views.sql_types import PRINTED, UNCARRIED
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.debezium.connect_types import _KINDS as READ_FROM_DEBEZIUM
 from cdc.wire.plain import PlainTable
@@ -99,7 +99,7 @@ CONSUMERS: dict[str, Callable[[str], object]] = {
     ),
     "unchanged values (cdc/wire/unavailable)": lambda kind: may_be_unavailable(column(kind)) != BY_KIND[kind].fixed,
     "placeholder (connectors/postgres/held)": lambda kind: orjson.loads(placeholder(column(kind))),
-    "views (cdc/views/sql_types)": lambda kind: kind in VIEW_GROUPS or kind in UNCARRIED or carried_as_text(kind),
+    "views (cdc/views/sql_types)": lambda kind: kind in {*VIEW_GROUPS, *UNCARRIED, *PRINTED} or carried_as_text(kind),
     "search (sinks/search/search_mapping)": lambda kind: field_mapping(column(kind), "object")["type"],
     "warehouse (sinks/warehouse/warehouse_columns)": lambda kind: isinstance(arrow_type(column(kind)), pa.DataType),
     "keys of two writers (cdc/handover/keys)": lambda kind: kind in {*_SAME_BYTES, *_BY_VALUE, *_OTHERWISE},
