@@ -16,11 +16,11 @@ from cdc.topic import TableName, schema_topic
 from cdc.views.eager import EAGER
 from cdc.views.known_views import KnownView
 from cdc.views.post_functions import Post
+from cdc.views.record_rows import view_shape
 from cdc.views.refused import ViewRefused
 from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
-from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, other_shape
+from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, other_key, other_shape, plan_digest
 from cdc.views.view_plan import ViewPlan, planned
-from cdc.views.view_state import plan_digest
 from cdc.views.window_keys import WindowKey, window_key
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -67,6 +67,8 @@ class PlannedView:
         ``published``: the identity of the published one, None where a version before noted only a digest, which a wider
         type of a table's column changes too.
         """
+        if said := other_key(known.schema, view_shape(self.name, self.plan, known.topic)):
+            return said
         if known.digest == self.digest:
             return ""
         if published is not None:

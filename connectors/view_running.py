@@ -24,7 +24,7 @@ from cdc.view_metrics import ViewHealth
 from cdc.views.fences import NEVER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, Views, identity_key, late_topic
-from cdc.views.record_rows import view_shape
+from cdc.views.record_rows import PlanOutdated, view_shape
 from cdc.views.silent_output import SilentOutput
 from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
 from cdc.views.state_places import require_its_engine
@@ -235,7 +235,7 @@ def keep_views(
         try:
             _keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
             return
-        except ViewTopicsChanged as changed:
+        except (ViewTopicsChanged, PlanOutdated) as changed:
             log.warning("view_starts_again", extra={"reason": changed.message})
             stopping.wait(_AGAIN_S)
 
@@ -258,12 +258,14 @@ def _keep_views(
         stack.enter_context(closing(turns))
         health.views = turns.figures
         look = stack.enter_context(closing(ViewsLook(settings)))
+        known = look.known().known
+        seen = {name: known[name].generation if name in known else 0 for name in views}
         looked_s = SYSTEM_CLOCK.monotonic()
         while not stopping.is_set():
             idle = turns.turned()
             if SYSTEM_CLOCK.monotonic() - looked_s >= _LOOK_S:
                 looked_s = SYSTEM_CLOCK.monotonic()
-                require_published(settings, look.known(), turns.paths)
+                require_published(settings, look.known(), turns.paths, seen)
             if idle:
                 if until_caught_up and turns.level:
                     break
@@ -272,10 +274,21 @@ def _keep_views(
             raise fault
 
 
-def require_published(settings: Settings, views: Views, paths: Mapping[str, Path]) -> None:
-    """ViewTopicsChanged where a view's state, by ``paths``, is of another generation than the one that is published."""
-    for name, known in views.known.items():
-        if name in paths and paths[name] != state_path(settings, name, known.generation):
+def require_published(settings: Settings, views: Views, paths: Mapping[str, Path], seen: dict[str, int]) -> None:
+    """ViewTopicsChanged where a view's state, by ``paths``, is of another generation than the one that is published.
+
+    ``seen``: of each view that is kept here the generation that was seen first, 0 before any. One that has stopped or
+    rests has no path, and the generation that takes its place is often what mends it (H474).
+    """
+    for name, first in list(seen.items()):
+        known = views.known.get(name)
+        if known is None:
+            continue
+        seen[name] = first or known.generation
+        other = known.generation != (first or known.generation)
+        if name in paths:
+            other = paths[name] != state_path(settings, name, known.generation)
+        if other:
             raise ViewTopicsChanged(f"generation {known.generation} of the view {name} is published now")
 
 

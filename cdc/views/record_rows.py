@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from cdc.errors import ConfigError
+from cdc.errors import CdcError, ConfigError, Exit, Retry
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
@@ -19,11 +19,20 @@ from cdc.wire.plain import PlainTable
 from cdc.wire.unavailable import is_unavailable, may_be_unavailable
 
 
+class PlanOutdated(CdcError):
+    """A column of a view's table has another type than when the view was planned, and results depend on it: the view
+    is to be planned anew (H475)."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
 class StateRows:
     """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
 
-    ConfigError as :func:`require_planned`. A shape without an oid is not of Postgres's catalog. Another database has
-    values of which Postgres has none, as a time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
+    ConfigError and PlanOutdated as :func:`require_planned`. A shape without an oid is not of Postgres's catalog.
+    Another database has values of which Postgres has none, as a time of 101 hours: such a value is
+    :data:`cdc.views.row_changes.LOST`.
     """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
@@ -72,7 +81,10 @@ class StateRows:
 
 def require_planned(schema: TableSchema, relation: KeptTable) -> None:
     """ConfigError where a version of a table's shape has a mask on a column that the view may compute with (H295), and
-    where a version from after the plan has other masks: HMACs under another key are equal to none of before (H331)."""
+    where a version from after the plan has other masks: HMACs under another key are equal to none of before (H331).
+
+    PlanOutdated where such a version only has to be planned with.
+    """
     noted = schema.noted_masks
     masked = sorted(noted.keys() & set(relation.columns) - relation.masked.keys())
     if masked and schema.oid and schema.version < relation.version:
@@ -114,6 +126,24 @@ def _require_columns(schema: TableSchema, relation: KeptTable) -> None:
         if not _as_before(kind, now):
             said = f"{name} of {schema.table} is of type {now}, and was of type {kind} when the view was planned"
             raise ConfigError(said, hint=hint)
+        if not _computes_alike(kind, now, relation):
+            raise PlanOutdated(
+                f"{name} of {schema.table} has another type than when the view was planned",
+                hint="start cdc view run again: it plans each view by the types of now",
+            )
+
+
+def _computes_alike(kind: SqlType, now: SqlType, relation: KeptTable) -> bool:
+    """Whether an expression over the former type says of values of the new one what Postgres does (H475).
+
+    Blanks come with the length of a ``char``, a numeric of a group's key has the digits that its type declares, and the
+    sum of ``bigint`` is a numeric, of which a division has a fraction.
+    """
+    if kind.kind == "bpchar":
+        return kind.typmod == now.typmod
+    if kind.group is Group.NUMERIC:
+        return kind.scale == now.scale
+    return not relation.summed or (kind.kind == "int8") == (now.kind == "int8")
 
 
 def _as_before(kind: SqlType, now: SqlType) -> bool:

@@ -125,9 +125,33 @@ def other_shape(shape: TableSchema, now: ViewIdentity) -> str:
     return f"{text}: {more}" if more else text
 
 
+def other_key(shape: TableSchema, now: TableSchema) -> str:
+    """The difference of the keys of a view's documents from those of the shape of its topic, as a predicate.
+
+    Blanks stand in a key on the wire. A state has none, and would leave the documents with the former ones (H475).
+    """
+    before = {column.name: column.typmod for column in shape.key}
+    for column in now.key:
+        if column.kind == "bpchar" and before.get(column.name, column.typmod) != column.typmod:
+            was, length = (f"char({typmod - 4})" for typmod in (before[column.name], column.typmod))
+            return f"{_NOT_AS}its column {column.name}, of its key, is of type {length} now, and was {was}"
+    return ""
+
+
 def _few(names: list[str]) -> str:
     more = len(names) - _TOLD
     return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def plan_digest(plan: ViewPlan) -> str:
+    """The digest of the text and of all types of what a state keeps and gives. A state that has the same one is the
+    plan's. So is one of the same :func:`state_identity`."""
+    kept = sorted(
+        (str(table), kept.columns, [str(kind) for kind in kept.kinds], kept.indexed, kept.key)
+        for table, kept in plan.relations.items()
+    )
+    said = orjson.dumps([plan.sql, kept, [(name, str(kind)) for name, kind in plan.outputs]])
+    return blake2b(said, digest_size=16).hexdigest()
 
 
 def state_identity(plan: ViewPlan) -> str:
@@ -140,6 +164,18 @@ def state_identity(plan: ViewPlan) -> str:
     outputs = [(name, str(kind)) for name, kind in plan.outputs]
     said = orjson.dumps([plan.sql, kept, outputs, _group_kinds(plan.grouping)])
     return blake2b(said, digest_size=16).hexdigest()
+
+
+def padded_lengths(plan: ViewPlan) -> str:
+    """The lengths of the ``char`` columns that a state of the view holds without their blanks, empty for none. Where
+    they are others no row of the state is, and documents are (H475)."""
+    found = [
+        f"{table}.{column}:{kind.typmod}"
+        for table, one in sorted(plan.relations.items())
+        for column, kind in zip(one.columns, one.kinds, strict=True)
+        if kind.kind == "bpchar"
+    ]
+    return blake2b(orjson.dumps(found), digest_size=16).hexdigest() if found else ""
 
 
 def _group_kinds(grouping: Grouping | None) -> list[Any]:

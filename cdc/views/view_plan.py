@@ -7,7 +7,7 @@ is the root's key, so the key's columns have to be among those of the view.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -51,7 +51,7 @@ class KeptTable:
 
     ``indexed``: lists of columns by which rows are looked up. ``kinds``: a type for each column. ``masked``: those of
     which the view computes nothing, because their values are masked, each with its mask as it was noted in the
-    ``version`` of the table's shape that the plan was made over.
+    ``version`` of the table's shape that the plan was made over. ``summed``: whether the text has a sum.
     """
 
     table: TableName
@@ -61,6 +61,7 @@ class KeptTable:
     indexed: tuple[tuple[str, ...], ...]
     masked: Mapping[str, str] = field(default_factory=dict)
     version: int = 0
+    summed: bool = False
 
     def kind(self, column: str) -> SqlType:
         """The type of a column."""
@@ -135,7 +136,8 @@ def _planned(sql: str, found: ResolvedSelect) -> ViewPlan:
         program = compiled(text, plan, root)
     _use_what_ties(root, program.fetches)
     occurrences = tuple(map(_occurrence, _sorted(root, program.fetches)))
-    relations = _relations(root, program.fetches)
+    summed = "sum" in sql.lower()
+    relations = {t: replace(one, summed=summed) for t, one in _relations(root, program.fetches).items()}
     outputs = tuple((name, expression.type) for name, expression in query.outputs)
     masked = tuple(name for name, expression in query.outputs if taint_of(expression) is not None)
     return ViewPlan(sql, occurrences[0], occurrences, relations, key, outputs, found.notes, program, groups, masked)

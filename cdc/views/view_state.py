@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.state_faults import StateAway, opening_fault
 from cdc.views.unseen_rows import UnseenRows
-from cdc.views.view_identity import state_identity
+from cdc.views.view_identity import padded_lengths, plan_digest, state_identity
 from cdc.views.view_plan import ViewPlan
 from cdc.views.window_keys import WindowKey
 
@@ -65,7 +64,7 @@ class Reached:
     wish for documents once more that was taken up, empty before any. ``identity``: as
     :func:`cdc.views.view_identity.state_identity` has it, empty where a version before noted ``plan`` alone.
     ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
-    claimed (H467, H468).
+    claimed (H467, H468). ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
     """
 
     plan: str
@@ -94,6 +93,7 @@ class Reached:
     asked: str = ""
     identity: str = ""
     awaited: Mapping[str, str] = field(default_factory=dict)
+    lengths: str = ""
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
@@ -105,7 +105,7 @@ class Reached:
 
     def anew(self) -> Reached:
         """Of a state that is thrown away, and built by the same plan."""
-        return Reached(plan=self.plan, generation=self.generation, identity=self.identity)
+        return Bound(self.plan, self.identity, self.lengths).begun(self.generation)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Reached:
@@ -138,31 +138,27 @@ def _fence(value: object) -> Fence:
             raise ValueError("a fence is an epoch and an LSN")
 
 
-def plan_digest(plan: ViewPlan) -> str:
-    """The digest of the text and of all types of what a state keeps and gives. A state that has the same one is the
-    plan's. So is one of the same :func:`cdc.views.view_identity.state_identity`."""
-    kept = sorted(
-        (str(table), kept.columns, [str(kind) for kind in kept.kinds], kept.indexed, kept.key)
-        for table, kept in plan.relations.items()
-    )
-    said = orjson.dumps([plan.sql, kept, [(name, str(kind)) for name, kind in plan.outputs]])
-    return blake2b(said, digest_size=16).hexdigest()
-
-
 class Bound(NamedTuple):
-    """The plan that a state is opened under: its digest, and the identity of what a state of it holds."""
+    """The plan that a state is opened under: its digest, the identity of what a state of it holds, and the lengths of
+    what that holds without blanks."""
 
     plan: str
     identity: str
+    lengths: str
 
     @classmethod
     def to(cls, plan: ViewPlan) -> Bound:
         """As a plan has both."""
-        return cls(plan_digest(plan), state_identity(plan))
+        return cls(plan_digest(plan), state_identity(plan), padded_lengths(plan))
 
     def begun(self, generation: int) -> Reached:
         """Of a state that has nothing yet."""
-        return Reached(plan=self.plan, generation=generation, identity=self.identity)
+        return Reached(generation=generation, **self._asdict())
+
+    def other_than(self, reached: Reached) -> bool:
+        """Whether a state was made when a table's column was of another type, of which its values are: its documents
+        are to be computed anew."""
+        return (reached.plan, reached.lengths) != (self.plan, self.lengths)
 
     def require(self, reached: Reached, generation: int, place: str) -> None:
         """ConfigError unless a state was made for this plan and generation. ``place``: of the state."""
@@ -209,13 +205,12 @@ class ViewState:
 
     @property
     def of_other_types(self) -> bool:
-        """Whether it was made when a table's column was of another type, of which its values are: its documents are to
-        be computed anew."""
-        return self.reached.plan != self._bound.plan
+        """See :meth:`Bound.other_than`."""
+        return self._bound.other_than(self.reached)
 
     def bind(self) -> None:
         """Note the plan that the state goes on under. Within a transaction."""
-        self.note(plan=self._bound.plan, identity=self._bound.identity)
+        self.note(**self._bound._asdict())
 
     def windows(self, window: WindowKey | None) -> ClosedWindows | None:
         """The windows that are closed, by the settings' ``close``. None where none of the view close.

@@ -144,11 +144,11 @@ class BucketKeeper:
         kept = self._kept(names) if names else BatchReport()
         # A newer state has swept, and with it documents that it had parked. Under wider types all is made anew (H466).
         bound = self._parts.bound
-        everything = self._at.built and (swept or self._at.plan != bound.plan)
+        everything = self._at.built and (swept or bound.other_than(self._at))
         due = ALL_DUE if everything else self._due_with(names)
         published = published_before(self._at, claimed, self._output.newest(), self._parts.above)
         sweep, topic_id = sweep_above(self._at.sweep, self._parts.above), self._parts.topic_id
-        at = replace(self._at, plan=bound.plan, identity=bound.identity, topic_id=topic_id)
+        at = replace(self._at, **bound._asdict(), topic_id=topic_id)
         reached = replace(at, ends=ends, published=published, sweep=sweep)
         below, waiting = self._waiting_with(kept)
         # All that this state has published was below that one's mark, so they are written again (H244).

@@ -353,6 +353,15 @@ MUTANTS = (
         "if state.of_other_types and state.reached.built:", "if False:", _IDENTITY,
     ),
     Mutant(
+        "leave the blanks of a char's former length (H475)", "cdc/views/view_state.py",
+        "return (reached.plan, reached.lengths) != (self.plan, self.lengths)", "return reached.plan != self.plan",
+        _IDENTITY,
+    ),
+    Mutant(
+        "compute with the former type of a column (H475)", "cdc/views/record_rows.py",
+        "if not _computes_alike(kind, now, relation):", "if False:", _IDENTITY,
+    ),
+    Mutant(
         "claim an LSN for rows that are to be read again (H467)", "cdc/views/keeper.py",
         "return None if reached.awaited else found", "return found", _AWAITED,
     ),

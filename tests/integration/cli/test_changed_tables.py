@@ -21,6 +21,7 @@ TEXTS = {
     "left join customers c on c.id = o.customer_id",
     "every": "select * from orders",
     "alone": "select id, name from customers",
+    "padded": "select id, code from customers",
 }
 
 
@@ -38,7 +39,7 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
     }
     made = Pipeline(tmp_path, run_cdc, document)
     made.sql(
-        "create table customers (id int primary key, name text)",
+        "create table customers (id int primary key, name text, code char(2) default 'x')",
         "create table orders (id int primary key, customer_id int)",
         "insert into customers select g, 'n' || g from generate_series(1, 5) g",
         "insert into orders select g, 1 + g % 5 from generate_series(1, 50) g",
@@ -100,6 +101,33 @@ def test_h466_a_wider_type_and_a_new_column_at_a_restart(pipeline: Pipeline, spa
     look = ViewsLook(settings)
     assert look.known() == look.known() == known_views(settings)
     look.close()
+
+
+def test_h474_a_stopped_view_goes_on_when_it_was_rebuilt(pipeline: Pipeline, spawn: Spawn) -> None:
+    """Its runner keeps another view meanwhile, so nobody starts it again."""
+    runner = started(pipeline, spawn)
+    pipeline.sql("alter table orders alter column customer_id type text", "insert into orders values (51, '3')")
+    wait_until(lambda: '"view":"every"' in stopped(runner), 60, lambda: runner.stderr[-2000:])
+    assert pipeline.cdc("view", "rebuild", "every", timeout_s=300).returncode == Exit.OK
+    pipeline.sql("insert into orders values (52, '4')")
+    wait_until(lambda: '"4"' in pipeline.cdc("view", "show", "every", "52").stdout, 60, lambda: runner.stderr[-2000:])
+    before = listed(pipeline)
+    pipeline.sql("insert into orders values (53, '5')")
+    wait_until(lambda: moved(pipeline, "every", before), 60, lambda: runner.stderr[-2000:])
+
+
+def test_h475_a_running_view_shows_the_blanks_of_now(pipeline: Pipeline, spawn: Spawn) -> None:
+    runner = started(pipeline, spawn)
+    assert '"x "' in shown(pipeline, "padded", "1")
+    pipeline.sql("alter table customers alter column code type char(5)")
+    wait_until(lambda: '"x    "' in shown(pipeline, "padded", "1"), 60, lambda: runner.stderr[-2000:])
+    wait_until(lambda: not held(pipeline, "padded"), 60, lambda: held(pipeline, "padded"))
+    assert not stopped(runner)
+
+
+def stopped(runner: Spawned) -> str:
+    """The lines that tell of views that cannot go on."""
+    return "\n".join(line for line in runner.stderr.splitlines() if "view_stopped" in line)
 
 
 def test_h467_no_lsn_is_claimed_before_the_rewritten_rows(pipeline: Pipeline, spawn: Spawn) -> None:

@@ -12,10 +12,10 @@ from cdc.errors import ConfigError
 from cdc.schema import Column, TableSchema
 from cdc.settings import ViewSettings
 from cdc.views.known_views import KnownView
-from cdc.views.record_rows import view_shape
-from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, state_identity
+from cdc.views.record_rows import PlanOutdated, StateRows, view_shape
+from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, plan_digest, state_identity
 from cdc.views.view_plan import planned
-from cdc.views.view_state import Reached, ViewState, plan_digest
+from cdc.views.view_state import Reached, ViewState
 from connectors.view_planning import PlannedView
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner, shown
 from tests.unit.spark.bucket_histories import BucketRunner
@@ -128,6 +128,80 @@ def test_h466_a_state_goes_on_under_a_wider_type(kind: type[Runner], tmp_path: P
     written = [record.key for records in runner.topic.records.values() for record in records]
     assert written.count(b'{"id":1}') == 1, "the state is the one that was there"
     runner.end()
+
+
+PADDED = "select o.id, json_build_object('n', o.customer_id) as n from orders o"
+
+
+def of_length(length: int, version: int) -> TableSchema:
+    key, column = ORDERS.columns
+    char = replace(column, kind="bpchar", type="bpchar", typmod=length + 4)
+    return replace(ORDERS, version=version, columns=(key, char))
+
+
+@pytest.mark.parametrize("kind", [Runner, BucketRunner])
+def test_h475_another_length_of_a_char_is_shown(kind: type[Runner], tmp_path: Path) -> None:
+    """Without its blanks the row is the same one, and Postgres sends nothing of it."""
+    history = History(random.Random(1))
+    runner = kind(PADDED, history, tmp_path)
+    runner.shapes = (of_length(3, 1), LINES, CUSTOMERS)
+    history.input.shapes = {shape.topic: shape for shape in runner.shapes}
+    history.write("orders", 1, {"id": 1, "customer_id": "a"})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    assert shown(runner.topic)[b'{"id":1}'] == {"id": 1, "n": '{"n" : "a  "}'}
+    runner.end()
+    runner.shapes = (of_length(5, 2), LINES, CUSTOMERS)
+    history.write("orders", 2, {"id": 2, "customer_id": "b"})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    assert shown(runner.topic)[b'{"id":1}'] == {"id": 1, "n": '{"n" : "a    "}'}
+    runner.end()
+
+
+def test_h475_another_length_in_the_key_is_another_view() -> None:
+    grouped = "select o.customer_id, count(*) as n from orders o group by o.customer_id"
+    before, now = (view_over(grouped, of_length(length, 1)) for length in (3, 5))
+    assert before.other_than(known(before), before.identity) == ""
+    for published in (before.identity, None):
+        assert "its column customer_id, of its key, is of type char(5) now, and was char(3)" in now.other_than(
+            known(before), published
+        )
+    beside = view_over(PADDED, of_length(3, 1))
+    assert view_over(PADDED, of_length(5, 2)).other_than(known(beside), beside.identity) == ""
+
+
+def numeric(scale: int, version: int) -> TableSchema:
+    key, column = ORDERS.columns
+    kind = replace(column, kind="numeric", type="numeric", typmod=(10 << 16 | scale) + 4)
+    return replace(ORDERS, version=version, columns=(key, kind))
+
+
+SUMMED = "select o.id, (select (sum(l.qty) / 2)::text from lines l where l.order_id = o.id) as n from orders o"
+COUNTED_BY = "select o.customer_id, count(*) as n from orders o group by o.customer_id"
+
+
+@pytest.mark.parametrize(
+    ("sql", "before", "now", "outdated"),
+    [
+        (PADDED, of_length(3, 1), of_length(5, 2), True),
+        (PADDED, of_length(3, 1), of_length(3, 2), False),
+        (COUNTED_BY, numeric(2, 1), numeric(3, 2), True),
+        (SUMMED, LINES, altered(LINES, qty="int8"), True),
+        (SUMMED, LINES, altered(LINES, qty="int2"), False),
+        (UNSEEN, ORDERS, altered(ORDERS, customer_id="int8"), False),
+    ],
+)
+def test_h475_a_runner_asks_for_a_plan_of_the_types_of_now(
+    sql: str, before: TableSchema, now: TableSchema, outdated: bool
+) -> None:
+    shapes = {shape.table: shape for shape in (*SHAPES, before)}
+    relation = planned(sql, shapes.values()).relations[now.table]
+    if outdated:
+        with pytest.raises(PlanOutdated, match="has another type than when the view was planned"):
+            StateRows(now, relation)
+    else:
+        StateRows(now, relation)
 
 
 def test_h466_a_former_state_is_bound_and_another_is_refused(tmp_path: Path) -> None:
