@@ -123,10 +123,13 @@ class AwaitedTables:
             progress_ms=self._input.progress_ms,
         )
 
-    def tell(self, held: Mapping[str, str], awaited: Mapping[str, str]) -> None:
-        """Tell it where it is news. ``held``: the tables for which nothing goes out at all."""
+    def tell(self, held: Mapping[str, str], awaited: Mapping[str, str], *, behind: bool) -> None:
+        """Tell it where it is news. ``held``: the tables for which nothing goes out at all. ``behind``: the claim is
+        behind the fence. Then the next claim ends a hold: the former one is true of documents that are not there yet
+        (H476)."""
         both = {**awaited, **held}
         if both != self._told:
             log_held(both)
-            self._output.tell([both[table] for table in sorted(both)])
+            if both or not behind:
+                self._output.tell([both[table] for table in sorted(both)])
             self._told = both

@@ -221,7 +221,7 @@ class Keeper:
             if (awaited := self._watched.changed(reached)) is not None:
                 with self._state.transaction():
                     self._state.note(awaited=awaited)
-                self._watched.tell(reached.held, awaited)
+                self._watched.tell(reached.held, awaited, behind=self._claimed < reached.fence)
             return 0
         cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
@@ -241,9 +241,9 @@ class Keeper:
 
     def _tell(self, cut: CutReading) -> None:
         """Log the records that were passed over, and the sweeps that are waited for."""
-        waits = not self._state.reached.proven or self._takes_back()
-        log_cut(cut, waits, self._input.progress_ms, self._unswept())
-        self._watched.tell(self._state.reached.held, self._state.reached.awaited)
+        log_cut(cut, not self._state.reached.proven or self._takes_back(), self._input.progress_ms, self._unswept())
+        reached = self._state.reached
+        self._watched.tell(reached.held, reached.awaited, behind=self._claimed < reached.fence)
 
     def _unswept(self) -> list[str]:
         return unswept_tables(self._state.reached, self._tables.values())

@@ -128,6 +128,7 @@ class MemoryViewOutput:
         self._topic.closed = closed or self._topic.closed
         if claim is not None:
             self._topic.claims.append(claim)
+            self._topic.held = ()
         if self._after is not None:
             self._after()
         return {partition: len(found) for partition, found in self._topic.records.items()}

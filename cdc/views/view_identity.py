@@ -56,6 +56,8 @@ def kept_as(kind: SqlType) -> str:
     >>> kept_as(SqlType("int4")) == kept_as(SqlType("int8")), kept_as(SqlType("int4", array=True))
     (True, 'int4[]')
     """
+    if kind.kind == "bpchar" and kind.typmod < 0 and not kind.array:
+        return f"{kind}, blanks kept"  # nobody knows how many one without a length had (H477)
     if kind.array or kind.group is Group.OPAQUE or kind.kind == "bpchar":
         return str(kind)
     return kind.group.value

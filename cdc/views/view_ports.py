@@ -96,7 +96,8 @@ class ViewOutput(Protocol):
         ...
 
     def tell(self, held: Sequence[str]) -> None:
-        """Note why nothing of the view is published, for ``cdc status``. Without sentences: that it is."""
+        """Note why nothing of the view is published, for ``cdc status``. Without sentences, or with the next claim:
+        that it is."""
         ...
 
     def claimed(self) -> Fence | None:

@@ -162,7 +162,7 @@ class Bound(NamedTuple):
 
     def require(self, reached: Reached, generation: int, place: str) -> None:
         """ConfigError unless a state was made for this plan and generation. ``place``: of the state."""
-        same = reached.plan == self.plan or (reached.identity != "" and reached.identity == self.identity)
+        same = reached.identity == self.identity if reached.identity else reached.plan == self.plan
         if not same or reached.generation != generation:
             raise ConfigError(
                 f"the state in {place} was made by another text of the view, or over other columns of its tables",

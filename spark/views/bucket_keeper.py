@@ -250,7 +250,7 @@ class BucketKeeper:
         if progress is None or self._at_end:
             if (awaited := self._watched.changed(reached)) is not None:
                 self._note((), replace(reached, awaited=awaited))
-                self._watched.tell(self._held, awaited)
+                self._watched.tell(self._held, awaited, behind=self._claimed < reached.fence)
             return 0
         documents = self._input.documents()
         asked = self._take_up(documents)
@@ -264,7 +264,7 @@ class BucketKeeper:
         lacking = self._watched.lacking(documents, cut, reached)
         self._committed(cut, letters_end, (applied, walked), lacking, asked)
         log_cut(cut, not self._at.proven, self._input.progress_ms, self._unswept())
-        self._watched.tell(self._held, self._at.awaited)
+        self._watched.tell(self._held, self._at.awaited, behind=self._claimed < self._at.fence)
         return cut.records
 
     def _worked(

@@ -148,3 +148,28 @@ def test_h467_h468_a_source_at_rest_is_looked_at_too(kind: type[Runner], tmp_pat
     assert not runner.topic.held
     assert runner.level
     runner.end()
+
+
+@pytest.mark.parametrize("kind", [Runner, BucketRunner])
+def test_h476_a_hold_ends_with_the_next_claim(kind: type[Runner], tmp_path: Path) -> None:
+    """The former one is true of documents that are not there yet."""
+    history = History(random.Random(1))
+    runner = kind(DOCUMENTS, history, tmp_path)
+    history.write("orders", 1, {"id": 1, "customer_id": 3})
+    history.progress_now()
+    claim = runner.until_level()
+    gone = replace(FORM, table="public.customers", publication="")
+    noted(history, gone)
+    history.clock.advance(3)
+    runner.turn()
+    assert runner.topic.held
+    noted(history, replace(gone, publication="*"))
+    history.write("orders", 1, {"id": 1, "customer_id": 4})
+    history.progress_now()
+    runner.kill_chance = 1.0
+    runner.turn()
+    assert runner.topic.claims[-1] == claim
+    assert runner.topic.held, "the change is not published"
+    assert runner.until_level() > claim
+    assert not runner.topic.held
+    runner.end()

@@ -225,3 +225,22 @@ def test_h466_a_former_state_is_bound_and_another_is_refused(tmp_path: Path) -> 
     ViewState(tmp_path / "state", wider, 1).close()
     with pytest.raises(ConfigError, match="over other columns"):
         ViewState(tmp_path / "state", planned(EVERY, SHAPES), 1)
+
+
+@pytest.mark.parametrize("kind", [Runner, BucketRunner])
+def test_h477_a_char_whose_length_is_gone_asks_for_a_rebuild(kind: type[Runner], tmp_path: Path) -> None:
+    """Its blanks are not in the state, and no row is sent that has them."""
+    history = History(random.Random(1))
+    runner = kind(PADDED, history, tmp_path)
+    runner.shapes = (of_length(3, 1), LINES, CUSTOMERS)
+    history.input.shapes = {shape.topic: shape for shape in runner.shapes}
+    history.write("orders", 1, {"id": 1, "customer_id": "a"})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    runner.end()
+    without = of_length(-5, 2)
+    assert without.columns[1].typmod == -1
+    runner.shapes = (without, LINES, CUSTOMERS)
+    with pytest.raises(ConfigError, match="another text of the view, or over other columns"):
+        runner.turn()
+    runner.end()
