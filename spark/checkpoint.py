@@ -114,14 +114,16 @@ def batch_offsets(folder: Folder, place: str, batch_id: int) -> Offsets:
 
 
 def parse_offsets(text: str) -> Offsets:
-    """An entry of Spark's offset log: a version line, a line of metadata, a line per source (we have one).
+    """An entry of Spark's offset log: a version line, a line of metadata, a line per source, ``-`` for one that has
+    said nothing yet. Each topic is of one source.
 
     Raises ValueError for a text without the version line.
 
-    >>> parse_offsets('v1\\n{"batchWatermarkMs":0}\\n{"shop.public.a":{"0":7}}')
-    {'shop.public.a': {0: 7}}
+    >>> parse_offsets('v1\\n{"batchWatermarkMs":0}\\n{"shop.public.a":{"0":7}}\\n-\\n{"shop.public.b":{"0":8}}')
+    {'shop.public.a': {0: 7}, 'shop.public.b': {0: 8}}
     """
-    version, _metadata, source = text.strip().split("\n")
+    version, _metadata, *sources = text.strip().split("\n")
     if not version.startswith("v"):
         raise ValueError(f"not an offset log: {version!r}")
-    return {topic: {int(p): n for p, n in parts.items()} for topic, parts in orjson.loads(source).items()}
+    found = [orjson.loads(source) for source in sources if source != "-"]
+    return {topic: {int(p): n for p, n in parts.items()} for one in found for topic, parts in one.items()}

@@ -149,7 +149,7 @@ class Run:
             if self._halting.is_set():
                 raise Halted("the query was told to end")
             try:
-                ends = batch_offsets(self._engine.folder, self._place, number)
+                ends = {**self._from, **batch_offsets(self._engine.folder, self._place, number)}
                 self._deliver(self._batch(frame, ends))
                 self._from = ends
                 self.batches += 1

@@ -10,6 +10,7 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import orjson
@@ -57,6 +58,10 @@ _CARRYING = {
 }
 
 
+MOST_PARTITIONS = 500
+"""Of one source of Spark's, unless a single topic has more. A source looks each of its partitions up in the list of
+all, twice for each batch: with 8,000 that takes seconds (H478)."""
+_LEAST_OF_SOURCE = 50_000
 MOST_CARRIED = 200_000
 """Records of a batch that Spark carries, at most, for each task that writes: about what it applies as one slice. Those
 that tasks bring to the driver are one slice together: there it is as many for all."""
@@ -77,13 +82,42 @@ class KafkaInput(NamedTuple):
         return self._replace(max_offsets=min(self.max_offsets, MOST_CARRIED * count)) if self.carried else self
 
 
+def lots_of_topics(starts: Offsets, most: int = MOST_PARTITIONS) -> list[Offsets]:
+    """Whole topics in lots of so many partitions at most, each of one topic at least. One lot where there is none.
+
+    >>> lots_of_topics({"a": {0: 1, 1: 1}, "b": {0: 1}, "c": {0: 1, 1: 1}}, most=3)
+    [{'a': {0: 1, 1: 1}, 'b': {0: 1}}, {'c': {0: 1, 1: 1}}]
+    """
+    lots: list[dict[str, Mapping[int, int]]] = [{}]
+    count = 0
+    for topic, parts in starts.items():
+        if lots[-1] and count + len(parts) > most:
+            lots.append({})
+            count = 0
+        lots[-1][topic] = parts
+        count += len(parts)
+    return list(lots)
+
+
 def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:
     """A stream of exactly these partitions, each from its offset (:data:`EARLIEST`: its beginning).
 
     Assigned, not subscribed: a partition that was added to a topic stays empty (H89), and a topic that was made
     anew fails the query instead of being read from wherever its offsets happen to fit (H63). Unless Spark reads, nobody
-    asks this frame for its rows.
+    asks this frame for its rows. Many partitions are several sources. A batch of these may have more than
+    ``max_offsets``: 50,000 of each, so that one busy table is not cut into small batches.
     """
+    lots = lots_of_topics(starts)
+    most = min(kafka.max_offsets, max(kafka.max_offsets // len(lots), _LEAST_OF_SOURCE))
+    frames = [_source_frame(session, kafka._replace(max_offsets=most), query, lot) for lot in lots]
+    rows = reduce(DataFrame.union, frames)
+    if not kafka.carried:
+        return rows
+    counted = functions.count(functions.lit(1)).alias("records")
+    return rows.observe(OBSERVED, counted, functions.max("timestamp").alias("newest"))
+
+
+def _source_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:
     assigned = {topic: sorted(parts) for topic, parts in starts.items()}
     offsets = {topic: {str(p): offset for p, offset in parts.items()} for topic, parts in starts.items()}
     reader = session.readStream.format("kafka").options(
@@ -97,11 +131,7 @@ def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Of
             "groupIdPrefix": f"cdc-sink-{query}",
         }
     )
-    if not kafka.carried:
-        return reader.load().select("offset")
-    rows = reader.options(**_CARRYING).load().select(*_CARRIED)
-    counted = functions.count(functions.lit(1)).alias("records")
-    return rows.observe(OBSERVED, counted, functions.max("timestamp").alias("newest"))
+    return reader.options(**_CARRYING).load().select(*_CARRIED) if kafka.carried else reader.load().select("offset")
 
 
 def records_of(lots: Iterable[Lot]) -> pa.Table:

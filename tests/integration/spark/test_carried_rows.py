@@ -211,3 +211,41 @@ def test_h298_the_markers_of_transactions_hold_no_batch_up(
     pipeline.assert_shown(store)
     mark = store.watermarks.read()
     assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())
+
+
+@pytest.mark.parametrize("ways", [{"reader": "own"}, {"reader": "spark"}, {"reader": "spark", "driver_batch_rows": 0}])
+@pytest.mark.slow
+def test_h478_many_partitions_are_several_sources_of_one_query(
+    kafka: str,
+    topic_prefix: str,
+    sinks: Sinks,
+    opened: Opened,
+    all_stores: dict[str, Any],
+    progress: Progress,
+    ways: dict[str, Any],
+) -> None:
+    tables = [f"t{number}" for number in range(6)]
+    log = HandMadeLog(topic_prefix, kafka, partitions=180, tables=tables)
+    log.init()
+    settings = log.settings({"cache": all_stores["cache"]}, **ways)
+    store = opened(settings, "cache")
+    written = 0
+    for turn in range(2):
+        with sinks.running(settings) as running:
+            for some in (tables, tables[:2]):
+                for table in some:
+                    log.put((row(number, f"turn {turn} of {len(some)}") for number in range(15)), table=table)
+                written += 15 * len(some)
+                log.progress()
+                running.until(lambda: shown(log, store))
+            if ways["reader"] == "spark":
+                running.until(lambda most=written: progress.records("cache") >= most)  # type: ignore[misc]
+                assert progress.records("cache") == written == progress.observed("cache")
+    assert {len(one.sources) for one in progress.seen} == {3}
+    marked = store.watermarks.read()
+    assert marked is not None
+    assert sum(len(parts) for parts in marked.offsets.values()) == 6 * 180
+
+
+def shown(log: HandMadeLog, store: OpenSink) -> bool:
+    return all(log.shown(store, table) == log.rows[table] for table in log.tables)
