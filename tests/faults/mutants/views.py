@@ -345,8 +345,16 @@ MUTANTS = (
     ),
     Mutant(
         "take a view over a wider type for another one (H466)", "cdc/views/view_state.py",
-        'same = reached.plan == self.plan or (reached.identity != "" and reached.identity == self.identity)',
+        "same = reached.identity == self.identity if reached.identity else reached.plan == self.plan",
         "same = reached.plan == self.plan", _IDENTITY,
+    ),
+    Mutant(
+        "go on over a state without the blanks of a char that has no length (H477)", "cdc/views/view_identity.py",
+        'if kind.kind == "bpchar" and kind.typmod < 0 and not kind.array:', "if False:", _IDENTITY,
+    ),
+    Mutant(
+        "end a hold before what waited is published (H476)", "cdc/views/awaited_tables.py",
+        "if both or not behind:", "if True:", "tests/unit/cdc/views/test_awaited_tables.py -k h476",
     ),
     Mutant(
         "leave parked what a wider type can compute (H466)", "cdc/views/keeper.py",
