@@ -116,6 +116,13 @@ class Indexes:
             self._found[alias] = there[0]
         return self._found[alias]
 
+    def missing(self, schema: TableSchema) -> bool:
+        """Whether a table has no index: none that an alias names, and none that an alias that went has named (H165)."""
+        if self.existing(schema) is not None:
+            return False
+        name = f"{index_alias(self._prefix, schema.table)}-{self._place.number}"
+        return not self._client.call("GET", f"/{path(name)}", absent={})
+
     def _led_to(self, alias: str) -> list[str]:
         return list(self._client.call("GET", f"/_alias/{path(alias)}", absent={}))
 

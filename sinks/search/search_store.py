@@ -84,7 +84,7 @@ class _SearchTables:
     def missing(self, schema: TableSchema) -> bool:
         """Whether the table has no index."""
         with faults(schema):
-            return self._indexes.existing(schema) is None
+            return self._indexes.missing(schema)
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         with faults(schema):
