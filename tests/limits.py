@@ -11,6 +11,7 @@ skipped.
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from tests.waiting import TIME_SCALE
 LIMIT_S = 300.0
 SLOW_S = 900.0
 LONG_S = 3600.0
+BEHIND_S = 600.0
 UNTIL_S = float(os.environ.get("CDC_TEST_UNTIL", "inf"))
 _GRACE_S = 60.0
 _STDERR = sys.__stderr__
@@ -34,10 +36,12 @@ class TooLong(BaseException):
     """The test's time is over. No ``except Exception`` takes it."""
 
 
-def limit_of(item: pytest.Item, scale: float = TIME_SCALE) -> float:
-    """Seconds that the test may take, with its fixtures."""
+def limit_of(item: pytest.Item, scale: float = TIME_SCALE, left_s: float = math.inf) -> float:
+    """Seconds that the test may take, with its fixtures. ``left_s``: until the run's end. Shortly behind that a test
+    that hangs fails by itself, before whoever called the run ends it without a word."""
     marks = {mark.name for mark in item.iter_markers()}
-    return scale * (LONG_S if "long" in marks else SLOW_S if "slow" in marks else LIMIT_S)
+    own_s = scale * (LONG_S if "long" in marks else SLOW_S if "slow" in marks else LIMIT_S)
+    return min(own_s, max(0.0, left_s) + BEHIND_S)
 
 
 def require_time(now_s: float, until_s: float = UNTIL_S) -> None:
@@ -55,7 +59,7 @@ def pytest_runtest_setup() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """The alarm is set while the test runs, its fixtures among it."""
-    limit_s = limit_of(item)
+    limit_s = limit_of(item, left_s=UNTIL_S - time.time())
 
     def over(_signal: int, _frame: FrameType | None) -> None:
         raise TooLong(f"not done in {limit_s:g} s")

@@ -12,9 +12,8 @@ from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring import open_own_state, require_broker
-from cdc.wiring.shares import require_whole_store
 from cdc.wiring.sinks import build_sinks, open_sink_log
-from sinks.stores import sink_settings, spec_of
+from sinks.stores import require_whole_store, sink_settings, spec_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

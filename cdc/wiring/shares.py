@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ConfigError, UsageError
-from cdc.progress import SharedWatermark, Watermark
+from cdc.progress import Watermark
 from cdc.shares import MOST, Share
 from sinks.kinds import open_store_notes
 from sinks.stores import kind_of, spec_of
@@ -83,19 +83,3 @@ def change_shares(settings: Settings, sink: str, count: int) -> Watermark | None
     require_shares(settings, [sink])
     with closing(open_store_notes(spec_of(sink, settings), SYSTEM_CLOCK)) as opened:
         return change(opened.notes, count)
-
-
-def require_whole_store(settings: Settings, sink: str) -> None:
-    """ConfigError for a store that is fed in shares: a generation is filled by one application, and followed by one."""
-    if not kind_of(sink, settings).notes:
-        return
-    from sinks.notes import NotedWatermarks
-
-    with closing(open_store_notes(spec_of(sink, settings), SYSTEM_CLOCK)) as opened:
-        mark = NotedWatermarks(opened.notes).read()
-    if isinstance(mark, SharedWatermark) and len(mark.parts) > 1:
-        raise ConfigError(
-            f"the store of {sink} is fed in {len(mark.parts)} shares, and a rebuild needs one application",
-            hint=f"stop them, then cdc share {sink} 1, cdc rebuild {sink}, cdc share {sink} {len(mark.parts)}, and "
-            "start them again",
-        )

@@ -24,8 +24,7 @@ def open_each_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Iterato
     from connectors.whole_state import ShardStates
 
     states = ShardStates(settings)
-    for one in each_shard(settings):
-        yield open_status(one, clock, states)
+    return (open_status(one, clock, states) for one in each_shard(settings))
 
 
 def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK, states: ShardStates | None = None) -> StatusReader:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import BEHIND_S, limit_of
 from tests.order import drawn
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,13 @@ def test_a_run_whose_time_is_over_counts_what_it_left_out(tmp_path: Path) -> Non
             env={**os.environ, "CDC_TEST_UNTIL": str(until_s), "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         assert all(word in done.stdout for word in said), done.stdout + done.stderr
+
+
+def test_a_test_that_begins_last_does_not_outlast_its_run(request: pytest.FixtureRequest) -> None:
+    own_s = limit_of(request.node)
+    assert limit_of(request.node, left_s=own_s) == own_s
+    assert limit_of(request.node, scale=1000, left_s=1) == 1 + BEHIND_S
+    assert limit_of(request.node, scale=1000, left_s=-1) == BEHIND_S
 
 
 def test_the_lot_keeps_a_files_tests_together(request: pytest.FixtureRequest) -> None:

@@ -139,16 +139,22 @@ def of_length(length: int, version: int) -> TableSchema:
     return replace(ORDERS, version=version, columns=(key, char))
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h475_another_length_of_a_char_is_shown(kind: type[Runner], tmp_path: Path) -> None:
-    """Without its blanks the row is the same one, and Postgres sends nothing of it."""
+def padded(kind: type[Runner], folder: Path) -> tuple[History, Runner]:
+    """A view of a char(3), level."""
     history = History(random.Random(1))
-    runner = kind(PADDED, history, tmp_path)
+    runner = kind(PADDED, history, folder)
     runner.shapes = (of_length(3, 1), LINES, CUSTOMERS)
     history.input.shapes = {shape.topic: shape for shape in runner.shapes}
     history.write("orders", 1, {"id": 1, "customer_id": "a"})  # type: ignore[dict-item]
     history.progress_now()
     runner.until_level()
+    return history, runner
+
+
+@pytest.mark.parametrize("kind", [Runner, BucketRunner])
+def test_h475_another_length_of_a_char_is_shown(kind: type[Runner], tmp_path: Path) -> None:
+    """Without its blanks the row is the same one, and Postgres sends nothing of it."""
+    history, runner = padded(kind, tmp_path)
     assert shown(runner.topic)[b'{"id":1}'] == {"id": 1, "n": '{"n" : "a  "}'}
     runner.end()
     runner.shapes = (of_length(5, 2), LINES, CUSTOMERS)
@@ -230,13 +236,7 @@ def test_h466_a_former_state_is_bound_and_another_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", [Runner, BucketRunner])
 def test_h477_a_char_whose_length_is_gone_asks_for_a_rebuild(kind: type[Runner], tmp_path: Path) -> None:
     """Its blanks are not in the state, and no row is sent that has them."""
-    history = History(random.Random(1))
-    runner = kind(PADDED, history, tmp_path)
-    runner.shapes = (of_length(3, 1), LINES, CUSTOMERS)
-    history.input.shapes = {shape.topic: shape for shape in runner.shapes}
-    history.write("orders", 1, {"id": 1, "customer_id": "a"})  # type: ignore[dict-item]
-    history.progress_now()
-    runner.until_level()
+    _, runner = padded(kind, tmp_path)
     runner.end()
     without = of_length(-5, 2)
     assert without.columns[1].typmod == -1
