@@ -11,8 +11,8 @@ or one table (:class:`CannotCarry`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from cdc.wire.format import POS
 from sinks.arrow import schema_of
 from sinks.tries import unrepeated
 
+log = logging.getLogger("headrace.sinks")
 READ_BYTES = 8 * 1024**2
 """About as many bytes of a store's rows are read at once (hazard H102)."""
 
@@ -255,14 +256,20 @@ class OpenSink:
         except CdcError:
             # Somebody else has fed the store meanwhile. Rows of ours came behind a TRUNCATE of theirs (hazard H473).
             if not self.transactional:
-                with suppress(CdcError):
-                    self.sweep_late()
+                self._sweep_late()
             raise
         with unrepeated():
             self.watermarks.write(watermark)
         if self.transactional:
             # All of it shows already. The upkeep that a sink does at each show is left.
             self.sink.show()
+
+    def _sweep_late(self) -> None:
+        try:
+            self.sweep_late()
+        except CdcError as failure:
+            # The refusal is what ends the sink. That rows may be left is told beside it.
+            log.warning("late_rows_left", extra={"reason": failure.message, "hint": failure.hint})
 
     def close(self) -> None:
         """Close all three. Never raises."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from cdc.errors import ActiveError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.batch_plan import TableBatch
+from sinks.memory import MemoryStore
 from sinks.notes import NotedWatermarks
-from sinks.port import Applied, PlaceMissing, StoredRow
+from sinks.port import Applied, PlaceMissing, StoreAway, StoredRow
 from sinks.store import StoreSink
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
@@ -160,3 +162,17 @@ def test_h473_rows_below_a_floor_of_others_go_again(shared: bool) -> None:
     assert tables.steps == ([*written, "sweep"] if shared else written)
     sink.sweep_late()
     assert tables.steps == [*written, "sweep"], "once"
+
+
+def test_h473_rows_that_cannot_be_removed_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse() -> None:
+        raise ActiveError("another one feeds the store")
+
+    def fail() -> None:
+        raise StoreAway("the store is away")
+
+    opened = replace(MemoryStore().open(), sweep_late=fail)
+    with pytest.raises(ActiveError, match="another one feeds"):
+        opened.commit(Watermark(epoch=1, lsn=8, offsets={}), refuse)
+    [told] = [record for record in caplog.records if record.getMessage() == "late_rows_left"]
+    assert vars(told)["reason"] == "the store is away"
