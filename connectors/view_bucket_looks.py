@@ -13,7 +13,7 @@ from cdc.errors import DamagedError, NewerError, UsageError
 from cdc.status.view_lines import RunnerState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.refused import NotComputable
-from cdc.views.view_state import Bound
+from cdc.views.state_reach import Bound
 from spark.views.delta_tables import stored_manifest
 from spark.views.one_document import gathered_rows
 from spark.views.view_parts import ShippedView

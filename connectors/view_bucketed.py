@@ -17,9 +17,9 @@ from cdc.topic import TableName
 from cdc.views.fences import BEFORE_ALL, NEVER
 from cdc.views.known_views import KnownView
 from cdc.views.silent_output import SilentOutput
+from cdc.views.state_reach import Bound
 from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_ports import ViewOutput
-from cdc.views.view_state import Bound
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.record_reader import KafkaReading
 from connectors.view_ending import fence_above_earlier

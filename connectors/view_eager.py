@@ -21,9 +21,10 @@ from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic, state_topic
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
-from cdc.views.fences import Fence
+from cdc.views.fences import Fence, fence_at
 from cdc.views.known_views import claim_key
-from cdc.views.view_state import Reached, ViewState
+from cdc.views.state_reach import Reached
+from cdc.views.view_state import ViewState
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from cdc.wire.records import Lot, Span
 from connectors.connect.connector import Connector
@@ -337,8 +338,8 @@ class EagerViewOutput(KafkaViewOutput):
         super().claimed()
         value = KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._own_key)
         self._last = None if value is None else Progress.from_json(value)
-        self._claimed = self._newest
-        return self._newest
+        self._claimed = None if self._newest is None else fence_at(self._newest)
+        return self._claimed
 
     def _claim(self, claim: Fence, ends: Mapping[int, int], held: str = "") -> None:
         """Write what is shown at least, never less than before."""

@@ -13,7 +13,8 @@ from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.fences import Fence, fence_of
 from cdc.views.state_places import StatePlace, state_place
-from cdc.views.view_state import SIZES, Reached
+from cdc.views.state_reach import Reached
+from cdc.views.view_state import SIZES
 from cdc.views.window_keys import time_text
 from connectors.view_topics import known_views
 

@@ -18,7 +18,7 @@ from cdc.view_metrics import ViewFigures
 from cdc.views.fences import Fence
 from cdc.views.keeper import Turn
 from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
-from cdc.views.view_state import Reached
+from cdc.views.state_reach import Reached
 from connectors.view_looks import state_bytes
 
 log = logging.getLogger(__name__)

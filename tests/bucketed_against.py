@@ -51,7 +51,7 @@ class BucketBeside(Beside):
         self._tables.commit(walked.changes)
         make = MakeDocuments(
             shipped=self._shipped, turn=self._turn, shares=2, view="v", topic="t", partitions=2, name="t",
-            database="d", largest=10**9, fence=fence, now_ns=0, parked=self._parked,
+            database="d", largest=10**9, above=fence.floor(), now_ns=0, parked=self._parked,
         )  # fmt: skip
         staged = self._batches.stage(self._files(), make, 10, whole=False)
         self._tables.commit([one for one in staged.changes if one.table == DOCUMENTS.table], [DOCUMENTS.table])

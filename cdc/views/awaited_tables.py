@@ -15,8 +15,8 @@ from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.fences import Fence
 from cdc.views.keeper_rules import cleared_by, held_by, log_held
+from cdc.views.state_reach import Reached
 from cdc.views.view_ports import ViewInput, ViewOutput
-from cdc.views.view_state import Reached
 
 _LOOK_S = 2.0
 _SHOWS = "documents may show what was before"

@@ -13,7 +13,7 @@ from cdc.views.eager import EagerProgress
 from cdc.views.fences import Fence, LogCut, TopicRecord, fence_of, spans_to
 from cdc.views.record_changes import read_below
 from cdc.views.row_changes import RowChange
-from cdc.views.view_state import Reached
+from cdc.views.state_reach import Reached
 from cdc.wire.floors import read_floor
 from cdc.wire.format import SOURCE, TRUNCATE_OP, member
 from cdc.wire.records import Lot
@@ -25,7 +25,7 @@ class CutReading:
     An eager cut ends where the topics did. Of a change below a floor that was read before, from another partition,
     nothing is left.
 
-    ``epoch_id``: as :class:`cdc.views.view_state.Reached` has it.
+    ``epoch_id``: as :class:`cdc.views.state_reach.Reached` has it.
 
     ``records``, ``floors``, ``marks``, ``swept``, ``later`` and ``offsets`` are whole once :meth:`pieces` has ended.
     """

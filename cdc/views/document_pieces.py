@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from cdc.position import Position
 from cdc.views.closed_windows import Final
-from cdc.views.fences import Fence
 from cdc.views.lookups import Row
 from cdc.views.post_functions import Post, finished
 from cdc.views.refused import NotComputable
@@ -47,12 +47,13 @@ class PieceMaker:
         finals: Mapping[Row, Final],
         known: Mapping[Row, bytes],
         blocked: Collection[Row],
-        fence: Fence,
+        above: Position,
         now_ns: int,
     ) -> DocumentPiece:
         """``computed``: a row for each key. ``finals``: those that are the last figure of a window, and no other.
 
         ``known``: digests of what was published last. ``blocked``: documents of which a row is not known.
+        ``above``: the position that records are numbered above.
         """
         piece = DocumentPiece()
         for key, found in computed.items():
@@ -67,10 +68,10 @@ class PieceMaker:
             elif row is not None:
                 digest = blake2b((row + at).encode(), digest_size=16).digest()
                 if known.get(key) != digest:
-                    made = self._records.document(key, row, fence, known=key in known, now_ns=now_ns, final_at=at)
+                    made = self._records.document(key, row, above, known=key in known, now_ns=now_ns, final_at=at)
                     piece.written += made
                     piece.digests[key] = digest
             elif key in known:
-                piece.written += self._records.deletion(key, fence, now_ns)
+                piece.written += self._records.deletion(key, above, now_ns)
                 piece.digests[key] = None
         return piece

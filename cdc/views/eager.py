@@ -15,7 +15,7 @@ from cdc.epochs import FIRST_EPOCH
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets, Progress
 from cdc.views.fences import Fence
-from cdc.views.view_state import Reached
+from cdc.views.state_reach import Reached
 
 EAGER = "eager"
 _STEP = 8
@@ -51,7 +51,7 @@ class TopicsReach:
 class EagerProgress(Progress):
     """A cut of all that the topics held. ``lsn`` is the fence's number. ``settled``: as :class:`TopicsReach` has it.
     ``begun``: where an epoch begins that the state has not seen: from there on all is read again. ``epoch_id``: as
-    :class:`cdc.views.view_state.Reached` has it."""
+    :class:`cdc.views.state_reach.Reached` has it."""
 
     settled: bool = True
     begun: Offsets = field(default_factory=dict)

@@ -22,13 +22,16 @@ class Fence(NamedTuple):
     epoch: int
     lsn: int
 
-    def document_position(self, number: int = 1) -> Position:
-        """The position of what is published at this fence: above all that it holds, below all that comes."""
-        return Position(self.epoch, self.lsn, number)
-
     def floor(self) -> Position:
         """Below every document of this fence, above those of all before."""
         return Position(self.epoch, self.lsn, 0)
+
+    def above(self, met: Position | None) -> Position:
+        """The position that documents of this fence are numbered above: above all that it holds, below all that comes.
+
+        ``met``: what others have published. Where that is of the same fence, its numbers are taken (V19).
+        """
+        return met if met is not None and (met.epoch, met.commit_lsn) == self else self.floor()
 
 
 BEFORE_ALL = Fence(0, 0)
@@ -50,6 +53,11 @@ class TopicRecord(NamedTuple):
     time_ms: int
     seen_lsn: bytes | None = None
     """Of a tombstone, where its header says it."""
+
+
+def fence_at(pos: Position) -> Fence:
+    """The fence that a document's position is of."""
+    return Fence(pos.epoch, pos.commit_lsn)
 
 
 def fence_of(progress: Progress) -> Fence:

@@ -32,7 +32,6 @@ from cdc.views.keeper_rules import (
     of_another_topic,
     prepared,
     published_before,
-    sweep_above,
     too_old,
     unswept_tables,
 )
@@ -157,9 +156,8 @@ class Keeper:
             if state.reached.built:
                 state.queue(rows, state.reached.fence)
             finals = self._finals_behind(state.reached.ends)
-            published = published_before(state.reached, claimed, self._output.newest(), self._above)
-            sweep = sweep_above(state.reached.sweep, self._above)
-            state.note(ends=ends, published=published, sweep=sweep)
+            newest, anew = self._output.newest(), state.of_other_types
+            state.note(ends=ends, **published_before(state.reached, claimed, newest, self._above, anew=anew))
             self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._asked.begin(state.reached.asked)
         self._find_blocked()
@@ -359,7 +357,8 @@ class Keeper:
         now_ns = self._clock.now_ns()
         blocked = self._blocked_documents() if self._blocked else self._blocked
         finals = self._closing.finals(keys)
-        piece = self._pieces.of(computed, finals, state.digests(keys), blocked, reached.fence, now_ns)
+        above = reached.numbered_above(reached.fence)
+        piece = self._pieces.of(computed, finals, state.digests(keys), blocked, above, now_ns)
         # The mark would take parked documents that are there from before the build.
         last = len(keys) < self._piece and not (reached.sweep is not None and state.digests(blocked))
         if last and reached.sweep is not None:

@@ -8,13 +8,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
-from cdc.views.fences import BEFORE_ALL, NEVER, Fence
+from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.held_tables import held_tables
+from cdc.views.state_reach import Reached
 from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_ports import ViewInput
-from cdc.views.view_state import Reached
+from cdc.views.view_records import NUMBERS
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ def noted_after(
     lacking: tuple[Mapping[str, str], Mapping[str, str]],
     now_ms: int,
 ) -> dict[str, Any]:
-    """The members of :class:`cdc.views.view_state.Reached` that are others behind a cut. ``letters``: where the dead
+    """The members of :class:`cdc.views.state_reach.Reached` that are others behind a cut. ``letters``: where the dead
     letters end. ``lacking``: of :meth:`cdc.views.awaited_tables.AwaitedTables.lacking`."""
     built = reached.built or proven
     return {
@@ -124,16 +126,24 @@ def cut_is_whole(log_input: ViewInput, cut: CutReading, topics: Iterable[str], n
     return not log_input.beyond({topic: offsets.get(topic, {}) for topic in topics})
 
 
-def published_before(reached: Reached, claimed: Fence, newest: Fence | None, above: Fence) -> Fence:
-    """The newest fence of what was ever published of a view: by its state, its claim and its topic. ``above``: of the
-    generations before its own. :data:`cdc.views.fences.NEVER` says nothing."""
-    return max(reached.published, claimed, newest or BEFORE_ALL, BEFORE_ALL if above == NEVER else above)
-
-
-def sweep_above(sweep: Fence | None, above: Fence) -> Fence | None:
-    """The sweep of a build, which leaves nothing of what other generations have published since. ``above``: as
-    :func:`published_before` has it."""
-    return sweep if sweep is None or above == NEVER else max(sweep, above)
+def published_before(
+    reached: Reached, claimed: Fence, newest: Position | None, above: Fence, *, anew: bool
+) -> dict[str, Any]:
+    """The members of :class:`cdc.views.state_reach.Reached` that follow from what was ever published of a view, by its
+    state, its claim and its topic. ``newest``: there, behind what the state knows. ``above``: of the generations before
+    its own. :data:`cdc.views.fences.NEVER` says nothing. ``anew``: its documents may be others now, at the same fence.
+    """
+    others = BEFORE_ALL if above == NEVER else above
+    published = max(reached.published, claimed, others, BEFORE_ALL if newest is None else fence_at(newest))
+    own = reached.numbered_above(reached.published)
+    met = [own._replace(tx_seq=own.tx_seq + NUMBERS)] if anew else [own]
+    # A state before need not have published at this fence as this one would: a window closes once.
+    return {
+        "published": published,
+        "met": max([*met, newest] if newest is not None else met).text(),
+        # The sweep of a build leaves nothing of what other generations have published since.
+        "sweep": reached.sweep and max(reached.sweep, others),
+    }
 
 
 def in_order(reached: Reached, above: Fence) -> bool:

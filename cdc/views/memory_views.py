@@ -14,7 +14,7 @@ from cdc.topic import TableName
 from cdc.views.answers import RunnerAnswer
 from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
-from cdc.views.fences import Fence
+from cdc.views.fences import Fence, fence_at
 from cdc.views.view_records import ViewRecord
 from cdc.views.view_state import ViewState
 from cdc.wire.format import POS
@@ -111,7 +111,7 @@ class MemoryViewOutput:
         self._writer = topic.writer
         self._before = before
         self._after = after
-        self._newest: Fence | None = None
+        self._newest: Position | None = None
 
     def publish(
         self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
@@ -139,7 +139,7 @@ class MemoryViewOutput:
         self._newest = _newest(found)
         return [r.key for r in found], {partition: len(records) for partition, records in self._topic.records.items()}
 
-    def newest(self) -> Fence | None:
+    def newest(self) -> Position | None:
         """See the protocol."""
         return self._newest
 
@@ -205,9 +205,9 @@ class MemoryEagerOutput(MemoryViewOutput):
 
     def claimed(self) -> Fence | None:
         """The newest fence of any record."""
-        return _newest(r for of in self._topic.records.values() for r in of)
+        newest = _newest(r for of in self._topic.records.values() for r in of)
+        return None if newest is None else fence_at(newest)
 
 
-def _newest(records: Iterable[ViewRecord]) -> Fence | None:
-    found = [Position.parse(dict(r.headers)[POS].decode()) for r in records]
-    return max((Fence(pos.epoch, pos.commit_lsn) for pos in found), default=None)
+def _newest(records: Iterable[ViewRecord]) -> Position | None:
+    return max((Position.parse(dict(r.headers)[POS].decode()) for r in records), default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from cdc.position import Position
 from cdc.views.answers import RunnerAnswer
 from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
@@ -35,7 +36,7 @@ class SilentOutput:
         """No key, and no end."""
         return [], {}
 
-    def newest(self) -> Fence | None:
+    def newest(self) -> Position | None:
         """None."""
         return None
 

@@ -14,7 +14,7 @@ import orjson
 from cdc.errors import ConfigError
 from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.view_state import Bound, Reached
+from cdc.views.state_reach import Bound, Reached
 
 _FORMAT = 2
 _SOUND_FROM = 2

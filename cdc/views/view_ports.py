@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from cdc.dead import DeadLetter
+from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.answers import RunnerAnswer
@@ -90,9 +91,9 @@ class ViewOutput(Protocol):
         """The keys of what stands behind offsets, and the offsets of the end."""
         ...
 
-    def newest(self) -> Fence | None:
-        """The newest fence of what stood behind the offsets that :meth:`behind` was asked for. None where there was
-        none. It may be newer than the claim, which a document that is parked keeps back."""
+    def newest(self) -> Position | None:
+        """The newest position of what stood behind the offsets that :meth:`behind` was asked for. None where there
+        was none. It may be newer than the claim, which a document that is parked keeps back."""
         ...
 
     def tell(self, held: Sequence[str]) -> None:

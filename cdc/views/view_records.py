@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import orjson
 
+from cdc.position import Position
 from cdc.topic import VIEW_SCHEMA, TableName, partition_of
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
@@ -30,6 +31,8 @@ from cdc.wire.jsontext import quote
 
 FINAL = "final"
 """Member of ``source`` in the last figure of a window: the position at which it closed."""
+NUMBERS = 3
+"""Of a fence's positions a document has the first, and a deletion the next two."""
 _MOST_KEPT = 16
 _SOURCE = b',"%b":{' % SOURCE.encode()
 _SOURCE_END = b'},"transaction":null,'
@@ -61,8 +64,8 @@ class ViewRecords:
             (quote(output.encode()).decode(), loaded(kind), wire_text(kind, output))
             for (_, output), kind in zip(plan.key, plan.key_kinds, strict=True)
         ]
-        self._tails: dict[tuple[Fence, str, int, int], bytes] = {}
-        self._headers: dict[tuple[Fence, str, int], Headers] = {}
+        self._tails: dict[tuple[Position, str, int], bytes] = {}
+        self._headers: dict[tuple[Position, str], Headers] = {}
         keys = {output for _, output in plan.key}
         self._others = [name for name, _ in plan.outputs if name not in keys]
 
@@ -82,57 +85,64 @@ class ViewRecords:
         ]
 
     def document(
-        self, key: Row, row: str, fence: Fence, *, known: bool, now_ns: int, final_at: str = ""
+        self, key: Row, row: str, above: Position, *, known: bool, now_ns: int, final_at: str = ""
     ) -> list[ViewRecord]:
-        """A document. ``known``: one was published before. ``final_at``: of a window's last figure, the position at
-        which it closed."""
+        """A document, numbered above a position. ``known``: one was published before. ``final_at``: of a window's last
+        figure, the position at which it closed."""
         op = UPDATE_OP if known else CREATE_OP
-        tail = self._tail(fence, op, now_ns, 1)
+        pos = _behind(above, 1)
+        tail = self._tail(pos, op, now_ns)
         if final_at:
             before, end, after = tail.rpartition(_SOURCE_END)
             tail = b'%b,"%b":"%b"%b%b' % (before, FINAL.encode(), final_at.encode(), end, after)
         value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), tail)
-        return [self._record(self.key(key), value, fence, 1, op)]
+        return [self._record(self.key(key), value, pos, op)]
 
-    def deletion(self, key: Row, fence: Fence, now_ns: int) -> list[ViewRecord]:
-        """A document that goes: a delete, and its tombstone."""
+    def deletion(self, key: Row, above: Position, now_ns: int) -> list[ViewRecord]:
+        """A document that goes: a delete, and its tombstone, behind the place of a document."""
+        pos = _behind(above, 2)
         members = [*self._members(key), *(f"{quote(name.encode()).decode()}:null" for name in self._others)]
         old = ("{" + ",".join(members) + "}").encode()
-        value = b"%b%b%b%b" % (OLD_ROW, old, NO_NEW_ROW, self._tail(fence, DELETE_OP, now_ns, 2))
+        value = b"%b%b%b%b" % (OLD_ROW, old, NO_NEW_ROW, self._tail(pos, DELETE_OP, now_ns))
         name = self.key(key)
         return [
-            self._record(name, value, fence, 2, DELETE_OP),
-            self._record(name, None, fence, 3, DELETE_OP),
+            self._record(name, value, pos, DELETE_OP),
+            self._record(name, None, _behind(above, NUMBERS), DELETE_OP),
         ]
 
     def sweep(self, floor: Fence, now_ns: int) -> list[ViewRecord]:
         """A mark in every partition: documents below the floor are gone."""
         key = sweep_key(str(self._table))
-        tail = self._tail(floor, TRUNCATE_OP, now_ns, 0)
+        tail = self._tail(floor.floor(), TRUNCATE_OP, now_ns)
         value = sweep_value(NO_ROWS + tail, floor.floor().text(), self._partitions)
         headers = record_headers(floor.floor(), TRUNCATE_OP, 1)
         return [ViewRecord(self._topic, partition, key, value, headers) for partition in range(self._partitions)]
 
-    def _tail(self, fence: Fence, op: str, now_ns: int, number: int) -> bytes:
-        asked = fence, op, now_ns, number
+    def _tail(self, pos: Position, op: str, now_ns: int) -> bytes:
+        asked = pos, op, now_ns
         tail = self._tails.get(asked)
         if tail is None:
             # The documents of a piece share theirs, and pieces have times of their own.
             if len(self._tails) > _MOST_KEPT:
                 self._tails.clear()
-            stamp = Stamp(fence.epoch, fence.lsn, now_ns // 1000, now_ns, None)
-            tail = self._envelope.tail(stamp, op.encode(), b"%d" % fence.lsn, b"%d" % number).replace(b"%%", b"%")
+            stamp = Stamp(pos.epoch, pos.commit_lsn, now_ns // 1000, now_ns, None)
+            at = b"%d" % pos.commit_lsn, b"%d" % pos.tx_seq
+            tail = self._envelope.tail(stamp, op.encode(), *at).replace(b"%%", b"%")
             self._tails[asked] = tail
         return tail
 
-    def _record(self, key: bytes, value: bytes | None, fence: Fence, number: int, op: str) -> ViewRecord:
-        asked = fence, op, number
+    def _record(self, key: bytes, value: bytes | None, pos: Position, op: str) -> ViewRecord:
+        asked = pos, op
         headers = self._headers.get(asked)
         if headers is None:
             if len(self._headers) > _MOST_KEPT:
                 self._headers.clear()
-            headers = self._headers[asked] = record_headers(fence.document_position(number), op, 1)
+            headers = self._headers[asked] = record_headers(pos, op, 1)
         return ViewRecord(self._topic, partition_of(key, self._partitions), key, value, headers)
+
+
+def _behind(above: Position, number: int) -> Position:
+    return above._replace(tx_seq=above.tx_seq + number)
 
 
 def key_row(plan: ViewPlan, key: bytes) -> Row:

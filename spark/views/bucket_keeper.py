@@ -30,16 +30,15 @@ from cdc.views.keeper_rules import (
     of_another_topic,
     prepared,
     published_before,
-    sweep_above,
     too_old,
     unsound,
     unswept_tables,
 )
 from cdc.views.record_changes import RecordChanges
 from cdc.views.row_changes import RowChange
+from cdc.views.state_reach import Reached
 from cdc.views.view_manifest import ALL_DUE, KEYS_DUE, NONE_DUE, ViewManifest
 from cdc.views.view_records import ViewRecords, key_row
-from cdc.views.view_state import Reached
 from spark.views.bucket_files import PENDING, PUBLISHED, WAITING, FileChange
 from spark.views.cut_flow import CutFlow
 from spark.views.document_steps import MakeDocuments, shares_for
@@ -144,12 +143,11 @@ class BucketKeeper:
         kept = self._kept(names) if names else BatchReport()
         # A newer state has swept, and with it documents that it had parked. Under wider types all is made anew (H466).
         bound = self._parts.bound
-        everything = self._at.built and (swept or bound.other_than(self._at))
-        due = ALL_DUE if everything else self._due_with(names)
-        published = published_before(self._at, claimed, self._output.newest(), self._parts.above)
-        sweep, topic_id = sweep_above(self._at.sweep, self._parts.above), self._parts.topic_id
-        at = replace(self._at, **bound._asdict(), topic_id=topic_id)
-        reached = replace(at, ends=ends, published=published, sweep=sweep)
+        newest, anew = self._output.newest(), bound.other_than(self._at)
+        due = ALL_DUE if self._at.built and (swept or anew) else self._due_with(names)
+        before = published_before(self._at, claimed, newest, self._parts.above, anew=anew)
+        at = replace(self._at, **bound._asdict(), topic_id=self._parts.topic_id)
+        reached = replace(at, ends=ends, **before)
         below, waiting = self._waiting_with(kept)
         # All that this state has published was below that one's mark, so they are written again (H244).
         emptied = [PUBLISHED.table] if swept else []
@@ -380,7 +378,7 @@ class BucketKeeper:
             name=parts.name,
             database=parts.database,
             largest=self._largest,
-            fence=fence,
+            above=self._at.numbered_above(fence),
             now_ns=now_ns,
             parked=frozenset(manifest.parked),
         )

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.bucket_layout import GatheredRows
 from cdc.views.document_pieces import DocumentPiece, PieceMaker
-from cdc.views.fences import Fence
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.view_records import ViewRecord, ViewRecords
 from spark.views.bucket_files import DOCUMENTS, PENDING, PUBLISHED, BucketFiles, entries
@@ -136,6 +136,7 @@ class MakeDocuments:
 
     ``view``, ``topic``, ``partitions``, ``name`` and ``database``: as :class:`cdc.views.view_records.ViewRecords` has
     them. ``largest``: bytes of a document. ``shares``: as in :class:`TakeRoots`.
+    ``above``: the position that records are numbered above.
     """
 
     shipped: ShippedView
@@ -147,7 +148,7 @@ class MakeDocuments:
     name: str
     database: str
     largest: int
-    fence: Fence
+    above: Position
     now_ns: int
     parked: frozenset[str]
 
@@ -165,7 +166,7 @@ class MakeDocuments:
             rows = GatheredRows(parts.layout, tables)
             computed = source.of(rows, [key_of(name) for name in keys])
             known = {key_of(name): b64decode(kept) for name, kept in keys.items() if kept is not None}
-            piece = maker.of(computed, {}, known, (), self.fence, self.now_ns)
+            piece = maker.of(computed, {}, known, (), self.above, self.now_ns)
             yield from self._written(parts, files, share, piece, keys)
         yield told(files)
 

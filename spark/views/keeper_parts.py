@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cdc.topic import TableName
 from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.state_reach import Bound
 from cdc.views.view_ports import ViewInput, ViewOutput
-from cdc.views.view_state import Bound
 from cdc.wire.records import ReaderOpener
 from spark.views.delta_tables import DeltaTables
 from spark.views.view_batches import ViewBatches

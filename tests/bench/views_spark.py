@@ -23,8 +23,8 @@ from cdc.jvm.java import java_home
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
+from cdc.views.state_reach import Bound
 from cdc.views.view_plan import planned
-from cdc.views.view_state import Bound
 from cdc.wire.records import Lot, Span
 from connectors.view_bucketed import opened_session
 from spark.spark_session import SessionSpec

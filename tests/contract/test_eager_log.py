@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from cdc.epochs import EpochsState
 from cdc.errors import TopicError
+from cdc.position import Position
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
@@ -76,7 +77,7 @@ def eager(request: pytest.FixtureRequest) -> Eager:
 
 
 def document(eager: Eager, partition: int, fence: Fence) -> ViewRecord:
-    headers = record_headers(fence.document_position(), "u", 1)
+    headers = record_headers(Position(*fence, 1), "u", 1)
     return ViewRecord(eager.topic, partition, b'{"id":1}', b"{}", headers)
 
 

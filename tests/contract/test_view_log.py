@@ -14,6 +14,7 @@ from cdc.aside import AsideState, Cause, TableState
 from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import DeadLetter, Why
 from cdc.errors import ActiveError
+from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
@@ -267,16 +268,16 @@ def test_v4_the_ends_of_a_commit_lie_behind_its_records(view: View) -> None:
     assert view.open().behind(reached) == ([], reached)
 
 
-def test_h244_the_newest_fence_behind_the_ends_is_known(view: View) -> None:
+def test_h244_the_newest_position_behind_the_ends_is_known(view: View) -> None:
     output = view.open()
     output.behind({})
     assert output.newest() is None
-    headers = record_headers(Fence(1, 816).document_position(), "u", 1)
+    headers = record_headers(Position(1, 816, 1), "u", 1)
     output.publish([view.record(0, "a"), ViewRecord(view.topic, 1, b"b", b"{}", headers)], Fence(1, 800))
     wait_for(output, Fence(1, 800), [b"a", b"b"])
     again, rest = view.open(), view.open()
     _, ends = again.behind({})
-    assert again.newest() == Fence(1, 816), "the claim is below it"
+    assert again.newest() == Position(1, 816, 1), "the claim is below it"
     rest.behind(ends)
     assert rest.newest() is None
 

@@ -20,8 +20,7 @@ from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.ahead_histories import AheadHistory
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import VIEWS as PLAIN_VIEWS
-from tests.unit.cdc.views.test_ahead import whole_at
-from tests.unit.cdc.views.view_histories import History, Rows, Runner, interfere, shown
+from tests.unit.cdc.views.view_histories import History, Rows, Runner, interfere, shown, whole_at
 
 VIEWS = True
 """It defines views, so what they reach counts."""

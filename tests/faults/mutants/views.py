@@ -14,6 +14,7 @@ _DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
 _EAGER = "tests/unit/cdc/views/test_eager.py"
+_NUMBERED = "tests/unit/cdc/views/test_numbered_above.py"
 _CLOSING = "tests/unit/cdc/views/test_closing.py"
 _POSTS = "tests/unit/connectors/test_view_posts.py"
 _SESSIONS = "tests/integration/views/test_sessions.py"
@@ -123,7 +124,7 @@ MUTANTS = (
         "tests/unit/cdc/views/test_refused_views.py",
     ),
     Mutant(
-        "read a view's state whatever its format", "cdc/views/view_state.py",
+        "read a view's state whatever its format", "cdc/views/state_reach.py",
         "members = read_members(text, _ABOUT, _FORMAT)", "members = orjson.loads(text)",
         "tests/unit/cdc/test_stored.py",
     ),
@@ -139,11 +140,20 @@ MUTANTS = (
     ),
     Mutant(
         "publish a later generation where a former one has published", "cdc/views/keeper_rules.py",
-        "BEFORE_ALL if above == NEVER else above)", "BEFORE_ALL)", _GENERATIONS,
+        "others = BEFORE_ALL if above == NEVER else above", "others = BEFORE_ALL", _GENERATIONS,
     ),
     Mutant(
         "sweep for a later generation where its state was whole", "cdc/views/keeper_rules.py",
-        "return sweep if sweep is None or above == NEVER else max(sweep, above)", "return sweep", _GENERATIONS,
+        '"sweep": reached.sweep and max(reached.sweep, others),', '"sweep": reached.sweep,', _GENERATIONS,
+    ),
+    Mutant(
+        "number what a state publishes as if none had before", "cdc/views/fences.py",
+        "return met if met is not None and (met.epoch, met.commit_lsn) == self else self.floor()",
+        "return self.floor()", _NUMBERED,
+    ),
+    Mutant(
+        "number what another plan gives where the former one did", "cdc/views/keeper_rules.py",
+        "own._replace(tx_seq=own.tx_seq + NUMBERS)", "own", _NUMBERED,
     ),
     Mutant(
         "end the application where a view's former topic is gone", "spark/log_watch.py",
@@ -344,7 +354,7 @@ MUTANTS = (
         "tests/unit/connectors/test_view_turns.py -k h259",
     ),
     Mutant(
-        "take a view over a wider type for another one (H466)", "cdc/views/view_state.py",
+        "take a view over a wider type for another one (H466)", "cdc/views/state_reach.py",
         "same = reached.identity == self.identity if reached.identity else reached.plan == self.plan",
         "same = reached.plan == self.plan", _IDENTITY,
     ),
@@ -361,7 +371,7 @@ MUTANTS = (
         "if state.of_other_types and state.reached.built:", "if False:", _IDENTITY,
     ),
     Mutant(
-        "leave the blanks of a char's former length (H475)", "cdc/views/view_state.py",
+        "leave the blanks of a char's former length (H475)", "cdc/views/state_reach.py",
         "return (reached.plan, reached.lengths) != (self.plan, self.lengths)", "return reached.plan != self.plan",
         _IDENTITY,
     ),

@@ -23,8 +23,8 @@ from cdc.state import Document, FormState, RequestState, SlotState, TopicsState,
 from cdc.stored import FORMAT
 from cdc.views.answers import read_answer
 from cdc.views.known_views import KnownView, is_claim
+from cdc.views.state_reach import Reached
 from cdc.views.view_identity import ViewIdentity
-from cdc.views.view_state import Reached
 from sinks.notes import WATERMARK, TableFloor
 
 ROOT = Path(__file__).parents[3]

@@ -21,9 +21,10 @@ from cdc.views.eager import TopicsReach
 from cdc.views.fences import Fence
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryEagerInput, MemoryEagerOutput, MemoryViewTopic
+from cdc.views.state_reach import Reached
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords
-from cdc.views.view_state import Reached, ViewState
+from cdc.views.view_state import ViewState
 from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_consistency import promises, refuse_to_wait, require_consistency

@@ -17,8 +17,9 @@ from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.keeper import Turn
 from cdc.views.memory_views import MemoryViewTopic
 from cdc.views.state_faults import StateAway, StateForbidden
+from cdc.views.state_reach import Reached
 from cdc.views.view_plan import planned
-from cdc.views.view_state import Reached, ViewState
+from cdc.views.view_state import ViewState
 from connectors.view_ending import sole_keeper
 from connectors.view_turns import AGAIN_S, OpenedView, ViewTurns
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of

@@ -12,8 +12,8 @@ from cdc.views.bucket_layout import BucketLayout
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.silent_output import SilentOutput
+from cdc.views.state_reach import Bound
 from cdc.views.view_plan import planned
-from cdc.views.view_state import Bound
 from spark.views.bucket_files import DOCUMENTS, CopyForm
 from spark.views.bucket_keeper import BucketKeeper
 from spark.views.delta_tables import DeltaTables
@@ -151,12 +151,3 @@ def interfere(runner: BucketRunner, chance: random.Random) -> None:
         shutil.copytree(kept, state)
     if what == 3:
         shutil.rmtree(state, ignore_errors=True)
-
-
-def whole_at(topic: MemoryViewTopic) -> Fence | None:
-    """The claim, where no document is newer: then all of them together are the view at that LSN."""
-    positions = [dict(record.headers)["pos"].decode() for records in topic.records.values() for record in records]
-    claim = topic.claims[-1] if topic.claims else None
-    if claim is None or max(positions, default="") > claim.document_position(3).text():
-        return None
-    return claim

@@ -15,10 +15,10 @@ from cdc.errors import ActiveError, CdcError, ConfigError, Exit
 from cdc.topic import TableName
 from cdc.views.bucket_layout import BucketLayout
 from cdc.views.fences import Fence
+from cdc.views.state_reach import Reached
 from cdc.views.view_manifest import KEYS_DUE, ViewManifest
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecord
-from cdc.views.view_state import Reached
 from spark.views.bucket_files import DOCUMENTS, PENDING, PUBLISHED, BucketFile, BucketFiles, CopyForm, entries, values
 from spark.views.delta_tables import DeltaTables, stored_manifest
 from spark.views.document_steps import documents_table

@@ -26,8 +26,8 @@ from tests.examples import examples
 from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
-from tests.unit.cdc.views.view_histories import History, shown
-from tests.unit.spark.bucket_histories import BucketRunner, interfere, whole_at
+from tests.unit.cdc.views.view_histories import History, shown, whole_at
+from tests.unit.spark.bucket_histories import BucketRunner, interfere
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -10,19 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc.views.fences import Fence
-from cdc.views.memory_views import MemoryViewTopic
 from tests.examples import examples
 from tests.unit.cdc.views.ahead_histories import SHAPES, VIEWS, AheadHistory, history
-from tests.unit.cdc.views.view_histories import Rows, Runner, interfere, shown
-
-
-def whole_at(topic: MemoryViewTopic) -> Fence | None:
-    """The claim, where no document is newer: then all of them together are the view at that LSN."""
-    positions = [dict(record.headers)["pos"].decode() for records in topic.records.values() for record in records]
-    claim = topic.claims[-1] if topic.claims else None
-    if claim is None or max(positions, default="") > claim.document_position(3).text():
-        return None
-    return claim
+from tests.unit.cdc.views.view_histories import Rows, Runner, interfere, shown, whole_at
 
 
 def followed(seed: int, view: str, runner: Runner, chance: AheadHistory) -> None:

@@ -28,8 +28,9 @@ from cdc.views.lookups import DocumentSource
 from cdc.views.record_rows import StateRows
 from cdc.views.refused import NotComputable
 from cdc.views.row_changes import LOST, RowChange
+from cdc.views.state_reach import Reached
 from cdc.views.view_plan import planned
-from cdc.views.view_state import Reached, ViewState
+from cdc.views.view_state import ViewState
 from cdc.wire.records import Lot, Span
 from tests.examples import examples
 from tests.unit.cdc.views.eager_histories import EagerHistory, EagerRunner, opened

@@ -18,7 +18,7 @@ from cdc.progress import Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName, partition_of
 from cdc.views.asked_keys import AskedKeys
-from cdc.views.fences import BEFORE_ALL, NEVER, Fence
+from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.silent_output import SilentOutput
@@ -224,6 +224,14 @@ def shown(topic: MemoryViewTopic) -> dict[bytes, object]:
             elif headers["pos"] >= rows.get(record.key, ("", None))[0]:
                 rows[record.key] = (headers["pos"], value["after"])
     return {key: row for key, (pos, row) in rows.items() if row is not None and pos >= floor}
+
+
+def whole_at(topic: MemoryViewTopic) -> Fence | None:
+    """The claim, where no document is newer: then all of them together are the view at that LSN."""
+    positions = [dict(record.headers)["pos"] for records in topic.records.values() for record in records]
+    claim = topic.claims[-1] if topic.claims else None
+    newer = claim is not None and any(fence_at(Position.parse(pos.decode())) > claim for pos in positions)
+    return None if newer else claim
 
 
 @dataclass

@@ -1,0 +1,138 @@
+"""How far a view's state is, and the plan that it is opened under. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+import orjson
+
+from cdc.errors import ConfigError
+from cdc.position import Position
+from cdc.progress import Offsets
+from cdc.stored import FORMAT, read_members, reading, record_of
+from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.view_identity import padded_lengths, plan_digest, state_identity
+from cdc.views.view_plan import ViewPlan
+
+_FORMAT = 1
+_ABOUT = "the state of a view, which may be deleted,"
+_FENCES = ("fence", "published", "sweep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How far a state is. ``offsets``: what it has read. ``fence``: everything below is in.
+
+    ``built``: it has held every row once. ``sweep``: the floor of the mark that is due when all roots of the first
+    build are published. ``ends``: of the view's topic, behind what was published last. ``published``: the greatest
+    fence that was ever published at. ``level_ms``: when it was last level with the log's end, in ms since 1970.
+    ``marks``: sweep marks seen, as ``table floor partition``. ``proven``: the cleaner took nothing before it was read.
+    ``swept``: the epoch of each table's last sweep. ``later``: sweeps of a later fence, as ``table floor epoch lsn``.
+    ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
+    of which the log lacks rows, each with a sentence. ``time_ms``: the newest time of the source, since 1970.
+    ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any closed.
+    ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one. ``topic_id``:
+    Kafka's, of the view's topic, empty in a state that did not note it. ``epoch_id``: of an eager view, what tells
+    the fence's epoch from another one of its number, empty where that is not known. ``asked``: the id of the newest
+    wish for documents once more that was taken up, empty before any. ``identity``: as
+    :func:`cdc.views.view_identity.state_identity` has it, empty where a version before noted ``plan`` alone.
+    ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
+    claimed (H467, H468). ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
+    ``met``: the newest position of what others have published, or this state under another plan. Empty where there is
+    none.
+    """
+
+    plan: str
+    generation: int
+    fence: Fence = BEFORE_ALL
+    offsets: Offsets = field(default_factory=dict)
+    built: bool = False
+    sweep: Fence | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
+    published: Fence = BEFORE_ALL
+    level_ms: int = 0
+    marks: tuple[str, ...] = ()
+    proven: bool = False
+    swept: Mapping[str, int] = field(default_factory=dict)
+    later: tuple[str, ...] = ()
+    cleared: Mapping[str, str] = field(default_factory=dict)
+    letters: int = 0
+    held: Mapping[str, str] = field(default_factory=dict)
+    time_ms: int = 0
+    closed_us: int = 0
+    closed_at: str = ""
+    late: int = 0
+    left: int = 0
+    topic_id: str = ""
+    epoch_id: str = ""
+    asked: str = ""
+    identity: str = ""
+    awaited: Mapping[str, str] = field(default_factory=dict)
+    lengths: str = ""
+    met: str = ""
+
+    def numbered_above(self, fence: Fence) -> Position:
+        """As :meth:`cdc.views.fences.Fence.above` has it."""
+        return fence.above(Position.parse(self.met) if self.met else None)
+
+    def to_json(self) -> str:
+        """:meth:`from_json` reads it back."""
+        sweep = None if self.sweep is None else list(self.sweep)
+        said = {FORMAT: _FORMAT, "fence": list(self.fence), "published": list(self.published), "sweep": sweep}
+        # Not asdict, which copies every offset: a state is written at each turn.
+        members = {one.name: getattr(self, one.name) for one in fields(self)} | said
+        return orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS).decode()
+
+    def anew(self) -> Reached:
+        """Of a state that is thrown away, and built by the same plan."""
+        return Bound(self.plan, self.identity, self.lengths).begun(self.generation)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Reached:
+        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        members = read_members(text, _ABOUT, _FORMAT)
+        with reading(_ABOUT):
+            fences = {name: _fence(members[name]) for name in _FENCES if members.get(name) is not None}
+        return record_of(cls, members | fences, _ABOUT)
+
+
+class Bound(NamedTuple):
+    """The plan that a state is opened under: its digest, the identity of what a state of it holds, and the lengths of
+    what that holds without blanks."""
+
+    plan: str
+    identity: str
+    lengths: str
+
+    @classmethod
+    def to(cls, plan: ViewPlan) -> Bound:
+        """As a plan has both."""
+        return cls(plan_digest(plan), state_identity(plan), padded_lengths(plan))
+
+    def begun(self, generation: int) -> Reached:
+        """Of a state that has nothing yet."""
+        return Reached(generation=generation, **self._asdict())
+
+    def other_than(self, reached: Reached) -> bool:
+        """Whether a state was made when a table's column was of another type, of which its values are: its documents
+        are to be computed anew."""
+        return (reached.plan, reached.lengths) != (self.plan, self.lengths)
+
+    def require(self, reached: Reached, generation: int, place: str) -> None:
+        """ConfigError unless a state was made for this plan and generation. ``place``: of the state."""
+        same = reached.identity == self.identity if reached.identity else reached.plan == self.plan
+        if not same or reached.generation != generation:
+            raise ConfigError(
+                f"the state in {place} was made by another text of the view, or over other columns of its tables",
+                hint="cdc view rebuild builds the view as it is now",
+            )
+
+
+def _fence(value: object) -> Fence:
+    match value:
+        case [int(epoch), int(lsn)]:
+            return Fence(epoch, lsn)
+        case _:
+            raise ValueError("a fence is an epoch and an LSN")
