@@ -1,11 +1,11 @@
-"""From commit to a document in the search index: a view over three tables at 500 transactions a second for 60 s.
+"""From commit to a document in the search index: a view over three tables at 200 and 500 transactions a second.
 
 A shop of 10,000 customers on a real Postgres, with ``cdc run``, ``cdc view run`` and ``cdc sink`` on this machine. Each
 transaction is an order with one line of it. Its time starts when its COMMIT has returned, and ends when a search finds
-the order's document, which has the customer and the line; looked at every 50 ms, which counts as ours. A consumer
-beside it notes when the document is in the view's topic: until then it is the way of capture and runner, afterwards
-that of the sink. The runner's memory is the most that it had resident, and its CPU that of the whole time, its start
-included.
+the order's document, which has the customer and the line. One order in ten is looked for, every 50 ms, which counts as
+ours: looking for each of them takes a third of a core from what is measured. A consumer beside it notes when the
+document is in the view's topic: until then it is the way of capture and runner, afterwards that of the sink. The
+runner's memory is the most that it had resident, and its CPU that of the whole time, its start included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.bench.freshness import SearchLook, StoreLook, percentiles, written
 from tests.bench.setting import Bench, Pipeline
 from tests.waiting import wait_until
 
-_RATE_S, _SECONDS, _WARM_UP_S, _CUSTOMERS = 500, 60, 15, 10_000
+_RATES_S, _SECONDS, _WARM_UP_S, _CUSTOMERS = (200, 500), 60, 30, 10_000
 _TABLES = """
 create table customers (id int primary key, name text not null);
 create table orders (id int primary key, customer_id int not null, status text not null);
@@ -47,18 +47,17 @@ insert into lines values (%(id)s, %(id)s, %(sku)s, 2)
 
 
 class _Documents(SearchLook):
-    rate_s = _RATE_S
+    one_in = 10
 
 
 class _TopicLook(StoreLook):
     """Reads the view's topic, whatever waits."""
 
     every_s = 0.0
-    rate_s = _RATE_S
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self._consumer = Consumer(reader_config(settings.log) | {"fetch.wait.max.ms": 10})
+        self._consumer = Consumer(reader_config(settings.log))
         topic = view_topic(settings.name, "order_search", 1)
         self._consumer.assign([TopicPartition(topic, one, 0) for one in range(settings.log.partitions)])
 
@@ -75,6 +74,11 @@ class _TopicLook(StoreLook):
 
 
 def bench(bench: Bench) -> None:
+    for rate_s in _RATES_S:
+        _measure(bench, rate_s)
+
+
+def _measure(bench: Bench, rate_s: int) -> None:
     servers = bench.stack.ensure("postgres", "kafka", "opensearch")
     with ExitStack() as stack:
         dsn = stack.enter_context(bench.database())
@@ -93,13 +97,14 @@ def bench(bench: Bench) -> None:
         documents = _Documents(str(servers["opensearch"]["url"]), f"{pipeline.settings.name}-view.order_search")
         topic = _TopicLook(pipeline.settings)
         stack.callback(topic.close)
-        warm, count = _WARM_UP_S * _RATE_S, max(_RATE_S, int(bench.scale * _SECONDS) * _RATE_S)
+        topic.rate_s = documents.rate_s = rate_s
+        warm, count = _WARM_UP_S * rate_s, max(1, int(bench.scale * _SECONDS)) * rate_s
 
         def put(number: int) -> None:
             source.execute(_COMMIT, {"id": number, "customer": number % _CUSTOMERS, "sku": f"sku {number}"})
 
-        committed = written(put, [topic, documents], warm + count, _RATE_S)
-        middle, most = percentiles(committed, documents.seen, warm)
+        committed = written(put, [topic, documents], warm + count, rate_s)
+        middle, most = percentiles(committed, documents.seen, warm, documents.one_in)
         rate = (len(committed) - 1) / (max(committed.values()) - min(committed.values()))
         bench.say(f"at {rate:.0f} transactions/s: p50 {middle:.3f} s, p99 {most:.3f} s   (goal p50 <= 0.3, p99 <= 0.7)")
         middle, most = percentiles(committed, topic.seen, warm)
