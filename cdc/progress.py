@@ -143,6 +143,15 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftTable:
+    """A table that a store was fed with and is not any more: its rows stand there as they were. ``topic_id``: Kafka's
+    id of its topic then. ``since_ms``: when, in ms since 1970, the store was last level with the log before that."""
+
+    topic_id: str = ""
+    since_ms: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMark:
     """A mark of one shard's tables: a store shows, or the log holds, every change with ``(epoch, commit_lsn) < (epoch,
     lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it. ``topics``: of
@@ -177,7 +186,8 @@ class Watermark:
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
     ``versions``: topic -> the store's own version of the table, in a share of a store that numbers them.
     ``shards``: by shard of capture, what the store shows of its tables, of which ``epoch`` and ``lsn`` are the least.
-    Empty for a pipeline without shards.
+    Empty for a pipeline without shards. ``left``: topic -> what is known of a table that the store was fed with before,
+    until it shows all of it again (hazard H479).
     """
 
     epoch: int
@@ -191,6 +201,7 @@ class Watermark:
     lineage: SourceLineage | None = None
     versions: Mapping[str, int] = field(default_factory=dict, compare=False)
     shards: Mapping[str, ShardMark] = field(default_factory=dict)
+    left: Mapping[str, LeftTable] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Watermark, ...]:
@@ -252,6 +263,10 @@ class Watermark:
             document["versions"] = dict(self.versions)
         if self.shards:
             document["shards"] = {shard: mark.document() for shard, mark in self.shards.items()}
+        if self.left:
+            document["left"] = {
+                topic: {"topic_id": one.topic_id, "since_ms": one.since_ms} for topic, one in self.left.items()
+            }
         return dumped(document)
 
     @classmethod

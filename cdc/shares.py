@@ -7,13 +7,13 @@ and another number of shares moves as few as can be.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from cdc.errors import UsageError
 from cdc.foreign import quoted
-from cdc.progress import SharedWatermark, Watermark
+from cdc.progress import LeftTable, SharedWatermark, Watermark
 from cdc.topic import VIEW_SCHEMA
 
 MOST = 100
@@ -51,7 +51,7 @@ class Share:
 
 def owner(topic: str, count: int) -> int:
     """The number of the share, of so many, that a topic belongs to. All generations of a view belong to one."""
-    name = _table_of(topic)
+    name = table_of_topic(topic)
 
     def weight(number: int) -> bytes:
         return blake2b(f"{number}/{name}".encode(), digest_size=8).digest()
@@ -59,10 +59,10 @@ def owner(topic: str, count: int) -> int:
     return max(range(1, count + 1), key=weight)
 
 
-def _table_of(topic: str) -> str:
+def table_of_topic(topic: str) -> str:
     """The table's name, or the view's without its generation.
 
-    >>> _table_of("shop.view.order_search.2"), _table_of("shop.public.orders")
+    >>> table_of_topic("shop.view.order_search.2"), table_of_topic("shop.public.orders")
     ('view.order_search', 'public.orders')
     """
     _, _, name = topic.partition(".")
@@ -92,6 +92,7 @@ def together(shares: Sequence[Watermark | None]) -> SharedWatermark | None:
         lineage=least.lineage,
         versions={topic: one for share in known for topic, one in share.versions.items()},
         shares=every,
+        left=_left(known),
     )
 
 
@@ -103,17 +104,24 @@ def moved(old: Watermark, count: int) -> list[Watermark | None]:
     """
     whole = all(part.topic_ids or part.offsets for part in old.parts)
     topics = {*old.topic_ids, *old.offsets}
+    left = _left(old.parts)
     return [
-        _share(old, [topic for topic in topics if owner(topic, count) == number], whole=whole)
+        _share(
+            old,
+            [topic for topic in topics if owner(topic, count) == number],
+            {topic: one for topic, one in left.items() if owner(topic, count) == number},
+            whole=whole,
+        )
         for number in range(1, count + 1)
     ]
 
 
-def _share(old: Watermark, topics: Iterable[str], *, whole: bool) -> Watermark | None:
+def _share(old: Watermark, topics: Iterable[str], left: Mapping[str, LeftTable], *, whole: bool) -> Watermark | None:
     mine = frozenset(topics)
     sources = [part for part in old.parts if not mine.isdisjoint([*part.topic_ids, *part.offsets])]
     if not sources:
-        return None
+        # Its tables that are none now may be named again.
+        return Watermark(epoch=old.epoch, lsn=0, left=left) if left else None
     least = min(sources, key=_claimed)
     return Watermark(
         epoch=least.epoch,
@@ -126,7 +134,15 @@ def _share(old: Watermark, topics: Iterable[str], *, whole: bool) -> Watermark |
         epoch_id=least.epoch_id,
         lineage=least.lineage,
         versions={topic: one for topic, one in old.versions.items() if topic in mine},
+        left=left,
     )
+
+
+def _left(parts: Iterable[Watermark]) -> dict[str, LeftTable]:
+    """The tables that the store is fed with no more, by all of its applications together."""
+    known = list(parts)
+    fed = {topic for part in known for topic in part.topic_ids if topic not in part.left}
+    return {topic: one for part in known for topic, one in part.left.items() if topic not in fed}
 
 
 def standing_of_shares(watermark: Watermark | None) -> str:

@@ -61,7 +61,7 @@ def lower(one: Watermark, other: Watermark | None) -> Watermark:
         if topic in other.offsets
     }
     epoch, lsn = min((one.epoch, one.lsn), (other.epoch, other.lsn))
-    return Watermark(epoch=epoch, lsn=lsn, offsets=offsets, topic_ids=one.topic_ids)
+    return Watermark(epoch=epoch, lsn=lsn, offsets=offsets, topic_ids=one.topic_ids, left={**other.left, **one.left})
 
 
 class OpenGeneration:

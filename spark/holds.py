@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 
 from cdc.clock import Clock
 from cdc.errors import CdcError, Exit, Retry
-from cdc.progress import Hold, Watermark
+from cdc.progress import Hold, LeftTable, Watermark
 from cdc.schema import TableSchema
+from cdc.shares import table_of_topic
 from sinks.port import CannotCarry, Sink
 from sinks.table_shapes import SchemaBook
 from spark.place import span
@@ -141,16 +142,45 @@ def claim(
     offsets = {topic: parts for topic, parts in _offsets(before).items() if topic in holds}
     began = {topic: replace(hold, since_ms=_since_ms(before, topic, now_ms)) for topic, hold in holds.items()}
     now = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in began.items()}
-    return replace(
-        shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held={**behind, **views.named, **now}
-    )
+    held = {**behind, **views.named, **now}
+    # Nothing is claimed while a table shows less than the others, unless it is held.
+    whole = free.without(held).ids if shown.lsn else {}
+    left = {topic: one for topic, one in _left(before, topics, now_ms).items() if topic not in whole}
+    return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held=held, left=left)
+
+
+def _left(before: Watermark | None, topics: SinkTopics, now_ms: int) -> Mapping[str, LeftTable]:
+    """The tables that the store was fed with before, each with when it was last sure to show all of it."""
+    if before is None:
+        return {}
+    gone = {
+        topic: LeftTable(topic_id=before.topic_ids.get(topic, ""), since_ms=_since_ms(before, topic, now_ms))
+        for topic in before.offsets
+        if topic not in topics.ids
+    }
+    return {**gone, **before.left}
 
 
 def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[str, Hold]:
-    """Tables that have waited for longer than their topics keep deletes. They stay held, even if carried."""
-    held = before.held if before is not None else {}
+    """Tables that have waited for longer than their topics keep deletes, or were none of the store's for so long, or
+    until their topic was made anew. They stay held, even if carried."""
+    if before is None:
+        return {}
+    held = {**_named_again(before, topics), **before.held}
     judged = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in held.items() if topic in topics.ids}
     return {topic: hold for topic, hold in judged.items() if hold != held[topic] or hold.reason.endswith(_MISSED)}
+
+
+def _named_again(before: Watermark, topics: SinkTopics) -> Mapping[str, Hold]:
+    """Tables that the store has from before, and is fed with again (hazard H479)."""
+    found = {}
+    for topic, left in before.left.items():
+        if topic in topics.ids:
+            table = topics.views.get(topic, table_of_topic(topic))
+            anew = left.topic_id not in ("", topics.ids[topic])
+            reason = f"{table}: its topic was made anew while it was none of the tables, {_MISSED}" if anew else ""
+            found[topic] = Hold(table=table, reason=reason, since_ms=left.since_ms)
+    return found
 
 
 def _judged(hold: Hold, retention_s: float, now_ms: int) -> Hold:

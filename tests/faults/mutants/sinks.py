@@ -6,6 +6,7 @@ from tests.faults.mutants.mutant import Mutant
 
 _CONTRACT = "tests/contract"
 _MEMORY = f"{_CONTRACT} -k memory"
+_LEFT = "tests/unit/spark/test_left_tables.py"
 _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
@@ -227,5 +228,25 @@ MUTANTS = (
         "read a row of the cache that does not show the reader's write", "sinks/cache/cached_rows.py",
         "if not wanted.met(look.watermark()):", "if False:",
         "tests/integration/sinks/test_cached_rows.py -k refused",
+    ),
+    Mutant(
+        "forget since when a table is none of a store's (H479)", "spark/holds.py",
+        "return {**gone, **before.left}", "return dict(before.left)", _LEFT,
+    ),
+    Mutant(
+        "count a table from when it was left last (H479)", "spark/holds.py",
+        "return {**gone, **before.left}", "return {**before.left, **gone}", _LEFT,
+    ),
+    Mutant(
+        "go on with a table whose topic was made anew (H479)", "spark/holds.py",
+        'anew = left.topic_id not in ("", topics.ids[topic])', "anew = False", _LEFT,
+    ),
+    Mutant(
+        "forget a left table as soon as it is named (H479)", "spark/holds.py",
+        "whole = free.without(held).ids if shown.lsn else {}", "whole = free.ids", _LEFT,
+    ),
+    Mutant(
+        "forget left tables with another number of shares (H479)", "cdc/shares.py",
+        "return Watermark(epoch=old.epoch, lsn=0, left=left) if left else None", "return None", _LEFT,
     ),
 )  # fmt: skip
