@@ -21,6 +21,7 @@ from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_frames_submit import bare_python, installed
+from tests.lakes import lake_catalog
 from tests.programs import Spawn, Spawned
 from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster
 from tests.waiting import wait_until
@@ -127,6 +128,32 @@ def test_h458_the_manuals_line_brings_what_a_warehouse_needs(
     submission.end(program)
     [table] = {path.parent for path in warehouse.rglob("_delta_log") if path.parent.name != "_watermark"}
     assert "MERGE" in {one["operation"] for one in deltalake.DeltaTable(str(table)).history()}
+
+
+def test_h458_the_manuals_line_brings_what_iceberg_needs(
+    pipeline: HandMadeLog,
+    submission: Submission,
+    line: str,
+    opened: Opened,
+    database: str,
+    warehouse: Path,
+    tmp_path: Path,
+) -> None:
+    """Its catalog is in a database, and the password in a file."""
+    login, secret = lake_catalog(database), tmp_path / "secret"
+    secret.write_text(login.secrets["password"], encoding="utf-8")
+    lake = {"kind": "iceberg", **login.options, "path": str(warehouse), "password": f"file:{secret}"}
+    submission.configure({"lake": lake})
+    program = submission.begin(line)
+    store = opened(pipeline.settings({"lake": lake}), "lake")
+    for status in ("first", "second"):
+        pipeline.put({"id": n, "status": status, "total": "1.00"} for n in range(20))
+        pipeline.put([{"id": 3}])
+        pipeline.progress()
+        whole = partial(_shows, pipeline, store)
+        wait_until(whole, START_S, lambda: (program.stdout + program.stderr)[-3000:])
+    submission.end(program)
+    assert login.secrets["password"] not in program.stdout + program.stderr
 
 
 def test_h458_a_driver_without_a_warehouses_jars_says_so(
