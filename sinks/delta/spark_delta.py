@@ -21,7 +21,14 @@ from sinks.delta.delta_partitions import buckets_in
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.delta.delta_tiers import TIERS, Tier, due_tier
-from sinks.warehouse.warehouse_spark import SparkFailed, WarehouseSpark, quoted_name, running_session
+from sinks.warehouse.warehouse_spark import (
+    SparkFailed,
+    WarehouseSpark,
+    quote_spark,
+    quoted_name,
+    running_session,
+    within_ranges,
+)
 
 T = TypeVar("T")
 
@@ -62,7 +69,11 @@ class SparkDelta(Delta):
     def _merged(self, rows: pa.Table, key: str, order: str) -> int:
         if running_session() is None:
             return super()._merged(rows, key, order)
+        small = sum(size for _, size in self._files()) <= _SMALL_TABLE_BYTES
         same = self._same(key)
+        if not small:
+            # By itself Delta Lake reads the keys of all files for a merge.
+            same += f" and ({within_ranges(f't.{key}', map(str, rows[key].to_pylist()))})"
         for name in filter(buckets_in, self.partitions):
             # Said in numbers: files of other buckets are left out before anything is read.
             same += f" and t.{name} in ({', '.join(map(str, pc.unique(rows[name]).to_pylist()))})"
@@ -74,7 +85,6 @@ class SparkDelta(Delta):
                 "when not matched then insert *"
             )
 
-        small = sum(size for _, size in self._files()) <= _SMALL_TABLE_BYTES
         [done] = self._carried_out(lambda: self._spark.with_rows(rows, merge, beside_few=small))
         return int(done["num_inserted_rows"]) + int(done["num_updated_rows"])
 
@@ -138,16 +148,6 @@ def _in_partitions(columns: Sequence[str], values: Sequence[Any]) -> str:
     named = ", ".join(quote_spark(str(value)) for value in values if value is not None)
     some = [f"cast({name} as string) in ({named})"] if named else []
     return f" where {' or '.join([*some, *([f'{name} is null'] if None in values else [])])}"
-
-
-def quote_spark(text: str) -> str:
-    r"""A text in Spark's SQL, where a backslash escapes.
-
-    >>> print(quote_spark("it's"))
-    'it\'s'
-    """
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def spark_path(path: str) -> str:

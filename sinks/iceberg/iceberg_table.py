@@ -27,7 +27,7 @@ from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeRemoved, c
 from sinks.iceberg.iceberg_snapshots import Version, file_sizes, is_later, summary_count, version_of
 from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep
 from sinks.warehouse.warehouse_rows import recast
-from sinks.warehouse.warehouse_spark import SparkFailed, running_session
+from sinks.warehouse.warehouse_spark import SparkFailed, running_session, within_ranges
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -210,13 +210,16 @@ class IcebergTable:
 
     def _merged(self, rows: pa.Table) -> int:
         before = version_of(self._table).sequence
-        name = self._spark().table(self._namespace, self.name)
+        name, within = (
+            self._spark().table(self._namespace, self.name),
+            within_ranges(f"t.{CDC_KEY}", map(str, rows[CDC_KEY].to_pylist())),
+        )
         try:
             self._carried_out(
                 lambda spark: spark.with_rows(
                     rows,
                     lambda view: (
-                        f"merge into {name} t using {view} s on t.{CDC_KEY} = s.{CDC_KEY} "
+                        f"merge into {name} t using {view} s on t.{CDC_KEY} = s.{CDC_KEY} and ({within}) "
                         f"when matched and (t.{CDC_POS} is null or s.{CDC_POS} >= t.{CDC_POS}) then update set * "
                         "when not matched then insert *"
                     ),

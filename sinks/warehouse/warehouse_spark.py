@@ -7,7 +7,7 @@ statement. Nothing of the application's own session changes by it: settings and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from cdc.errors import ConfigError
 from sinks.kinds import SparkParts
 from sinks.port import StoreAway
 from sinks.store_retry import brief
+from sinks.warehouse.key_ranges import key_ranges
 
 _numbers = itertools.count()
 
@@ -169,3 +170,19 @@ def quoted_name(name: str) -> str:
     '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def quote_spark(text: str) -> str:
+    r"""A text in Spark's SQL, where a backslash escapes.
+
+    >>> print(quote_spark("it's"))
+    'it\'s'
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def within_ranges(column: str, keys: Iterable[str]) -> str:
+    """The condition that a column lies in the ranges of some keys: true of each row that has one of them."""
+    ranges = key_ranges(keys)
+    return " or ".join(f"{column} between {quote_spark(low)} and {quote_spark(high)}" for low, high in ranges)

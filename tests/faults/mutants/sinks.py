@@ -249,4 +249,13 @@ MUTANTS = (
         "forget left tables with another number of shares (H479)", "cdc/shares.py",
         "return Watermark(epoch=old.epoch, lsn=0, left=left) if left else None", "return None", _LEFT,
     ),
+    Mutant(
+        "read all keys of a table that Spark merges", "sinks/delta/spark_delta.py",
+        "        if not small:\n", "        if False:\n",
+        "tests/integration/sinks/test_spark_delta.py -k may_hold",
+    ),
+    Mutant(
+        "measure the gaps between keys by what all begin with", "sinks/warehouse/key_ranges.py",
+        "key[common : common + _DIGITS]", "key[:_DIGITS]", "tests/unit/sinks/test_key_ranges.py",
+    ),
 )  # fmt: skip

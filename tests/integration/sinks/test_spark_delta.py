@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -91,6 +92,20 @@ def test_h310_a_batch_writes_what_changed(lake: SparkSession, warehouse: Path) -
     reader = table(warehouse).scan(columns=["status"])
     by_duckdb = duckdb.from_arrow(pa.RecordBatchReader.from_stream(reader)).filter("status = 'new'").shape[0]
     assert [by_spark, by_polars, by_duckdb] == [MANY // 1000] * 3
+
+
+def test_a_merge_reads_the_files_alone_that_may_hold_its_keys(lake: SparkSession, warehouse: Path) -> None:
+    """One whose keys are far from all of the batch's can be gone. Small tables are read whole."""
+    topic, chance = Topic(), random.Random(1)
+    with closing(opened(warehouse)) as store:
+        for lsn in (1, 2, 3):
+            put(store, topic, lsn, *(order(lsn * 1000 + n, chance.randbytes(2_000_000).hex()) for n in range(10)))
+        first, second, third = sorted(warehouse.glob("public/orders/*.parquet"), key=lambda path: path.stat().st_mtime)
+        first.unlink()
+        put(store, topic, 4, order(3002, "new"), order(9, "new"), order(3003, "new"))
+        with pytest.raises(CannotCarry, match="a file of the table is missing"):
+            put(store, topic, 5, order(1002, "new"))
+        assert second.exists() and third.exists()
 
 
 def test_h311_an_engine_is_changed_by_a_rebuild_alone(lake: SparkSession, warehouse: Path) -> None:
