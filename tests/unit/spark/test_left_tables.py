@@ -90,7 +90,7 @@ def test_h479_within_that_time_it_is_read_from_the_beginning(bench: Bench) -> No
     assert (bench.mark.lsn, bench.mark.left, bench.mark.held) == (64, {}, {})
 
 
-def test_h479_one_left_again_before_it_was_whole_counts_from_the_first(bench: Bench) -> None:
+def test_h479_one_left_again_early_counts_from_the_first(bench: Bench) -> None:
     level_ms = left_behind(bench)
     bench.settle(named_again(bench), 1, 2, row(1, 0))
     bench.facts.captured = (OTHER,)
