@@ -18,7 +18,7 @@ from sinks.delta.delta_notes import VERSIONS, DeltaNotes, without_places
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
-from sinks.generations import GENERATION, Generations, lower, number_in_use
+from sinks.generations import GENERATION, Generations, lower, number_in_use, taken_over
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec
 
@@ -55,10 +55,11 @@ class _DeltaGenerations:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
         if ENGINE in self._notes.read():
             notes = {ENGINE: dumped(EMBEDDED), **notes}
-        goal = Watermark.from_json(notes[WATERMARK])
+        found = NotedWatermarks(self._notes).read()
+        goal = taken_over(Watermark.from_json(notes[WATERMARK]), found)
         # While the tables change one by one no more is claimed than is true of the old and of the new ones. The sink
         # that runs sees the generation change, twice, and goes on from what stands here then.
-        before = lower(goal, NotedWatermarks(self._notes).read())
+        before = lower(goal, found)
         self._notes.write_all({**notes, WATERMARK: before.to_json(), GENERATION: b"-%d" % number})
         self._copy_tables(place, self._base, shapes)
         self._notes.write_all({WATERMARK: goal.to_json(), GENERATION: b"%d" % number})

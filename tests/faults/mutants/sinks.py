@@ -151,6 +151,10 @@ MUTANTS = (
         "tests/integration/sinks/test_delta_copies.py -k h471",
     ),
     Mutant(
+        "forget at a rebuild which tables were left out", "sinks/generations.py",
+        "if topic not in fed}", "if False}", f"{_CONTRACT}/test_generations.py -k h483",
+    ),
+    Mutant(
         "keep rows below a floor of others", "sinks/store.py",
         "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
     ),
