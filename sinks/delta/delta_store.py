@@ -16,7 +16,7 @@ from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
-from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, notes_of
+from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, is_older_copy, notes_of
 from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
@@ -137,7 +137,7 @@ class _DeltaTables:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
             # Until nothing is claimed any more it stays noted, whatever its version becomes (hazard H470).
             self._ids.unknown(schema.table)
-            table.empty()
+            table.begin_anew()
             crash_point("delta_emptied")
             self._marks.forget_table(schema.topic)
         self._is_sound(schema)
@@ -152,16 +152,13 @@ class _DeltaTables:
         return lost_rows
 
     def _is_older_copy(self, schema: TableSchema) -> bool:
-        """Whether the table is older than the one that was noted with the last watermark: by its version, because
-        somebody restored an older one since (hazard H84), or because it is from before a removal (hazard H472)."""
+        """Whether the table is older than the one that was noted with the last watermark."""
         if self._noted is None:
             self._noted = NotedVersions(self._notes)
-        path, table = table_path(schema), self._table(schema)
+        path = table_path(schema)
         if path in self._sound:
             return False  # what it is from there on is known by itself
-        noted = self._noted.of(schema.topic, path)
-        older = table.version < noted or (noted >= 0 and table.restored_since(noted))
-        return older or self._ids.is_other(schema.table, table.identity())
+        return is_older_copy(self._table(schema), schema, self._noted.of(schema.topic, path), self._ids)
 
     def _is_sound(self, schema: TableSchema) -> None:
         """The table holds what the watermark claims, and may be spoken of with it (hazard H471)."""
