@@ -22,7 +22,7 @@ from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import KeptColumns, NotedWatermarks, Notes, TableIds
+from sinks.notes import Floors, KeptColumns, NotedWatermarks, Notes, TableIds
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -33,7 +33,7 @@ from sinks.port import (
     rows_at_once,
 )
 from sinks.registry import SinkSpec
-from sinks.shared_notes import noted
+from sinks.shared_notes import beneath, noted
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import (
     DELETED,
@@ -140,6 +140,8 @@ class _DeltaTables:
             table.begin_anew()
             crash_point("delta_emptied")
             self._marks.forget_table(schema.topic)
+        elif table_path(schema) not in self._sound and table.version > self._noted_version(schema):
+            self._enforce(schema)
         self._is_sound(schema)
         existing = table.types()
         lost = removed(existing, wanted, () if lost_rows else self._kept.of(schema.table))
@@ -153,12 +155,21 @@ class _DeltaTables:
 
     def _is_older_copy(self, schema: TableSchema) -> bool:
         """Whether the table is older than the one that was noted with the last watermark."""
+        if table_path(schema) in self._sound:
+            return False  # what it is from there on is known by itself
+        return is_older_copy(self._table(schema), schema, self._noted_version(schema), self._ids)
+
+    def _noted_version(self, schema: TableSchema) -> int:
         if self._noted is None:
             self._noted = NotedVersions(self._notes)
-        path = table_path(schema)
-        if path in self._sound:
-            return False  # what it is from there on is known by itself
-        return is_older_copy(self._table(schema), schema, self._noted.of(schema.topic, path), self._ids)
+        return self._noted.of(schema.topic, table_path(schema))
+
+    def _enforce(self, schema: TableSchema) -> None:
+        """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
+        a rebuild, or another process, had raised it meanwhile (hazard H486)."""
+        floor = Floors(beneath(self._notes)).of(schema.table)
+        if floor:
+            self._table(schema).delete(f"{POS} < '{floor}'")
 
     def _is_sound(self, schema: TableSchema) -> None:
         """The table holds what the watermark claims, and may be spoken of with it (hazard H471)."""

@@ -173,6 +173,11 @@ MUTANTS = (
         "if not self._is_older_copy(shape)]", "if True]", "tests/integration/sinks/test_delta_copies.py -k h484",
     ),
     Mutant(
+        "leave below a floor what a killed writer put there", "sinks/delta/delta_store.py",
+        "            self._enforce(schema)\n", "            pass\n",
+        "tests/integration/sinks/test_delta_copies.py -k h486",
+    ),
+    Mutant(
         "keep rows below a floor of others", "sinks/store.py",
         "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
     ),

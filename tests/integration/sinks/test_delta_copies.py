@@ -226,3 +226,25 @@ def test_h484_a_rebuild_keeps_no_copy_that_nobody_noticed(warehouse: Path) -> No
         found = sink.watermarks.read()
     assert found is not None and (found.lsn, found.offsets) == (0, {}), "the log is read again"
     assert [row["id"] for row in read(warehouse)] == [101, 102, 5]
+
+
+def test_h486_rows_of_a_killed_writer_below_a_rebuilds_floor(warehouse: Path) -> None:
+    """A sink that is far behind has a batch in hand while a rebuild puts rows and a TRUNCATE's floor in the place of
+    its own. It writes, and is killed before it comes to its watermark."""
+    topic = Topic()
+    spec = spec_for("delta", prefix="shop", options={"path": str(warehouse)})
+    behind = batch(topic.upsert({**ROW, "id": 1}, at(1)), topic.upsert({**ROW, "id": 2}, at(2)))
+    all_of_it = batch(topic.events, topic.truncate(at(3)), topic.upsert({**ROW, "id": 3}, at(4)))
+    with closing(delta(warehouse)) as sink:
+        sink.sink.apply(behind.slice(0, 1), SHAPES)
+        sink.commit(Watermark(epoch=1, lsn=0, offsets={ORDERS.topic: {0: 1}}))
+        with closing(open_sink(beside(spec, 2))) as built:
+            built.sink.apply(all_of_it, SHAPES)
+            built.commit(Watermark(epoch=1, lsn=4, offsets={ORDERS.topic: {0: 4}}))
+        with closing(open_generations(spec, SYSTEM_CLOCK)) as generations:
+            generations.switch(2, [ORDERS])
+        sink.sink.apply(behind, SHAPES)
+    assert len(read(warehouse)) == 3
+    found = prepared(warehouse)
+    assert found is not None and found.lsn == 4
+    assert [row["id"] for row in read(warehouse)] == [3]
