@@ -8,9 +8,10 @@ the tables is replaced, each table in one commit (Delta) or all of them in one t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from cdc.progress import Watermark
+from cdc.progress import LeftTable, Watermark
 from cdc.schema import TableSchema
 from cdc.stored import reading
 from sinks.notes import Notes
@@ -61,7 +62,31 @@ def lower(one: Watermark, other: Watermark | None) -> Watermark:
         if topic in other.offsets
     }
     epoch, lsn = min((one.epoch, one.lsn), (other.epoch, other.lsn))
-    return Watermark(epoch=epoch, lsn=lsn, offsets=offsets, topic_ids=one.topic_ids, left={**other.left, **one.left})
+    return Watermark(
+        epoch=epoch,
+        lsn=lsn,
+        offsets=offsets,
+        topic_ids=one.topic_ids,
+        level_ms=min(one.level_ms, other.level_ms),
+        left={**other.left, **one.left},
+    )
+
+
+def taken_over(new: Watermark, old: Watermark | None) -> Watermark:
+    """The watermark of a warehouse when tables of another generation are put in the place of its own: those that the
+    other one is not fed with stay as they are, and it says so (hazard H483)."""
+    if old is None:
+        return new
+    gone = {
+        topic: LeftTable(topic_id=old.topic_ids.get(topic, ""), since_ms=_level_ms(old, topic) or new.level_ms)
+        for topic in old.offsets
+    }
+    fed = {*new.topic_ids, *new.offsets}
+    return replace(new, left={topic: one for topic, one in {**gone, **old.left}.items() if topic not in fed})
+
+
+def _level_ms(mark: Watermark, topic: str) -> int:
+    return mark.held[topic].since_ms if topic in mark.held else mark.level_ms
 
 
 class OpenGeneration:

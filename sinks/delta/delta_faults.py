@@ -5,8 +5,11 @@ from __future__ import annotations
 import deltalake
 
 from cdc.errors import Exit, Retry, SinkError
-from sinks.port import PlaceMissing
+from sinks.port import PlaceMissing, StoreAway
+from sinks.store_retry import brief
 
+BEGUN = "headrace.begun"
+"""The property of a table that was emptied, to be filled anew: another text each time."""
 _RESTORE = "RESTORE"
 """The operation of a commit that restores an older version. The table's own version goes up by it."""
 
@@ -56,7 +59,7 @@ UNFIT = (
 def require_unchanged(opened: deltalake.DeltaTable, path: str, version: int, identity: str) -> None:
     """Removed where a table is not the one that was seen at its path, or is in an older state. ``version``: the one
     that was seen, -1 for none. ``identity``: empty where it is not known."""
-    if identity and identity != str(opened.metadata().id):
+    if identity and identity != identity_of(opened):
         raise Removed(f"another Delta table was put in the place of {path}")
     if opened.version() < version:
         raise Removed(f"an older copy of the Delta table {path} was put in its place")
@@ -64,7 +67,25 @@ def require_unchanged(opened: deltalake.DeltaTable, path: str, version: int, ide
         raise Removed(f"an older version of the Delta table {path} was restored")
 
 
+def identity_of(table: deltalake.DeltaTable) -> str:
+    """The text that tells a table from every other one, and from itself before it was begun anew."""
+    about = table.metadata()
+    return f"{about.id}{about.configuration.get(BEGUN) or ''}"
+
+
 def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:
     """Whether a commit after that version put the table back to an older state."""
     newer = table.version() - version
     return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))
+
+
+def explained(path: str, error: Exception) -> SinkError:
+    """The fault of the table at a path that any exception of delta-rs or of Spark stands for."""
+    text = f"{type(error).__name__}: {error}"
+    why = next((why for words, why in UNFIT if words in text), None)
+    if why is not None:
+        return Unfit.table(path, why)
+    return StoreAway(
+        f"the Delta table {path} cannot be written or read: {brief(str(error))}",
+        hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
+    )

@@ -61,6 +61,14 @@ def data_files(actions: pa.Table, key: str) -> list[DataFile]:
     return [DataFile(*one) for one in zip(column("path"), column("size_bytes"), rows, lows, highs, strict=True)]
 
 
+def row_bytes(actions: pa.Table) -> float:
+    """About how many bytes a row has on the disk. 0 where the log does not say. ``actions``: as for
+    :func:`data_files`."""
+    named: Any = actions
+    rows = sum(count or 0 for count in named["num_records"].to_pylist()) if "num_records" in named.column_names else 0
+    return sum(named["size_bytes"].to_pylist()) / rows if rows else 0.0
+
+
 def may_hold(files: Iterable[DataFile], keys: Sequence[str]) -> Iterator[KeysIn]:
     """The files that may hold one of some keys, which are sorted.
 

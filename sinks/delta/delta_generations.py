@@ -14,12 +14,12 @@ from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
-from sinks.delta.delta_notes import VERSIONS, DeltaNotes, without_places
+from sinks.delta.delta_notes import VERSIONS, DeltaNotes, NotedVersions, is_older_copy, versions_in, without_places
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
-from sinks.generations import GENERATION, Generations, lower, number_in_use
-from sinks.notes import WATERMARK, NotedWatermarks
+from sinks.generations import GENERATION, Generations, lower, number_in_use, taken_over
+from sinks.notes import WATERMARK, NotedWatermarks, TableIds
 from sinks.registry import SinkSpec
 
 _OF_A_PLACE = (GENERATION, VERSIONS)
@@ -45,8 +45,16 @@ class _DeltaGenerations:
         place = self._place(number)
         # The notes first: what they claim must not be more than the tables hold.
         kept = without_places(self._notes.read(), _OF_A_PLACE)
+        whole = [shape for shape in shapes if not self._is_older_copy(shape)]
+        mark = NotedWatermarks(self._notes).read()
+        if len(whole) < len(shapes) and mark is not None:
+            # No sink has noticed it yet. To go back is to read the log again, upon what the tables have then.
+            nothing = Watermark(
+                epoch=mark.epoch, lsn=0, topic_ids=mark.topic_ids, level_ms=mark.level_ms, left=mark.left
+            )
+            kept |= {WATERMARK: nothing.to_json()}
         DeltaNotes(place, self._clock).write_all(kept)
-        self._copy_tables(self._base, place, shapes)
+        self._copy_tables(self._base, place, whole)
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
@@ -55,13 +63,16 @@ class _DeltaGenerations:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
         if ENGINE in self._notes.read():
             notes = {ENGINE: dumped(EMBEDDED), **notes}
-        goal = Watermark.from_json(notes[WATERMARK])
+        found = NotedWatermarks(self._notes).read()
+        goal = taken_over(Watermark.from_json(notes[WATERMARK]), found)
         # While the tables change one by one no more is claimed than is true of the old and of the new ones. The sink
         # that runs sees the generation change, twice, and goes on from what stands here then.
-        before = lower(goal, NotedWatermarks(self._notes).read())
+        before = lower(goal, found)
         self._notes.write_all({**notes, WATERMARK: before.to_json(), GENERATION: b"-%d" % number})
-        self._copy_tables(place, self._base, shapes)
-        self._notes.write_all({WATERMARK: goal.to_json(), GENERATION: b"%d" % number})
+        taken = self._copy_tables(place, self._base, shapes)
+        # With the states that this watermark speaks of: a copy from before may have the version of before (H482).
+        versions = {**versions_in(self._notes.read()), **taken}
+        self._notes.write_all({WATERMARK: goal.to_json(), VERSIONS: dumped(versions), GENERATION: b"%d" % number})
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
@@ -78,10 +89,18 @@ class _DeltaGenerations:
     def close(self) -> None:
         """Nothing is open."""
 
+    def _is_older_copy(self, shape: TableSchema) -> bool:
+        """Whether a table is older than the watermark that speaks of it (hazard H484)."""
+        path = table_path(shape)
+        table, noted = Delta(self._base, path, self._clock), NotedVersions(self._notes)
+        return table.exists() and is_older_copy(table, shape, noted.of(shape.topic, path), TableIds(self._notes))
+
     def _place(self, number: int) -> Storage:
         return Storage.of(generation_folder(self._spec, number))
 
-    def _copy_tables(self, source: Storage, target: Storage, shapes: Sequence[TableSchema]) -> None:
+    def _copy_tables(self, source: Storage, target: Storage, shapes: Sequence[TableSchema]) -> dict[str, int]:
+        """Path -> version of each table that was taken."""
+        versions: dict[str, int] = {}
         for path in sorted({table_path(shape) for shape in shapes}):
             earlier = Delta(source, path, self._clock)
             if earlier.exists():
@@ -91,3 +110,6 @@ class _DeltaGenerations:
                 taken.take(earlier)
                 # Another engine may have written the table before.
                 taken.set_vectors(wanted=earlier.writes_vectors)
+                taken.refresh()
+                versions[path] = taken.version
+        return versions

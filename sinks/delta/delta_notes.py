@@ -13,11 +13,12 @@ from cdc.clock import Clock
 from cdc.errors import DamagedError
 from cdc.json_bytes import dumped
 from cdc.progress import Watermark
+from cdc.schema import TableSchema
 from cdc.shares import Share
 from cdc.stored import reading
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
-from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, is_table_id, read_watermark
+from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, TableIds, is_table_id, read_watermark
 from sinks.registry import SinkSpec
 from sinks.shared_notes import NotesApart, OpenNotes
 from sinks.tries import unrepeated
@@ -61,7 +62,7 @@ class DeltaNotes:
         if not self._table.refresh():
             return {}
         # The file itself, also at a version that was read before: a folder that was put back has such versions, too.
-        rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
+        rows = self._table.columns(["name", "text"]).to_pylist()
         return {row["name"]: row["text"].encode() for row in rows}
 
     def known(self) -> Mapping[str, bytes]:
@@ -131,7 +132,7 @@ class DeltaWatermarks(PlacedWatermarks):
             self._own.write(WATERMARK, text)
             return
         known = self._alone.known()
-        versions = {**_versions_in(known), **self._tables.versions()}
+        versions = {**versions_in(known), **self._tables.versions()}
         # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
         self._alone.write_upon({**self._unnoted(known), WATERMARK: text, VERSIONS: dumped(versions)})
 
@@ -141,7 +142,7 @@ class NotedVersions:
 
     def __init__(self, notes: Notes) -> None:
         found = notes.read()
-        self._by_path = _versions_in(found)
+        self._by_path = versions_in(found)
         try:
             mark = read_watermark(found)
         except DamagedError:
@@ -151,6 +152,14 @@ class NotedVersions:
     def of(self, topic: str, path: str) -> int:
         """Of a table. -1 where nothing is known."""
         return self._by_topic.get(topic, self._by_path.get(path, -1))
+
+
+def is_older_copy(table: Delta, schema: TableSchema, noted: int, ids: TableIds) -> bool:
+    """Whether a table is older than the one that was noted with the last watermark: by its version, because somebody
+    restored an older one since (hazard H84), or because it is from before a removal (hazard H472). ``noted``: the
+    version."""
+    older = table.version < noted or (noted >= 0 and table.restored_since(noted))
+    return older or ids.is_other(schema.table, table.identity())
 
 
 def without_places(notes: Mapping[str, bytes], names: tuple[str, ...]) -> dict[str, bytes]:
@@ -169,7 +178,7 @@ def _rows(notes: Mapping[str, bytes]) -> pa.Table:
     return pa.table({"name": list(notes), "text": [note.decode() for note in notes.values()]})
 
 
-def _versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
+def versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
     text = notes.get(VERSIONS, b"{}")
     with reading("what the warehouse has noted of its tables' versions"):
         return {str(path): int(version) for path, version in orjson.loads(text).items()}

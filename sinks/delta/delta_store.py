@@ -16,13 +16,13 @@ from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
-from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, notes_of
+from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, is_older_copy, notes_of
 from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import KeptColumns, NotedWatermarks, Notes, TableIds
+from sinks.notes import Floors, KeptColumns, NotedWatermarks, Notes, TableIds
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -33,7 +33,7 @@ from sinks.port import (
     rows_at_once,
 )
 from sinks.registry import SinkSpec
-from sinks.shared_notes import noted
+from sinks.shared_notes import beneath, noted
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import (
     DELETED,
@@ -137,9 +137,11 @@ class _DeltaTables:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
             # Until nothing is claimed any more it stays noted, whatever its version becomes (hazard H470).
             self._ids.unknown(schema.table)
-            table.empty()
+            table.begin_anew()
             crash_point("delta_emptied")
             self._marks.forget_table(schema.topic)
+        elif table_path(schema) not in self._sound and table.version > self._noted_version(schema):
+            self._enforce(schema)
         self._is_sound(schema)
         existing = table.types()
         lost = removed(existing, wanted, () if lost_rows else self._kept.of(schema.table))
@@ -152,16 +154,22 @@ class _DeltaTables:
         return lost_rows
 
     def _is_older_copy(self, schema: TableSchema) -> bool:
-        """Whether the table is older than the one that was noted with the last watermark: by its version, because
-        somebody restored an older one since (hazard H84), or because it is from before a removal (hazard H472)."""
+        """Whether the table is older than the one that was noted with the last watermark."""
+        if table_path(schema) in self._sound:
+            return False  # what it is from there on is known by itself
+        return is_older_copy(self._table(schema), schema, self._noted_version(schema), self._ids)
+
+    def _noted_version(self, schema: TableSchema) -> int:
         if self._noted is None:
             self._noted = NotedVersions(self._notes)
-        path, table = table_path(schema), self._table(schema)
-        if path in self._sound:
-            return False  # what it is from there on is known by itself
-        noted = self._noted.of(schema.topic, path)
-        older = table.version < noted or (noted >= 0 and table.restored_since(noted))
-        return older or self._ids.is_other(schema.table, table.identity())
+        return self._noted.of(schema.topic, table_path(schema))
+
+    def _enforce(self, schema: TableSchema) -> None:
+        """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
+        a rebuild, or another process, had raised it meanwhile (hazard H486)."""
+        floor = Floors(beneath(self._notes)).of(schema.table)
+        if floor:
+            self._table(schema).delete(f"{POS} < '{floor}'")
 
     def _is_sound(self, schema: TableSchema) -> None:
         """The table holds what the watermark claims, and may be spoken of with it (hazard H471)."""

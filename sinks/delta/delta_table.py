@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import deltalake
 import pyarrow as pa
@@ -13,16 +15,16 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
 from cdc.sql import quote_literal
+from sinks.delta import delta_faults as faults
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
-from sinks.delta.delta_faults import COLUMNS, UNFIT, Removed, Unfit, require_unchanged, restored_behind
-from sinks.delta.delta_files import STATISTICS, statistics_of
+from sinks.delta.delta_faults import Removed, Unfit
+from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
 from sinks.delta.delta_partitions import buckets_in, partitioned
 from sinks.delta.delta_rewrite import ONE_TRY, KeyedFiles
 from sinks.delta.delta_storage import Storage
 from sinks.port import StoreAway
-from sinks.store_retry import StoreRetry, brief
+from sinks.store_retry import StoreRetry
 from sinks.warehouse.warehouse_columns import KEY, POS
 
 declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
@@ -61,7 +63,9 @@ class Delta:
         self._unjoined = 0
         store = f"the Delta table {self.path}"
         passing = (CommitFailedError, OSError, DeltaError)
-        self._retry = StoreRetry(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
+        self._retry = StoreRetry(
+            store=store, passing=passing, explain=partial(faults.explained, self.path), clock=clock, attempts=6
+        )
 
     def exists(self) -> bool:
         """Whether there is such a table. Opens it."""
@@ -85,30 +89,35 @@ class Delta:
         self._retry.call(lambda: self._table)
 
     def identity(self) -> str:
-        """Another one for each table that was made."""
-        return str(self._retry.call(lambda: self._table.metadata().id, again=self._reopen))
+        """Another one for each table that was made, or begun anew."""
+        return self._retry.call(lambda: faults.identity_of(self._table), again=self._reopen)
 
     def _committed(self, version: int) -> bool:
         return Path(self.path, "_delta_log", f"{version:020}.json").exists()
 
     def restored_since(self, version: int) -> bool:
         """Whether somebody put the table back to an older state by a commit after that version, as RESTORE does."""
-        return self._retry.call(lambda: restored_behind(self._table, version))
+        return self._retry.call(lambda: faults.restored_behind(self._table, version), again=self._reopen)
 
     @property
     def local(self) -> bool:
         """Whether :meth:`check` costs a look at a file, and not a listing."""
         return self._storage.local
 
-    def empty(self) -> None:
-        """Delete all rows."""
+    def begin_anew(self) -> None:
+        """Delete all rows. It is another table from here on: its versions count on from those of a copy, and so the one
+        that the copy stands for may have the same numbers with other rows (hazard H480)."""
+        begun = {faults.BEGUN: uuid4().hex}
+        self._retry.call(lambda: self._table.alter.set_table_properties(begun, False), again=self._reopen)
+        self._identity = ""
+        self._reopen()
         self._retry.call(lambda: self._deleted(None), again=self._reopen)
 
     def refresh(self) -> bool:
         """See what others wrote. False when there is no such table."""
         if not self.exists():
             return False
-        self._retry.call(self._updated)
+        self._retry.call(self._updated, again=self._reopen)
         return True
 
     def create(self, schema: pa.Schema, partitions: Sequence[str] = ()) -> None:
@@ -271,9 +280,11 @@ class Delta:
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
-        if not self.vectored:
-            return self.dataset().to_table(list(names))
-        return self._retry.call(lambda: pa.table(self._table.scan(columns=list(names))), again=self._reopen)
+        # Opened anew for another try: the files go with a folder that somebody exchanges (hazard H481).
+        return self._retry.call(lambda: self._columns(list(names)), again=self._reopen)
+
+    def _columns(self, names: list[str]) -> pa.Table:
+        return pa.table(self._table.scan(columns=names)) if self.vectored else self._dataset().to_table(names)
 
     @property
     def vectored(self) -> bool:
@@ -294,14 +305,9 @@ class Delta:
 
     def row_bytes(self) -> float:
         """About how many bytes a row has on the disk. 0 where that is not known."""
-        return self._retry.call(self._row_bytes, again=self._reopen)
-
-    def _row_bytes(self) -> float:
-        files: Any = pa.table(self._table.get_add_actions(flatten=True))
-        rows = (
-            sum(count or 0 for count in files["num_records"].to_pylist()) if "num_records" in files.column_names else 0
+        return self._retry.call(
+            lambda: row_bytes(pa.table(self._table.get_add_actions(flatten=True))), again=self._reopen
         )
-        return sum(files["size_bytes"].to_pylist()) / rows if rows else 0.0
 
     def where(self, predicate: str) -> pa.Table:
         """The rows that meet an SQL predicate, in the types of :meth:`dataset`.
@@ -371,8 +377,8 @@ class Delta:
         if not deltalake.DeltaTable.is_deltatable(self.path, self._options):
             return False
         opened = deltalake.DeltaTable(self.path, storage_options=self._options)
-        require_unchanged(opened, self.path, self._seen, self._identity)
-        self._opened, self._identity = opened, str(opened.metadata().id)
+        faults.require_unchanged(opened, self.path, self._seen, self._identity)
+        self._opened, self._identity = opened, faults.identity_of(opened)
         return True
 
     def _reopen(self) -> None:
@@ -384,15 +390,5 @@ class Delta:
         would leave its values out in silence (hazard H314)."""
         found = filled_up(partitioned(rows, self.partitions), pa.schema(list(self.types().items())))
         if found is None:
-            raise Unfit.table(self.path, COLUMNS)
+            raise Unfit.table(self.path, faults.COLUMNS)
         return found
-
-    def _explained(self, error: Exception) -> SinkError:
-        text = f"{type(error).__name__}: {error}"
-        why = next((why for words, why in UNFIT if words in text), None)
-        if why is not None:
-            return Unfit.table(self.path, why)
-        return StoreAway(
-            f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
-            hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
-        )

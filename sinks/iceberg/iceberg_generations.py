@@ -13,7 +13,7 @@ from cdc.errors import SinkError
 from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use
+from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use, taken_over
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace
 from sinks.iceberg.iceberg_notes import NOTES, VERSIONS, IcebergNotes, versions_in
 from sinks.iceberg.iceberg_store import table_name
@@ -58,10 +58,12 @@ class _IcebergGenerations:
             )
         before = self._begin(number, found, under_way=said == -number)
         self._exchange(number, before, shapes)
-        versions = {**versions_in(self._notes.read()), **versions_in(found)}
+        now = self._notes.read()
+        versions = {**versions_in(now), **versions_in(found)}
+        goal = taken_over(Watermark.from_json(found[WATERMARK]), NotedWatermarks(self._notes).read())
         self._notes.write_all(
             {
-                WATERMARK: found[WATERMARK],
+                WATERMARK: goal.to_json(),
                 VERSIONS: dumped({name: list(one) for name, one in versions.items()}),
                 GENERATION: b"%d" % number,
             },
@@ -78,8 +80,8 @@ class _IcebergGenerations:
         self._notes_of(before).write_all(kept)
         # While the tables change no more is claimed than is true of the old and of the new ones. The sink that runs
         # sees the generation change, twice, and goes on from what stands here then.
-        goal = Watermark.from_json(found[WATERMARK])
-        claim = lower(goal, NotedWatermarks(self._notes).read())
+        known = NotedWatermarks(self._notes).read()
+        claim = lower(taken_over(Watermark.from_json(found[WATERMARK]), known), known)
         notes = {name: text for name, text in found.items() if name not in (*_OF_A_PLACE, VERSIONS)}
         said = {WATERMARK: claim.to_json(), VERSIONS: b"{}", GENERATION: b"-%d" % number, _FROM: b"%d" % before}
         self._notes.write_all({**notes, **said}, fence=True)

@@ -37,11 +37,15 @@ def is_later(table: Table, noted: Version) -> bool:
         return True
     if snapshot is None:
         return False
-    while snapshot is not None and snapshot.snapshot_id != noted.snapshot:
-        if (snapshot.sequence_number or 0) <= noted.sequence:
-            return False
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    while snapshot.snapshot_id != noted.snapshot:
+        sequence, parent = snapshot.sequence_number or 0, snapshot.parent_snapshot_id
+        if sequence <= noted.sequence or parent is None:
+            return False  # Rows that a statement replaced have no state before (hazard H485).
+        before = table.snapshot_by_id(parent)
+        if before is None:
+            # It has expired. Right behind the noted state can be that one alone.
+            return parent == noted.snapshot or sequence > noted.sequence + 1
+        snapshot = before
     return True
 
 

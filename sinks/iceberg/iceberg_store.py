@@ -35,7 +35,7 @@ from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
 from sinks.iceberg.iceberg_snapshots import Version
 from sinks.iceberg.iceberg_table import IcebergTable
 from sinks.names import folder
-from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks, PlacedWatermarks
+from sinks.notes import WATERMARK, Floors, KeptColumns, NotedWatermarks, PlacedWatermarks
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -130,12 +130,16 @@ class _IcebergTables:
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *OWN_FIELDS]))
             return True
         self._look(table)
-        lost_rows = self._is_older_copy(table)
+        noted = self._noted_version(table)
+        # Once: what it is from here on is known by itself.
+        lost_rows = noted is not None and not table.is_later(noted)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
             table.empty()
             # Before another column can hold the table: at the next start it is its own newest state (hazard H471).
             self._marks.forget_table(schema.topic)
+        elif noted is not None and table.version != noted:
+            self._enforce(schema, table)
         existing = table.types()
         lost = lost_column(existing, wanted, () if lost_rows else self._kept.of(schema.table))
         if lost:
@@ -146,14 +150,19 @@ class _IcebergTables:
         table.retype(retyped)
         return lost_rows
 
-    def _is_older_copy(self, table: IcebergTable) -> bool:
-        """Whether the table is not the one that was noted with the last watermark, or was gone back with since, as by
-        ``rollback_to_snapshot`` (hazard H84)."""
+    def _noted_version(self, table: IcebergTable) -> Version | None:
+        """The state of the table that was noted with the last watermark. It is another one, or was gone back with since
+        as by ``rollback_to_snapshot``, where it did not come from that (hazard H84). None when asked again."""
         if self._noted is None:
             self._noted = versions_in(self._notes.read())
-        # Once: what it is from here on is known by itself.
-        noted = self._noted.pop(table.name, None)
-        return noted is not None and not table.is_later(noted)
+        return self._noted.pop(table.name, None)
+
+    def _enforce(self, schema: TableSchema, table: IcebergTable) -> None:
+        """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
+        a rebuild, or another process, had raised it meanwhile (hazard H486)."""
+        floor = Floors(self._notes).of(schema.table)
+        if floor:
+            table.remove_below(floor)
 
     def versions(self) -> dict[str, Version]:
         """Name -> state of the tables that were used."""

@@ -151,6 +151,33 @@ MUTANTS = (
         "tests/integration/sinks/test_delta_copies.py -k h471",
     ),
     Mutant(
+        "take a table that was begun anew for the one that it was", "sinks/delta/delta_faults.py",
+        "{about.id}{about.configuration.get(BEGUN) or ''}", "{about.id}",
+        "tests/integration/sinks/test_delta_copies.py -k h480",
+    ),
+    Mutant(
+        "read notes by a handle of a folder that is gone", "sinks/delta/delta_table.py",
+        "self._retry.call(self._updated, again=self._reopen)", "self._retry.call(self._updated)",
+        "tests/integration/sinks/test_delta_copies.py -k h481",
+    ),
+    Mutant(
+        "leave the versions of before a rebuild noted", "sinks/delta/delta_generations.py",
+        "**taken}", "**{}}", "tests/integration/sinks/test_delta_copies.py -k h482",
+    ),
+    Mutant(
+        "forget at a rebuild which tables were left out", "sinks/generations.py",
+        "if topic not in fed}", "if False}", f"{_CONTRACT}/test_generations.py -k h483",
+    ),
+    Mutant(
+        "keep a copy that nobody noticed as a generation", "sinks/delta/delta_generations.py",
+        "if not self._is_older_copy(shape)]", "if True]", "tests/integration/sinks/test_delta_copies.py -k h484",
+    ),
+    Mutant(
+        "leave below a floor what a killed writer put there", "sinks/delta/delta_store.py",
+        "            self._enforce(schema)\n", "            pass\n",
+        "tests/integration/sinks/test_delta_copies.py -k h486",
+    ),
+    Mutant(
         "keep rows below a floor of others", "sinks/store.py",
         "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
     ),

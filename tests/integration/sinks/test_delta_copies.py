@@ -18,8 +18,8 @@ from cdc.crash import CRASH_EXIT
 from cdc.progress import Watermark
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
-from sinks.kinds import spec_for
-from sinks.port import CannotCarry, PlaceMissing
+from sinks.kinds import beside, open_generations, spec_for
+from sinks.port import CannotCarry, OpenSink, PlaceMissing
 from sinks.registry import Option, open_sink
 from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
 from tests.integration.sinks.test_delta import delta, filled_twice, put_back, read
@@ -128,3 +128,123 @@ def test_h472_a_table_stays_the_same_whatever_is_done_to_it(warehouse: Path) -> 
     deltalake.DeltaTable(place).optimize.compact()
     deltalake.DeltaTable(place).restore(1)
     assert deltalake.DeltaTable(place).metadata().id == first
+
+
+def status_of_five(sink: OpenSink, topic: Topic, number: int) -> None:
+    """A batch that says of row 5 which one it is, and a row of its own, with the watermark."""
+    rows = [{**ROW, "id": key, "status": f"batch {number}"} for key in (5, 100 + number)]
+    sink.sink.apply(batch(*(topic.upsert(row, at(2 * number + n)) for n, row in enumerate(rows))), SHAPES)
+    sink.commit(Watermark(epoch=1, lsn=number, offsets={ORDERS.topic: {0: len(topic.events)}}))
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_h480_what_a_copy_stood_for_is_noticed_as_well(warehouse: Path, runs: bool) -> None:
+    """A copy is put back, the sink begins the table anew, and then the table itself comes back: it has the higher
+    version, and lacks what was written since."""
+    topic, place = Topic(), warehouse / "public" / "orders"
+    with closing(delta(warehouse)) as sink:
+        status_of_five(sink, topic, 1)
+        shutil.copytree(place, warehouse / "copy")
+        for number in range(2, 9):
+            status_of_five(sink, topic, number)
+    place.rename(warehouse / "itself")
+    (warehouse / "copy").rename(place)
+    with closing(delta(warehouse)) as sink:
+        sink.sink.prepare(ORDERS)
+        assert sink.watermarks.read() is None
+        sink.sink.apply(batch(topic.events), SHAPES)
+        status_of_five(sink, topic, 9)
+        shutil.rmtree(place)
+        (warehouse / "itself").rename(place)
+        if runs:
+            with pytest.raises(PlaceMissing):
+                sink.watermarks.read()
+    assert prepared(warehouse) is None
+    assert read(warehouse) == []
+
+
+@pytest.mark.parametrize("there", ["older", "empty", "none"])
+def test_h481_a_warehouse_exchanged_under_a_sink_is_no_bug(warehouse: Path, tmp_path: Path, there: str) -> None:
+    """The files go with the folder, between the look at the log and the reading of the rows. Nothing is claimed but
+    what is in the folder that came."""
+    topic, place = Topic(), warehouse / "ours"
+    with closing(delta(place)) as sink:
+        status_of_five(sink, topic, 1)
+        shutil.copytree(place, tmp_path / "older")
+        (tmp_path / "empty").mkdir()
+        status_of_five(sink, topic, 2)
+        place.rename(tmp_path / "newer")
+        if there != "none":
+            (tmp_path / there).rename(place)
+        with pytest.raises(PlaceMissing):
+            sink.current()
+    found = prepared(place)
+    assert (found.lsn if found is not None else 0) == (1 if there == "older" else 0)
+
+
+def test_h482_a_copy_of_before_a_rebuild_is_noticed(warehouse: Path) -> None:
+    """No watermark of a sink has noted the versions since the switch."""
+    topic, place = Topic(), warehouse / "public" / "orders"
+    spec = spec_for("delta", prefix="shop", options={"path": str(warehouse)})
+    with closing(delta(warehouse)) as sink:
+        status_of_five(sink, topic, 1)
+    shutil.copytree(place, warehouse / "copy")
+    with closing(open_sink(beside(spec, 2))) as sink:
+        sink.sink.apply(batch(topic.events), SHAPES)
+        status_of_five(sink, topic, 2)
+    with closing(open_generations(spec, SYSTEM_CLOCK)) as generations:
+        generations.switch(2, [ORDERS])
+    with closing(delta(warehouse)) as sink:
+        sink.sink.prepare(ORDERS)
+        found = sink.watermarks.read()
+    assert found is not None and found.lsn == 2, "the switch itself is believed"
+    put_back(warehouse)
+    assert prepared(warehouse) is None
+    assert read(warehouse) == []
+
+
+def test_h484_a_rebuild_keeps_no_copy_that_nobody_noticed(warehouse: Path) -> None:
+    """A copy is put back under the watermark, and a rebuild comes before a sink. Going back to what was kept claims no
+    row that the copy lacks."""
+    topic, place = Topic(), warehouse / "public" / "orders"
+    spec = spec_for("delta", prefix="shop", options={"path": str(warehouse)})
+    with closing(delta(warehouse)) as sink:
+        status_of_five(sink, topic, 1)
+        shutil.copytree(place, warehouse / "copy")
+        status_of_five(sink, topic, 2)
+    put_back(warehouse)
+    with closing(open_sink(beside(spec, 2))) as sink:
+        sink.sink.apply(batch(topic.events), SHAPES)
+        sink.commit(Watermark(epoch=1, lsn=2, offsets={ORDERS.topic: {0: len(topic.events)}}))
+    with closing(open_generations(spec, SYSTEM_CLOCK)) as generations:
+        generations.keep(1, [ORDERS])
+        generations.switch(2, [ORDERS])
+        assert [row["id"] for row in read(warehouse)] == [101, 102, 5]
+        generations.switch(1, [ORDERS])
+    with closing(delta(warehouse)) as sink:
+        sink.sink.prepare(ORDERS)
+        found = sink.watermarks.read()
+    assert found is not None and (found.lsn, found.offsets) == (0, {}), "the log is read again"
+    assert [row["id"] for row in read(warehouse)] == [101, 102, 5]
+
+
+def test_h486_rows_of_a_killed_writer_below_a_rebuilds_floor(warehouse: Path) -> None:
+    """A sink that is far behind has a batch in hand while a rebuild puts rows and a TRUNCATE's floor in the place of
+    its own. It writes, and is killed before it comes to its watermark."""
+    topic = Topic()
+    spec = spec_for("delta", prefix="shop", options={"path": str(warehouse)})
+    behind = batch(topic.upsert({**ROW, "id": 1}, at(1)), topic.upsert({**ROW, "id": 2}, at(2)))
+    all_of_it = batch(topic.events, topic.truncate(at(3)), topic.upsert({**ROW, "id": 3}, at(4)))
+    with closing(delta(warehouse)) as sink:
+        sink.sink.apply(behind.slice(0, 1), SHAPES)
+        sink.commit(Watermark(epoch=1, lsn=0, offsets={ORDERS.topic: {0: 1}}))
+        with closing(open_sink(beside(spec, 2))) as built:
+            built.sink.apply(all_of_it, SHAPES)
+            built.commit(Watermark(epoch=1, lsn=4, offsets={ORDERS.topic: {0: 4}}))
+        with closing(open_generations(spec, SYSTEM_CLOCK)) as generations:
+            generations.switch(2, [ORDERS])
+        sink.sink.apply(behind, SHAPES)
+    assert len(read(warehouse)) == 3
+    found = prepared(warehouse)
+    assert found is not None and found.lsn == 4
+    assert [row["id"] for row in read(warehouse)] == [3]
