@@ -169,7 +169,7 @@ class Keeper:
         state, self._fence = self._state, self._state.reached.fence
         with state.transaction():
             if state.of_other_types and state.reached.built:
-                state.queue(self._all(), self._fence)
+                state.queue(*self._all(self._fence))
                 state.queue(state.parked()[0], self._fence)
             state.bind()
 
@@ -268,11 +268,11 @@ class Keeper:
         proven = cut_is_whole(self._input, cut, self._tables, self._clock.now_ns())
         built = reached.built or proven
         if whole and built:
-            state.queue(self._all(), reached.fence if reached.built else BEFORE_ALL)
+            state.queue(*self._all(reached.fence if reached.built else BEFORE_ALL))
             state.queue(state.documents(), reached.fence)
             state.queue(state.parked()[0], reached.fence)
         elif not whole:
-            state.queue(self._concerned(keys), reached.fence)
+            state.queue(*self._concerned(keys, reached.fence))
         documents, now_ms = self._input.documents(), self._clock.now_ns() // 1_000_000
         lacking = self._watched.lacking(documents, cut, reached)
         self._take_up(documents)
@@ -305,22 +305,23 @@ class Keeper:
         groups = self._state.groups
         return self._blocked if groups is None else frozenset(groups.groups_of(self._blocked))
 
-    def _all(self) -> Iterable[Row]:
-        """The keys of all documents, with every contribution computed, where there are groups."""
+    def _all(self, below: Fence) -> tuple[Iterable[Row], Fence]:
+        """The keys of all documents, with every contribution computed, where there are groups. See _concerned."""
         groups = self._state.groups
         if groups is None:
-            return self._state.roots()
+            return self._state.roots(), below
         known = set(groups.every()) | self._closing.every()
         # Rows that contributed and are gone are no roots any more.
         drivers = self._closing.drivers().union(groups.drivers())
-        self._concerned(drivers.union(self._state.roots(), self._state.parked()[1]))
-        return known.union(groups.every())
+        _, below = self._concerned(drivers.union(self._state.roots(), self._state.parked()[1]), below)
+        return known.union(groups.every()), below
 
-    def _concerned(self, roots: Iterable[Row]) -> Iterable[Row]:
-        """From keys of roots to those of documents: of a grouped view, by what each root contributes now."""
+    def _concerned(self, roots: Iterable[Row], below: Fence) -> tuple[Iterable[Row], Fence]:
+        """From keys of roots to those of documents: of a grouped view, by what each root contributes now. With up to
+        where they are as published: ``below``, or where a root that failed was computed last."""
         groups = self._state.groups
         if groups is None:
-            return roots
+            return roots, below
         found: set[Row] = set()
         waiting = iter(roots)
         while piece := list(islice(waiting, self._piece)):
@@ -329,10 +330,10 @@ class Keeper:
             found |= groups.groups_of([*blocked, *self._state.failed(piece)])
             computed = self._documents.of(self._state.rows, [key for key in piece if key not in self._blocked])
             failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
-            self._state.fail(failed | dict.fromkeys(blocked, LACKS), self._state.reached.fence)
+            below = self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)
             known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}
             found |= self._closing.absorb(known, self._state.rows, self._fence)
-        return found
+        return found, below
 
     def _may_publish(self) -> bool:
         reached = self._state.reached

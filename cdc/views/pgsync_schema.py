@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdc.errors import ConfigError
+from cdc.foreign import quoted
 from cdc.sql import quote_identifier, quote_literal
 
 _ARROWS = re.compile(r"(#>>|#>|->>|->)")
@@ -27,6 +28,14 @@ _NOTES = {
     "pipeline": "the ingest pipeline {} is left out: what it computes is written in the text, or in post",
 }
 """Members of a document, and what stands in their place."""
+_MOST_NESTED = 50
+_CONCAT = {"columns!": [str], "destination!": str}
+_KEYS = {"child!": [str], "parent!": [str]}
+_RELATIONSHIP = {"through_tables": [str], "foreign_key": _KEYS}
+_TRANSFORM = {"rename": {}, "replace": {}, "concat": (_CONCAT,)}
+_NODE: dict[str, Any] = {"table!": str, "schema": str, "label": str, "columns": [str], "base_tables": [str]}
+_NODE |= {"transform": _TRANSFORM, "relationship": _RELATIONSHIP, "children": [_NODE]}
+"""The form of a node. A member with ``!`` has to be there. In a tuple: one, or a list of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +85,19 @@ def imported(
     """One document of a schema as a view. ``tables``: by ``schema.name``. ``keys``: all foreign keys between them.
     ``reserved``: words that Postgres takes for names in quotes alone. All names are quoted without any.
 
-    ImportRefused where a table or column is not there, or it is not clear how two tables are tied.
+    ImportRefused where a table or column is not there, it is not clear how two tables are tied, or a member is missing
+    or of another kind.
     """
     name = str(document.get("index") or document.get("database") or "view")
     text = _Writer(tables, keys, frozenset(reserved))
     nodes = document.get("nodes")
     if not isinstance(nodes, Mapping):
         raise ImportRefused(f"the schema of {name} has no nodes", hint="it is a document of pgsync's schema.json")
-    sql = text.root(nodes)
+    _require(_NODE, nodes, "nodes", f"the schema of {name}")
+    try:
+        sql = text.root(nodes)
+    except ValueError as failure:  # a text with a NUL
+        raise ImportRefused(f"the schema of {name}: {quoted(failure)}", hint="Postgres holds none") from None
     for member, value in document.items():
         note = _NOTES.get(member)
         if note is not None and value:
@@ -92,6 +106,34 @@ def imported(
         elif note is None and member not in _TAKEN:
             text.notes.append(f"{member} is left out")
     return ImportedView(re.sub(r"[^a-z0-9_]", "_", name.lower()), sql, tuple(dict.fromkeys(text.notes)))
+
+
+def _require(form: Any, value: object, place: str, whose: str) -> None:
+    """ImportRefused where a value is not of a form, with its place (H488)."""
+    wanted = ""
+    if isinstance(form, tuple):
+        _require([*form] if isinstance(value, list) else form[0], value, place, whose)
+    elif isinstance(form, dict):
+        wanted = "" if isinstance(value, Mapping) else "an object"
+        for name, of in form.items() if isinstance(value, Mapping) else ():
+            member = name.removesuffix("!")
+            found = value.get(member)
+            if found or member != name:
+                _require(of, found, f"{place}.{member}", whose)
+    elif isinstance(form, list):
+        wanted = "" if isinstance(value, list) else "a list"
+        if place.count(".children") > _MOST_NESTED:
+            raise ImportRefused(f"{whose} is nested more than {_MOST_NESTED} deep", hint="see its children")
+        for number, one in enumerate(value) if isinstance(value, list) else ():
+            _require(form[0], one, f"{place}[{number}]", whose)
+    elif not _is_name(value):
+        wanted = "a text"
+    if wanted:
+        raise ImportRefused(f"{whose} lacks {wanted} at {place}", hint="see pgsync's own description of schema.json")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
 
 
 @dataclass(slots=True)
@@ -124,7 +166,10 @@ class _Writer:
             name, value = self._column(str(text), table, alias)
             for old, new in _of(transform, "replace").get(name, {}).items():
                 value = f"replace({value}, {quote_literal(str(old))}, {quote_literal(str(new))})"
-            own[str(_of(transform, "rename").get(name, name))] = value
+            shown = _of(transform, "rename").get(name, name)
+            if not _is_name(shown):
+                raise ImportRefused(f"{table.full} renames {name} to what is no name", hint="name a text")
+            own[shown] = value
         yield from own.items()
         concat = transform.get("concat") or []
         for made in [concat] if isinstance(concat, Mapping) else concat:
@@ -210,7 +255,11 @@ class _Writer:
     ) -> list[tuple[str, str]]:
         """Pairs of equal columns of a table and its parent."""
         if stated:
-            return list(zip(stated["child"], stated["parent"], strict=True))
+            own, theirs = stated["child"], stated["parent"]
+            if len(own) != len(theirs):
+                said = f"the foreign key of {table.full} names {len(own)} columns of it and {len(theirs)} of its parent"
+                raise ImportRefused(said, hint="child and parent name as many columns")
+            return list(zip(own, theirs, strict=True))
         found = list(self._known(table.full, parent.full))
         if len(found) != 1:
             said = "no foreign key ties" if not found else f"{len(found)} foreign keys tie"

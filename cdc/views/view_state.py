@@ -28,6 +28,11 @@ from cdc.views.view_plan import ViewPlan
 from cdc.views.window_keys import WindowKey
 
 _NEWEST_SHARE = 4
+_LESS = "(excluded.epoch, excluded.lsn) < (pending.epoch, pending.lsn)"
+_THE_LESSER = "".join(
+    f", {part} = CASE WHEN {_LESS} THEN excluded.{part} ELSE pending.{part} END" for part in ("epoch", "lsn")
+)
+"""Behind an insert of a key that waits already: its fence is the lesser one."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS kept (one INTEGER PRIMARY KEY CHECK (one = 1), document TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS pending (number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, epoch INTEGER NOT NULL,
@@ -153,12 +158,10 @@ class ViewState:
     def queue(self, keys: Iterable[Row], below: Fence) -> None:
         """Keys whose documents are to be published. ``below``: up to there they are as published.
 
-        A key that waits already keeps its place. One that was parked waits again.
+        A key that waits already keeps its place, and the lesser fence. One that was parked waits again.
         """
-        self._connection.executemany(
-            "INSERT INTO pending (key, epoch, lsn) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET parked = NULL",
-            [(_name(key), *below) for key in keys],
-        )
+        queued = "INSERT INTO pending (key, epoch, lsn) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET parked = NULL"
+        self._connection.executemany(queued + _THE_LESSER, [(_name(key), *below) for key in keys])
 
     def roots(self) -> Iterator[Row]:
         """The keys of all roots."""
@@ -188,13 +191,21 @@ class ViewState:
         )
         return [names[name] for (name,) in found]
 
-    def fail(self, reasons: Mapping[Row, str], below: Fence) -> None:
-        """Driving rows that nothing can be computed from: the claim stays below them. ``reasons`` None: they can."""
+    def fail(self, reasons: Mapping[Row, str], below: Fence) -> Fence:
+        """Driving rows that nothing can be computed from: the claim stays below them. A reason is empty of one that is
+        computed. Returns up to where documents of these rows are as published: that is ``below``, or where one of
+        them was computed last (H487)."""
         if self._any_failed():
-            names = [(_failed(key),) for key in reasons]
-            self._connection.executemany("DELETE FROM pending WHERE key = ?", names)
+            names = orjson.dumps([_failed(key) for key in reasons]).decode()
+            before = "FROM pending WHERE key IN (SELECT value FROM json_each(?))"
+            least = self._connection.execute(f"SELECT epoch, lsn {before} ORDER BY epoch, lsn LIMIT 1", (names,))
+            below = min([below, *(Fence(*found) for found in least)])
+            computed = [(_failed(key),) for key, reason in reasons.items() if not reason]
+            self._connection.executemany("DELETE FROM pending WHERE key = ?", computed)
         failed = [(_failed(key), *below, reason) for key, reason in reasons.items() if reason]
-        self._connection.executemany("INSERT INTO pending (key, epoch, lsn, parked) VALUES (?, ?, ?, ?)", failed)
+        kept = "INSERT INTO pending (key, epoch, lsn, parked) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE"
+        self._connection.executemany(f"{kept} SET parked = excluded.parked", failed)
+        return below
 
     def _any_failed(self) -> bool:
         """Whether a name of :func:`_failed` waits. It sorts behind all of :func:`_name`."""

@@ -17,6 +17,7 @@ from tests.faults.mutants import (
     snapshot,
     spark,
     status,
+    view_claims,
     views,
     wire,
 )
@@ -41,4 +42,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *sinks.MUTANTS,
     *spark.MUTANTS,
     *views.MUTANTS,
+    *view_claims.MUTANTS,
 )

@@ -1,0 +1,23 @@
+"""Rules of what a view claims, ``cdc/views``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_FAILED = "tests/unit/cdc/views/test_failed_rows.py"
+
+MUTANTS = (
+    Mutant(
+        "claim an LSN before a row's groups are out (H487)", "cdc/views/keeper.py",
+        "below = self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)",
+        "self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)", _FAILED,
+    ),
+    Mutant(
+        "keep a key's later fence when it waits once more (H487)", "cdc/views/view_state.py",
+        "queued + _THE_LESSER", "queued", _FAILED,
+    ),
+    Mutant(
+        "say that a row that fails once more was computed (H487)", "cdc/views/view_state.py",
+        "below = min([below, *(Fence(*found) for found in least)])", "list(least)", _FAILED,
+    ),
+)  # fmt: skip
