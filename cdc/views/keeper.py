@@ -32,6 +32,7 @@ from cdc.views.keeper_rules import (
     of_another_topic,
     prepared,
     published_before,
+    shown_up_to,
     too_old,
     unswept_tables,
 )
@@ -267,12 +268,12 @@ class Keeper:
         self._find_blocked()
         proven = cut_is_whole(self._input, cut, self._tables, self._clock.now_ns())
         built = reached.built or proven
+        below = shown_up_to(reached, self._topic_claim)
         if whole and built:
-            state.queue(*self._all(reached.fence if reached.built else BEFORE_ALL))
-            state.queue(state.documents(), reached.fence)
-            state.queue(state.parked()[0], reached.fence)
+            state.queue(*self._all(below))
+            state.queue([*state.documents(), *state.parked()[0]], below)
         elif not whole:
-            state.queue(*self._concerned(keys, reached.fence))
+            state.queue(*self._concerned(keys, below))
         documents, now_ms = self._input.documents(), self._clock.now_ns() // 1_000_000
         lacking = self._watched.lacking(documents, cut, reached)
         self._take_up(documents)
@@ -377,8 +378,7 @@ class Keeper:
         # Until the mark of the build is there, what went before the build still shows.
         published = max(fence, state.reached.published) if piece.digests else state.reached.published
         late, numbers, all_late = self._closing.late(self._piece)
-        claim = self._claim_after(keys, published) if swept or state.reached.sweep is None else None
-        claim = claim if all_late else None
+        claim = self._claim_after(keys, published) if all_late and (swept or state.reached.sweep is None) else None
         closed = self._closing.told_with(claim)
         written = [*piece.written, *late]
         ends = self._output.publish(written, claim, closed) if written or claim else state.reached.ends

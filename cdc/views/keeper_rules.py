@@ -126,6 +126,14 @@ def cut_is_whole(log_input: ViewInput, cut: CutReading, topics: Iterable[str], n
     return not log_input.beyond({topic: offsets.get(topic, {}) for topic in topics})
 
 
+def shown_up_to(reached: Reached, topic_claim: Fence) -> Fence:
+    """Up to where documents are as published of which no key waits. Below the fence of a state that is not proven a
+    change may be missing, which a later record shows (H489): so it is up to where the topic claims."""
+    if not reached.built:
+        return BEFORE_ALL
+    return reached.fence if reached.proven else min(reached.fence, topic_claim)
+
+
 def published_before(
     reached: Reached, claimed: Fence, newest: Position | None, above: Fence, *, anew: bool
 ) -> dict[str, Any]:

@@ -115,9 +115,10 @@ def _require(form: Any, value: object, place: str, whose: str) -> None:
         _require([*form] if isinstance(value, list) else form[0], value, place, whose)
     elif isinstance(form, dict):
         wanted = "" if isinstance(value, Mapping) else "an object"
-        for name, of in form.items() if isinstance(value, Mapping) else ():
+        members: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        for name, of in form.items() if not wanted else ():
             member = name.removesuffix("!")
-            found = value.get(member)
+            found = members.get(member)
             if found or member != name:
                 _require(of, found, f"{place}.{member}", whose)
     elif isinstance(form, list):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -10,6 +11,7 @@ from cdc.position import Position
 from cdc.topic import VIEW_SCHEMA, TableName, partition_of
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
+from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import loaded, stored, wire_text
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.envelope import Envelope, Headers, Stamp, record_headers
@@ -34,6 +36,7 @@ FINAL = "final"
 NUMBERS = 3
 """Of a fence's positions a document has the first, and a deletion the next two."""
 _MOST_KEPT = 16
+_JSON_KINDS = {Group.BOOLEAN: bool, Group.INTEGER: int}
 _SOURCE = b',"%b":{' % SOURCE.encode()
 _SOURCE_END = b'},"transaction":null,'
 
@@ -146,16 +149,29 @@ def _behind(above: Position, number: int) -> Position:
 
 
 def key_row(plan: ViewPlan, key: bytes) -> Row:
-    """A document's key as the root's key in the state. ValueError where it is none."""
+    """A document's key as the root's key in the state. ValueError where it is none (H490)."""
     found = orjson.loads(key)
-    if set(found) != {output for _, output in plan.key}:
+    if not isinstance(found, dict) or set(found) != {output for _, output in plan.key}:
         raise ValueError("a key of other columns")
-    row = []
-    for (_, output), kind in zip(plan.key, plan.key_kinds, strict=True):
-        convert = stored(kind)
-        value = found[output]
-        row.append(value if convert is None or value is None else convert(value))
-    return tuple(row)
+    pairs = zip(plan.key, plan.key_kinds, strict=True)
+    return tuple(_key_part(found[output], kind, plan.grouping is not None) for (_, output), kind in pairs)
+
+
+def _key_part(value: object, kind: SqlType, nullable: bool) -> Any:
+    """One value of a key as the state has it. ValueError for one that no column of that kind has."""
+    if value is None and nullable:
+        return None
+    if value is None or isinstance(value, dict | list) or abs(value if type(value) is int else 0) >= 1 << 63:
+        raise ValueError("no value of a key")
+    convert = stored(kind)
+    try:
+        if kind.group is Group.NUMERIC:
+            Decimal(str(value))
+        if kind.group in _JSON_KINDS and not isinstance(value, _JSON_KINDS[kind.group]):
+            raise TypeError
+        return value if convert is None else convert(value)
+    except (ArithmeticError, AttributeError, TypeError) as failure:
+        raise ValueError(f"no {kind}") from failure
 
 
 def final_of(plan: ViewPlan, key: bytes, value: bytes | None) -> tuple[Row, str, str] | None:

@@ -179,6 +179,7 @@ def _rows(notes: Mapping[str, bytes]) -> pa.Table:
 
 
 def versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
+    """Path -> the version of its table, as it was noted last. DamagedError where the note is none of ours."""
     text = notes.get(VERSIONS, b"{}")
     with reading("what the warehouse has noted of its tables' versions"):
         return {str(path): int(version) for path, version in orjson.loads(text).items()}

@@ -30,6 +30,7 @@ from cdc.views.keeper_rules import (
     of_another_topic,
     prepared,
     published_before,
+    shown_up_to,
     too_old,
     unsound,
     unswept_tables,
@@ -319,7 +320,7 @@ class BucketKeeper:
         built = reached.built or proven
         lost = self.manifest.lost_after(applied.all("lost"))
         due, waiting = self.manifest.due, sum(int(count) for (count,) in walked.all("waiting"))
-        below = self.manifest.below if due else reached.fence
+        below = self.manifest.below if due else shown_up_to(reached, self._topic_claim)
         if built and not reached.built:
             due, below = ALL_DUE, BEFORE_ALL
         elif waiting and due == NONE_DUE:

@@ -113,7 +113,7 @@ def test_an_open_store_follows_the_switch_with_its_next_batch(store: Store, gene
     assert statuses(store.open()) == {"1": "new", "2": "after"}
 
 
-def test_h483_a_rebuild_knows_of_tables_that_it_left_as_they_were(store: Store, generations: Generations) -> None:
+def test_h483_a_rebuild_knows_of_tables_that_it_left(store: Store, generations: Generations) -> None:
     """Of a warehouse, whose new tables come in the place of the old ones. Named again, one of them may be too old."""
     sink = filled(store, 5, k1="old")
     long_out = LeftTable(topic_id="id", since_ms=50)

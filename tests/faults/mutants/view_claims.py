@@ -20,4 +20,9 @@ MUTANTS = (
         "say that a row that fails once more was computed (H487)", "cdc/views/view_state.py",
         "below = min([below, *(Fence(*found) for found in least)])", "list(least)", _FAILED,
     ),
+    Mutant(
+        "claim an LSN of a cut that is not proven (H489)", "cdc/views/keeper_rules.py",
+        "return reached.fence if reached.proven else min(reached.fence, topic_claim)", "return reached.fence",
+        "tests/unit/cdc/views/test_unproven_claims.py",
+    ),
 )  # fmt: skip

@@ -282,7 +282,8 @@ MUTANTS = (
     ),
     Mutant(
         "claim an LSN beside late rows that are not out", "cdc/views/keeper.py",
-        "claim = claim if all_late else None", "pass", f"{_CLOSING} -k many",
+        "if all_late and (swept or state.reached.sweep is None) else None",
+        "if swept or state.reached.sweep is None else None", f"{_CLOSING} -k many",
     ),
     Mutant(
         "let a function of the user's take its time", "cdc/views/post_functions.py",

@@ -60,7 +60,24 @@ BOOK: dict[str, Any] = {
         "children": [PUBLISHER, AUTHORS],
     },
 }
-ODD = (None, 1, 1.5, True, "", "x", "a->", "\0", [], [1], ["x"], [[]], {}, {"x": 1}, {"x": {}}, [{}])
+ODD: tuple[object, ...] = (
+    None,
+    1,
+    1.5,
+    True,
+    "",
+    "x",
+    "a->",
+    "\0",
+    [],
+    [1],
+    ["x"],
+    [[]],
+    {},
+    {"x": 1},
+    {"x": {}},
+    [{}],
+)
 
 
 def _places(value: object, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -72,8 +89,8 @@ def _places(value: object, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, .
 
 def _without(place: tuple[Any, ...], *put: object) -> dict[str, Any]:
     """The schema with something else at a place, or nothing."""
-    made: Any = copy.deepcopy(BOOK)
-    at = made
+    made = copy.deepcopy(BOOK)
+    at: Any = made
     for name in place[:-1]:
         at = at[name]
     if put:
