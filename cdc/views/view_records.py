@@ -167,7 +167,7 @@ def _key_part(value: object, kind: SqlType, nullable: bool) -> Any:
     try:
         if kind.group is Group.NUMERIC:
             Decimal(str(value))
-        if kind.group in _JSON_KINDS and not isinstance(value, _JSON_KINDS[kind.group]):
+        if kind.group in _JSON_KINDS and type(value) is not _JSON_KINDS[kind.group]:
             raise TypeError
         return value if convert is None else convert(value)
     except (ArithmeticError, AttributeError, TypeError) as failure:

@@ -40,7 +40,9 @@ def test_h490_a_key_is_looked_up_or_none(kind: str) -> None:
     assert all(hash(row) for row in rows_asked(plan, [f'{{"id":{odd}}}' for odd in (*ODD, "no JSON", "3")]))
 
 
-@pytest.mark.parametrize("odd", ["3", "[]", '{"id":[1]}', '{"id":{}}', '{"id":null}', '{"id":99999999999999999999}'])
+@pytest.mark.parametrize(
+    "odd", ["3", "[]", '{"id":true}', '{"id":[1]}', '{"id":{}}', '{"id":null}', '{"id":99999999999999999999}']
+)
 def test_h490_a_strangers_key_ends_no_runner(tmp_path: Path, odd: str) -> None:
     history = History(random.Random(1))
     strange = ViewRecord("t.view.v.1", 0, odd.encode(), b"{}", [("pos", b"0" * 32), ("op", b"u"), ("ver", b"1")])
