@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -202,6 +202,20 @@ class Watermark:
     versions: Mapping[str, int] = field(default_factory=dict, compare=False)
     shards: Mapping[str, ShardMark] = field(default_factory=dict)
     left: Mapping[str, LeftTable] = field(default_factory=dict)
+
+    def left_beside(self, fed: Collection[str], now_ms: int) -> Mapping[str, LeftTable]:
+        """The tables that a store was fed with before, and those that it is not fed with once it has these topics: each
+        with when it was last sure to show all of it, ``now_ms`` where nobody knows."""
+        gone = {
+            topic: LeftTable(topic_id=self.topic_ids.get(topic, ""), since_ms=self.sure_ms(topic) or now_ms)
+            for topic in self.offsets
+            if topic not in fed
+        }
+        return {**gone, **self.left}
+
+    def sure_ms(self, topic: str) -> int:
+        """When, in ms since 1970, the store was last sure to show all of a table. 0 where nobody knows."""
+        return self.held[topic].since_ms if topic in self.held else self.level_ms
 
     @property
     def parts(self) -> tuple[Watermark, ...]:

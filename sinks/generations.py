@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from cdc.progress import LeftTable, Watermark
+from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.stored import reading
 from sinks.notes import Notes
@@ -77,16 +77,9 @@ def taken_over(new: Watermark, old: Watermark | None) -> Watermark:
     other one is not fed with stay as they are, and it says so (hazard H483)."""
     if old is None:
         return new
-    gone = {
-        topic: LeftTable(topic_id=old.topic_ids.get(topic, ""), since_ms=_level_ms(old, topic) or new.level_ms)
-        for topic in old.offsets
-    }
     fed = {*new.topic_ids, *new.offsets}
-    return replace(new, left={topic: one for topic, one in {**gone, **old.left}.items() if topic not in fed})
-
-
-def _level_ms(mark: Watermark, topic: str) -> int:
-    return mark.held[topic].since_ms if topic in mark.held else mark.level_ms
+    left = old.left_beside(fed, new.level_ms)
+    return replace(new, left={topic: one for topic, one in left.items() if topic not in fed})
 
 
 class OpenGeneration:

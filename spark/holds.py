@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from cdc.clock import Clock
 from cdc.errors import CdcError, Exit, Retry
-from cdc.progress import Hold, LeftTable, Watermark
+from cdc.progress import Hold, Watermark
 from cdc.schema import TableSchema
 from cdc.shares import table_of_topic
 from sinks.port import CannotCarry, Sink
@@ -145,20 +145,9 @@ def claim(
     held = {**behind, **views.named, **now}
     # Nothing is claimed while a table shows less than the others, unless it is held.
     whole = free.without(held).ids if shown.lsn else {}
-    left = {topic: one for topic, one in _left(before, topics, now_ms).items() if topic not in whole}
+    left = before.left_beside(topics.ids, now_ms) if before is not None else {}
+    left = {topic: one for topic, one in left.items() if topic not in whole}
     return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held=held, left=left)
-
-
-def _left(before: Watermark | None, topics: SinkTopics, now_ms: int) -> Mapping[str, LeftTable]:
-    """The tables that the store was fed with before, each with when it was last sure to show all of it."""
-    if before is None:
-        return {}
-    gone = {
-        topic: LeftTable(topic_id=before.topic_ids.get(topic, ""), since_ms=_since_ms(before, topic, now_ms))
-        for topic in before.offsets
-        if topic not in topics.ids
-    }
-    return {**gone, **before.left}
 
 
 def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[str, Hold]:
@@ -192,10 +181,7 @@ def _judged(hold: Hold, retention_s: float, now_ms: int) -> Hold:
 
 
 def _since_ms(before: Watermark | None, topic: str, now_ms: int) -> int:
-    if before is None:
-        return now_ms
-    known = before.held.get(topic)
-    return (known.since_ms if known is not None else before.level_ms) or now_ms
+    return (before.sure_ms(topic) if before is not None else 0) or now_ms
 
 
 def _catching_up(view: LogView, before: Watermark | None, here: Claim, free: SinkTopics) -> dict[str, Hold]:

@@ -35,6 +35,13 @@ def lake_catalog(dsn: str) -> LakeLogin:
     return LakeLogin(options={"catalog": url}, secrets=secrets)
 
 
+def lake_section(dsn: str, warehouse: Path, secret: Path) -> dict[str, Option]:
+    """The section of a sink with its catalog in a database. Its password is written to the file ``secret``."""
+    login = lake_catalog(dsn)
+    secret.write_text(login.secrets["password"], encoding="utf-8")
+    return {"kind": "iceberg", **login.options, "path": str(warehouse), "password": f"file:{secret}"}
+
+
 def _password(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip().rpartition(":")[2]
 

@@ -32,6 +32,8 @@ _SETTINGS = {
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # By default ${env:HOME} within a text is the variable's value, and a row's key would be another one (hazard H491).
+    "spark.sql.variable.substitute": "false",
     # By default an older type, which readers without Spark take for nanoseconds: of a time before 1677 or after 2262
     # they have another one (hazard H395).
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

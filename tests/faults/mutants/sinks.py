@@ -257,12 +257,12 @@ MUTANTS = (
         "tests/integration/sinks/test_cached_rows.py -k refused",
     ),
     Mutant(
-        "forget since when a table is none of a store's (H479)", "spark/holds.py",
-        "return {**gone, **before.left}", "return dict(before.left)", _LEFT,
+        "forget since when a table is none of a store's (H479)", "cdc/progress.py",
+        "return {**gone, **self.left}", "return dict(self.left)", _LEFT,
     ),
     Mutant(
-        "count a table from when it was left last (H479)", "spark/holds.py",
-        "return {**gone, **before.left}", "return {**before.left, **gone}", _LEFT,
+        "count a table from when it was left last (H479)", "cdc/progress.py",
+        "return {**gone, **self.left}", "return {**self.left, **gone}", _LEFT,
     ),
     Mutant(
         "go on with a table whose topic was made anew (H479)", "spark/holds.py",
@@ -284,5 +284,9 @@ MUTANTS = (
     Mutant(
         "measure the gaps between keys by what all begin with", "sinks/warehouse/key_ranges.py",
         "key[common : common + _DIGITS]", "key[:_DIGITS]", "tests/unit/sinks/test_key_ranges.py",
+    ),
+    Mutant(
+        "let Spark put the environment into a row's key (H491)", "sinks/warehouse/warehouse_spark.py",
+        '    "spark.sql.variable.substitute": "false",\n', "", "tests/integration/sinks/test_spark_delta.py -k h491",
     ),
 )  # fmt: skip

@@ -30,7 +30,7 @@ from sinks.row_traces import open_traces
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import live
-from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -106,6 +106,22 @@ def test_a_merge_reads_the_files_alone_that_may_hold_its_keys(lake: SparkSession
         with pytest.raises(CannotCarry, match="a file of the table is missing"):
             put(store, topic, 5, order(1002, "new"))
         assert second.exists() and third.exists()
+
+
+KEYED = shape(column("name", "text", key=1), column("status", "text"), table="keyed")
+
+
+def test_h491_a_key_that_spark_would_replace_is_itself(lake: SparkSession, warehouse: Path) -> None:
+    """Spark puts settings and the environment in the place of ${…} within a statement, texts included."""
+    topic, shapes, chance = Topic(KEYED), Shapes(KEYED), random.Random(1)
+    keys = ["${env:PATH}", "${spark.master}", "${system:user.dir}", "${nothing}"]
+    with closing(opened(warehouse)) as store:
+        for lsn, status in ((1, chance.randbytes(10_000_000).hex()), (2, "second"), (3, "third")):
+            rows = [{"name": key, "status": status} for key in keys]
+            store.sink.apply(batch(*(topic.upsert(row, at(lsn)) for row in rows)), shapes)
+    found = deltalake.DeltaTable(str(warehouse / "public" / "keyed"))
+    shown = deltalake.QueryBuilder().register("t", found).execute("select name, status from t order by name")
+    assert [tuple(row.values()) for row in pa.table(shown).to_pylist()] == [(key, "third") for key in sorted(keys)]
 
 
 def test_h311_an_engine_is_changed_by_a_rebuild_alone(lake: SparkSession, warehouse: Path) -> None:

@@ -21,7 +21,7 @@ from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_frames_submit import bare_python, installed
-from tests.lakes import lake_catalog
+from tests.lakes import lake_section
 from tests.programs import Spawn, Spawned
 from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster
 from tests.waiting import wait_until
@@ -140,9 +140,7 @@ def test_h458_the_manuals_line_brings_what_iceberg_needs(
     tmp_path: Path,
 ) -> None:
     """Its catalog is in a database, and the password in a file."""
-    login, secret = lake_catalog(database), tmp_path / "secret"
-    secret.write_text(login.secrets["password"], encoding="utf-8")
-    lake = {"kind": "iceberg", **login.options, "path": str(warehouse), "password": f"file:{secret}"}
+    lake = lake_section(database, warehouse, tmp_path / "secret")
     submission.configure({"lake": lake})
     program = submission.begin(line)
     store = opened(pipeline.settings({"lake": lake}), "lake")
@@ -153,7 +151,7 @@ def test_h458_the_manuals_line_brings_what_iceberg_needs(
         whole = partial(_shows, pipeline, store)
         wait_until(whole, START_S, lambda: (program.stdout + program.stderr)[-3000:])
     submission.end(program)
-    assert login.secrets["password"] not in program.stdout + program.stderr
+    assert (tmp_path / "secret").read_text(encoding="utf-8") not in program.stdout + program.stderr
 
 
 def test_h458_a_driver_without_a_warehouses_jars_says_so(

@@ -13,7 +13,7 @@ from sinks.iceberg.iceberg_kind import SPARK_PARTS
 from sinks.stores import open_store
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
-from tests.lakes import lake_catalog
+from tests.lakes import lake_section
 
 
 @pytest.mark.slow
@@ -46,14 +46,12 @@ def test_an_iceberg_warehouse_is_fed_by_merges_of_spark(
     warehouse: Path,
     tmp_path: Path,
 ) -> None:
-    login, secret = lake_catalog(database), tmp_path / "secret"
-    secret.write_text(login.secrets["password"], encoding="utf-8")
-    sink = {"kind": "iceberg", **login.options, "path": str(warehouse), "password": f"file:{secret}"}
+    sink = lake_section(database, warehouse, tmp_path / "secret")
     settings = pipeline.settings({"lake": sink}, checkpoint=str(tmp_path / "checkpoints"))
     session = build_sinks(settings).session
     assert any("iceberg-spark" in jar.name for jar in session.jars)
     assert session.conf["spark.sql.extensions"] == SPARK_PARTS.extension
-    assert login.secrets["password"] not in str(session)
+    assert (tmp_path / "secret").read_text(encoding="utf-8") not in str(session)
     for status in ("first", "second"):
         pipeline.put([{"id": number, "status": status, "total": "1.00"} for number in range(20)])
         pipeline.put([{"id": 3}])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from cdc.progress import LeftTable, Watermark
 from cdc.shares import moved, owner, together
 from sinks.generations import lower
-from spark.ports import SinkTopics
 from spark.store_thread import Store
 from spark.watermark import LogEnds, LogView
 from tests.unit.spark.records import TOPIC
@@ -115,7 +114,6 @@ def test_h479_a_watermark_keeps_what_it_knows_of_left_tables() -> None:
     assert (read, read.left[TOPIC].since_ms) == (mark, 5)
     assert b"left" not in Watermark(epoch=1, lsn=8).to_json()
     assert lower(replace(mark, left={}), mark).left == mark.left
-    assert SinkTopics(ids={TOPIC: ID}).without([TOPIC]).ids == {}
 
 
 @given(st.sets(st.sampled_from(NAMES), min_size=1), st.sets(st.sampled_from(NAMES)), st.integers(1, 6))
