@@ -108,8 +108,7 @@ class Store(StoreCalls):
     def starts(self) -> Offsets:
         """The offset from which to read each partition. :data:`spark.source.EARLIEST` for one never read."""
         if not self.topics.ids:
-            # A query needs a topic: it reads a held table from here on, and skips its records.
-            return self._ends
+            return self._ends  # A query needs a topic: it reads a held table from here on, and skips its records.
         return {
             topic: {p: self.offsets.get(topic, {}).get(p, EARLIEST) for p in range(count)}
             for topic, count in self.topics.partitions.items()
@@ -117,9 +116,10 @@ class Store(StoreCalls):
 
     @property
     def caught_up(self) -> bool:
-        """Whether it has begun and shows all that was in the topics it reads when it first did."""
+        """Whether it has begun, shows all that was in the topics it reads when it first did, and names its holds."""
         goal = {topic: ends for topic, ends in (self._goal or {}).items() if topic in self.topics.ids}
-        return self._ready and covers(self.offsets, goal)
+        told = not self._holds.now or (self._shown is not None and self._holds.now.keys() <= self._shown.held.keys())
+        return self._ready and covers(self.offsets, goal) and told
 
     @property
     def backlog(self) -> int:
