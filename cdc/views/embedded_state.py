@@ -36,10 +36,21 @@ class _Fresh(NamedTuple):
         return self.row != self.change.row or bool(self.lost or self.lacks)
 
 
-def _commit(pos: str) -> Fence:
-    """The greatest fence that a change is not below."""
-    position = Position.parse(pos)
-    return Fence(position.epoch, position.commit_lsn)
+class KnownUpTo(NamedTuple):
+    """Up to where values are known that are not from a change on. ``shown``: documents are as published. ``claimed``:
+    by the view's topic."""
+
+    shown: Fence = BEFORE_ALL
+    claimed: Fence = BEFORE_ALL
+
+    def of(self, pos: str) -> Fence:
+        """Of a change's row. Its own commit is none such: the cleaner may have taken what was just before it, in which
+        the row stood elsewhere (H493)."""
+        position = Position.parse(pos)
+        return max(self.shown, min(Fence(position.epoch, position.commit_lsn), self.claimed))
+
+
+_NOTHING_KNOWN = KnownUpTo()
 
 
 class EmbeddedState:
@@ -51,12 +62,14 @@ class EmbeddedState:
         self._walk = RootKeys(plan)
         self._widths = {table: len(relation.columns) for table, relation in plan.relations.items()}
 
-    def load(self, changes: Iterable[RowChange], fence: Fence, below: Fence, put_aside: Sequence[RowChange]) -> None:
+    def load(
+        self, changes: Iterable[RowChange], fence: Fence, below: KnownUpTo, put_aside: Sequence[RowChange]
+    ) -> None:
         """Take changes in as :meth:`apply`, and ask nothing of documents: for what is read before any is published."""
         for table, of_table in self._due(changes, fence, put_aside).items():
             self._store(table, self._fresh(table, of_table), below)
 
-    def sweep(self, floors: Mapping[TableName, str], below: Fence) -> None:
+    def sweep(self, floors: Mapping[TableName, str], below: KnownUpTo) -> None:
         """Remove all rows below floors, and ask nothing of documents."""
         for table, floor in floors.items():
             self._store(table, self._fresh(table, self._swept(table, floor, {})), below)
@@ -67,7 +80,7 @@ class EmbeddedState:
         floors: Mapping[TableName, str] = MappingProxyType({}),
         *,
         fence: Fence = BEFORE_ALL,
-        below: Fence = BEFORE_ALL,
+        below: KnownUpTo = _NOTHING_KNOWN,
         put_aside: Sequence[RowChange] = (),
     ) -> set[Row]:
         """Take changes in. Returns the keys of the roots whose documents they concern.
@@ -115,13 +128,13 @@ class EmbeddedState:
         self._unseen.wait(later)
         return newest([*self._unseen.ripe(fence), *due] if self._unseen.waits else due)
 
-    def _store(self, table: TableName, changed: Sequence[_Fresh], below: Fence) -> None:
+    def _store(self, table: TableName, changed: Sequence[_Fresh], below: KnownUpTo) -> None:
         # A numeric key that became 1.0 from 1 is another key and the same row.
         changes = [one.change for one in changed]
         self.rows.remove(table, [(c.key, c.pos) for c in changes if c.row is None])
         self.rows.put(table, [(c.row, c.pos) for c in changes if c.row is not None])
         lost = [one for one in changed if one.lost or one.lacks]
-        self._unseen.note(table, {one.change.key: (one.lacks, max(below, _commit(one.change.pos))) for one in lost})
+        self._unseen.note(table, {one.change.key: (one.lacks, below.of(one.change.pos)) for one in lost})
         if self._unseen.waits:
             self._unseen.replaced(table, changes)
 

@@ -21,7 +21,7 @@ from cdc.views.closed_windows import Final
 from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
-from cdc.views.embedded_state import EmbeddedState
+from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper_rules import (
     claim_of,
@@ -253,27 +253,27 @@ class Keeper:
         self._fence = cut.fence
         whole = not reached.built or cut.most_records > self._bulk
         keys: set[Row] = set()
+        known = KnownUpTo(shown_up_to(reached, self._topic_claim), self._topic_claim)
         letters, letters_end = self._input.letters(reached.letters)
         aside = [lost for letter in letters if (lost := self._changes.lost(letter)) is not None]
         sure_ms = self._clock.now_ns() / 1e6 - self._input.compaction_lag_s * 1000 / 2
         pieces = partial(cut.pieces, self._input.read(cut.spans), lambda record: self._changes.of(record, sure_ms))
         if whole:
             for changes in pieces(_PIECE_RECORDS):
-                self._applied.load(changes, cut.fence, reached.fence, aside)
+                self._applied.load(changes, cut.fence, known, aside)
                 aside = []
-            self._applied.sweep(cut.floors, reached.fence)
+            self._applied.sweep(cut.floors, known)
         else:
             every = [change for piece in pieces(None) for change in piece]
-            keys = self._applied.apply(every, cut.floors, fence=cut.fence, below=reached.fence, put_aside=aside)
+            keys = self._applied.apply(every, cut.floors, fence=cut.fence, below=known, put_aside=aside)
         self._find_blocked()
         proven = cut_is_whole(self._input, cut, self._tables, self._clock.now_ns())
         built = reached.built or proven
-        below = shown_up_to(reached, self._topic_claim)
         if whole and built:
-            state.queue(*self._all(below))
-            state.queue([*state.documents(), *state.parked()[0]], below)
+            state.queue(*self._all(known.shown))
+            state.queue([*state.documents(), *state.parked()[0]], known.shown)
         elif not whole:
-            state.queue(*self._concerned(keys, below))
+            state.queue(*self._concerned(keys, known.shown))
         documents, now_ms = self._input.documents(), self._clock.now_ns() // 1_000_000
         lacking = self._watched.lacking(documents, cut, reached)
         self._take_up(documents)

@@ -18,7 +18,7 @@ from cdc.views.bucket_changes import (
     read_change,
 )
 from cdc.views.bucket_layout import BucketLayout
-from cdc.views.embedded_state import EmbeddedState
+from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
 from cdc.views.row_changes import KEPT, LOST, NO_PLACES, RowChange
@@ -63,7 +63,7 @@ def test_v3_v25_a_bucket_is_what_the_embedded_state_is(seed: int) -> None:
         floor = Position(1, lsn - 4, 1).text() if chance.random() < 0.15 else ""
         aside = [RowChange(LINES, (2,), (2, LOST, LOST), Position(1, lsn, 9).text(), Fence(1, lsn + 1))]
         aside = aside if chance.random() < 0.1 else []
-        state.apply(some, {LINES: floor} if floor else {}, fence=fence, below=before, put_aside=aside)
+        state.apply(some, {LINES: floor} if floor else {}, fence=fence, below=KnownUpTo(before), put_aside=aside)
         some = [read_change(LINES, change_members(change)) for change in some]
         outcome = applied(copy, BucketBatch(fence, before, floor), known, some, [*waiting, *aside])
         known |= {copy.row_key(one.key): KnownRow(one.new, one.pos, one.lost) for one in outcome.replaced}

@@ -21,7 +21,7 @@ from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
-from cdc.views.embedded_state import EmbeddedState
+from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import Fence
 from cdc.views.keeper_rules import noted_after
 from cdc.views.lookups import DocumentSource
@@ -246,7 +246,7 @@ def test_h214_a_value_of_another_type_parks_its_document(tmp_path: Path) -> None
     plan = planned("select v.id, length(v.v) as size from visits v", [table_of("visits", {"id": "int4", "v": "text"})])
     with closing(ViewState(tmp_path / "state", plan, 1)) as state, state.transaction():
         changes = [RowChange(table, (key,), (key, value), Position(1, 15, key).text()) for key, value in ROWS]
-        EmbeddedState(state.rows, state.unseen, plan).load(changes, Fence(1, 80), Fence(1, 0), [])
+        EmbeddedState(state.rows, state.unseen, plan).load(changes, Fence(1, 80), KnownUpTo(), [])
         found = DocumentSource(plan).of(state.rows, [(1,), (2,)])
     assert isinstance(found[(1,)], NotComputable)
     assert "does not have the type" in str(found[(1,)])
