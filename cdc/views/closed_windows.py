@@ -26,6 +26,8 @@ CREATE TABLE IF NOT EXISTS closed (grp TEXT PRIMARY KEY, document TEXT, at TEXT,
 CREATE TABLE IF NOT EXISTS settled (key TEXT, grp TEXT, digest BLOB, PRIMARY KEY (key, grp)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS late (number INTEGER PRIMARY KEY, key TEXT UNIQUE, document TEXT);
 """
+_UNSURE = b"?"
+"""Behind the digest of what a row counted in a window that another state has closed: it may have counted otherwise."""
 LateOp = Literal["c", "u", "d"]
 """What a row did to its closed window: it came, it counts otherwise, or it left."""
 
@@ -82,17 +84,20 @@ class ClosedWindows:
         self,
         computed: Mapping[Row, Contributed | None],
         closed: ClosedUpTo | None,
-        before: Callable[[Sequence[Row]], Mapping[Row, str]] | None = None,
+        positions: Callable[[Sequence[Row]], Mapping[Row, str]],
+        *,
+        behind: bool,
     ) -> tuple[set[Row], list[LateRow]]:
         """New contributions of driving rows, as :meth:`GroupState.absorb` takes them. Returns the keys of the groups
         that changed, and the changes that come late.
 
-        ``before``: while the state is filled anew, the positions of rows. A row below its window's closing was known.
+        ``positions``: of driving rows in the state. ``behind``: while that is filled anew. Then a row below its
+        window's closing was known.
         """
         if closed is None and self._newest_us is None:
             return self._noted(self._groups.absorb(computed)), []
         new, open_parts = self._parted(computed, closed)
-        late = self._settle(new, closed, before)
+        late = self._settle(new, closed, positions, behind=behind)
         return self._noted(self._groups.absorb(open_parts)), late
 
     def due(self, us: int, most: int) -> list[Row]:
@@ -104,13 +109,15 @@ class ClosedWindows:
         found = self._connection.execute(f"{wanted} ORDER BY w.time_us, w.grp LIMIT ?", (us, most))
         return [tuple(orjson.loads(name)) for (name,) in found]
 
-    def close(self, key: Row, final: Final) -> None:
-        """Close one window with its last figure."""
+    def close(self, key: Row, final: Final, *, elsewhere: bool = False) -> None:
+        """Close one window with its last figure. ``elsewhere``: another state did. What this one has of its rows need
+        not be what they counted (H492)."""
         name, time_us = _name(key), self._window.time_us(key)
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for driver, cells in self._groups.contributions_to(name):
             rows.setdefault(driver, []).append(cells)
-        settled = [(driver, name, _digest(cells)) for driver, cells in rows.items()]
+        mark = _UNSURE if elsewhere else b""
+        settled = [(driver, name, _digest(cells) + mark) for driver, cells in rows.items()]
         self._connection.executemany("INSERT OR REPLACE INTO settled VALUES (?, ?, ?)", settled)
         self._groups.remove(name)
         self._connection.execute("DELETE FROM windows WHERE grp = ?", (name,))
@@ -198,7 +205,9 @@ class ClosedWindows:
         self,
         new: Mapping[Row, Mapping[str, list[tuple[Any, ...]]]],
         closed: ClosedUpTo | None,
-        before: Callable[[Sequence[Row]], Mapping[Row, str]] | None,
+        positions: Callable[[Sequence[Row]], Mapping[Row, str]],
+        *,
+        behind: bool,
     ) -> list[LateRow]:
         names = {_name(key): key for key in new}
         known: dict[Row, dict[str, bytes]] = {}
@@ -209,6 +218,7 @@ class ClosedWindows:
         for name, group, digest in found:
             known.setdefault(names[name], {})[group] = digest
         late: list[LateRow] = []
+        unsure: list[LateRow] = []
         put: list[tuple[str, str, bytes]] = []
         gone: list[tuple[str, str]] = []
         for key, groups in new.items():
@@ -216,23 +226,29 @@ class ClosedWindows:
             for group, cells in groups.items():
                 digest = _digest(cells)
                 # A state that was copied back does not know what the topic was told since.
-                if had.get(group) != digest or before is not None:
+                if had.get(group) != digest or behind:
                     put.append((_name(key), group, digest))
-                    late.append(LateRow("u" if group in had else "c", key, tuple(orjson.loads(group))))
+                    one = LateRow("u" if group in had else "c", key, tuple(orjson.loads(group)))
+                    (unsure if behind or had.get(group, b"").endswith(_UNSURE) else late).append(one)
             for group in had.keys() - groups.keys():
                 gone.append((_name(key), group))
-                late.append(LateRow("d", key, tuple(orjson.loads(group))))
+                one = LateRow("d", key, tuple(orjson.loads(group)))
+                (unsure if behind or had[group].endswith(_UNSURE) else late).append(one)
         self._connection.executemany("INSERT OR REPLACE INTO settled VALUES (?, ?, ?)", put)
         self._connection.executemany("DELETE FROM settled WHERE key = ? AND grp = ?", gone)
-        return late if before is None else self._unknown(late, closed, before)
+        return late + self._unknown(unsure, closed, positions) if unsure else late
 
     def _unknown(
-        self, late: list[LateRow], closed: ClosedUpTo | None, before: Callable[[Sequence[Row]], Mapping[Row, str]]
+        self, late: list[LateRow], closed: ClosedUpTo | None, positions: Callable[[Sequence[Row]], Mapping[Row, str]]
     ) -> list[LateRow]:
-        """Those of these changes that stand behind the closing of their windows."""
-        positions = before([one.key for one in late])
+        """Those of these changes that stand behind the closing of their windows.
+
+        A window without a last figure had no rows, unless HAVING left it out. Other rows may have brought its own
+        there since, as in a session that a row's leaving has split (H492).
+        """
+        known = positions([one.key for one in late])
         finals = self.finals({one.window for one in late})
-        at = "" if closed is None else closed.at
+        at = "" if closed is None or not self._groups.having else closed.at
         return [
-            one for one in late if positions.get(one.key, "") >= (finals[one.window].at if one.window in finals else at)
+            one for one in late if known.get(one.key, "") >= (finals[one.window].at if one.window in finals else at)
         ]

@@ -65,7 +65,7 @@ class Closing:
         if self._windows is None:
             return
         for key, final in finals:
-            self._windows.close(key, final)
+            self._windows.close(key, final, elsewhere=True)
         known = self.closed
         if told is not None and (known is None or known.us < told.us):
             self._state.note(closed_us=told.us, closed_at=told.at)
@@ -82,7 +82,7 @@ class Closing:
 
         # A state that is filled anew, or was copied back, meets rows that windows were closed with.
         behind = not state.reached.built or state.reached.fence < state.reached.published
-        changed, late = self._windows.absorb(computed, self.closed, positions if behind else None)
+        changed, late = self._windows.absorb(computed, self.closed, positions, behind=behind)
         if late:
             self._keep(late, rows, fence)
         return changed

@@ -84,12 +84,14 @@ class Grouping:
 
     ``contribution``: a row of the driving table to the values of its group and those of the figures, none where WHERE
     leaves it out. ``row``: both, the figures computed, to the view's row on the wire, None where HAVING leaves it out.
+    ``having``: whether there is one.
     """
 
     keys: tuple[SqlType, ...]
     figures: tuple[GroupFigure, ...]
     contribution: Contribution = field(compare=False)
     row: GroupRow = field(compare=False)
+    having: bool = field(default=False, compare=False)
 
 
 def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tuple[Grouping, Program, tuple[str, ...]]:
@@ -109,7 +111,8 @@ def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tup
     alike = _alike(text, query, [shape(by) for by in keys.values()])
     program, contribution, row = compiled_contribution(text, plan, root, list(keys.values()), [*aggregates, *alike])
     figures = tuple(map(_figure, [*aggregates, *alike]))
-    return Grouping(tuple(by.type for by in keys.values()), figures, contribution, row), program, tuple(keys)
+    kinds = tuple(by.type for by in keys.values())
+    return Grouping(kinds, figures, contribution, row, bool(query.having)), program, tuple(keys)
 
 
 def _figure(part: Expr) -> GroupFigure:

@@ -96,6 +96,8 @@ class GroupState:
         self._load_keys = [loaded(kind) for kind in grouping.keys]
         self.always: tuple[Row, ...] = () if grouping.keys else ((),)
         """The group that is there without rows, too: the one of a view without GROUP BY."""
+        self.having = grouping.having
+        """Whether a group of rows may have none in the view."""
         names = [name for c in self._columns for name in ([c.value, c.order] if c.by_order else [c.value])]
         made = "".join(f", {name}" for name in names)
         columns = f"key TEXT, part INTEGER, grp TEXT{made}, PRIMARY KEY (key, part)"

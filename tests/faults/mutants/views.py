@@ -269,11 +269,11 @@ MUTANTS = (
     ),
     Mutant(
         "pass over what leaves a closed window", "cdc/views/closed_windows.py",
-        'late.append(LateRow("d", key, tuple(orjson.loads(group))))', "pass", f"{_CLOSING} -k kept",
+        "(unsure if behind or had[group].endswith(_UNSURE) else late).append(one)", "pass", f"{_CLOSING} -k kept",
     ),
     Mutant(
         "call a row late that changes nothing", "cdc/views/closed_windows.py",
-        "if had.get(group) != digest or before is not None:", "if True:", f"{_CLOSING} -k was",
+        "if had.get(group) != digest or behind:", "if True:", f"{_CLOSING} -k was",
     ),
     Mutant(
         "forget which windows were closed with the state", "cdc/views/keeper.py",

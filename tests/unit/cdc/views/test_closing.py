@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,28 +19,27 @@ from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from cdc.views.window_keys import window_key
 from tests.examples import examples
-from tests.unit.cdc.views.view_histories import Rows, interfere
+from tests.unit.cdc.views.view_histories import interfere
 from tests.unit.cdc.views.window_histories import (
     CLOSE_S,
     HOPS,
+    SESSIONS,
     SHAPES,
     SQL,
     ShownWindows,
+    Window,
     WindowHistory,
     WindowRunner,
     late_of,
     minute_of,
+    rows_in,
     runner_over,
     shown_windows,
     text_of,
     windows_of,
-    windows_with,
 )
 
-
-def _contribution(rows: Rows, window: str, key: int, sql: str) -> object:
-    line = rows.get("lines", {}).get(key)
-    return None if line is None or window not in windows_with(line, sql) else (line["qty"],)
+_ABSENT = "absent"
 
 
 def _agree(
@@ -49,35 +49,37 @@ def _agree(
     shown, closed = shown_windows(runner), runner.topic.closed
     bound = None if closed is None else closed.us // 60_000_000
     late = late_of(runner)
-    now = windows_of(history.at(lsn), runner.sql)
+    now, counted = windows_of(history.at(lsn), runner.sql), rows_in(history.at(lsn), runner.sql)
+    newest = rows_in(history.rows, runner.sql)
     for window, at in before.closed.items():
         assert shown.closed[window] == at
         assert shown.rows[window] == before.rows[window]
     for window, at in shown.closed.items():
-        assert window is not None
+        assert window[1] is not None
         assert shown.rows[window] == windows_of(history.at(at), runner.sql)[window] | {"final": True}
+        then, today = rows_in(history.at(at), runner.sql)[window], counted.get(window, {})
         for key in range(1, 7):
-            then, today = (_contribution(history.at(end), window, key, runner.sql) for end in (at, lsn))
             # What left while there was no state of it is not known to have been there. Nor is what a state without it
-            # cannot read any more: a newer record of the key, beyond the claim, has let it be compacted away.
-            gone = today is None or _contribution(history.rows, window, key, runner.sql) != today
-            if then != today and not (gone and went_back):
+            # cannot read any more: a newer record of the key, beyond the claim, has let it be compacted away. Nor what
+            # was brought there by another row.
+            gone = key not in today or newest.get(window, {}).get(key, _ABSENT) != today[key]
+            brought = history.at(at)["lines"].get(key) == history.at(lsn)["lines"].get(key)
+            if then.get(key, _ABSENT) != today.get(key, _ABSENT) and not ((gone or brought) and went_back):
                 assert (window, key) in late
                 # A state that was copied back tells of what it finds, not of what was told since.
-                assert late[window, key]["op"] in ("d" if today is None else "cu") or went_back
+                assert late[window, key]["op"] in ("d" if key not in today else "cu") or went_back
     for window, row in now.items():
-        if window not in shown.closed and (window is None or bound is None or minute_of(window) > bound):
+        if window not in shown.closed and (window[1] is None or bound is None or minute_of(window[1]) > bound):
             assert shown.rows[window] == row
-        elif window is not None and window not in shown.closed:
+        elif window[1] is not None and window not in shown.closed:
             # It closed without rows. All that came is late.
             assert window not in shown.rows
-            keys = [key for key, line in history.at(lsn)["lines"].items() if window in windows_with(line, runner.sql)]
-            assert all((window, key) in late for key in keys)
+            assert all((window, key) in late for key in counted[window])
     assert shown.rows.keys() <= now.keys() | shown.closed.keys()
     return shown
 
 
-@pytest.mark.parametrize("sql", [SQL, HOPS], ids=["tumbling", "hopping"])
+@pytest.mark.parametrize("sql", [SQL, HOPS, SESSIONS], ids=["tumbling", "hopping", "sessions"])
 @settings(max_examples=examples(30))
 @example(seed=1881159)
 @example(seed=14574893)
@@ -108,12 +110,12 @@ def test_v19_v21_closed_windows_stay_and_late_rows_show(
     runner.end()
 
 
-def _closed_one(tmp_path: Path) -> tuple[WindowHistory, WindowRunner, str]:
+def _closed_one(tmp_path: Path) -> tuple[WindowHistory, WindowRunner, Window]:
     """A window of one row, closed by another row's commit."""
     history = WindowHistory(random.Random(1))
     runner = WindowRunner(SQL, history, tmp_path)
-    window = text_of(history.minute)
-    history.write("lines", 1, {"id": 1, "at": window, "qty": 5})  # type: ignore[dict-item]
+    window = None, text_of(history.minute)
+    history.write("lines", 1, {"id": 1, "at": window[1], "qty": 5})  # type: ignore[dict-item]
     history.progress_now()
     runner.until_level()
     history.clock.advance(CLOSE_S + 100)
@@ -126,10 +128,10 @@ def _closed_one(tmp_path: Path) -> tuple[WindowHistory, WindowRunner, str]:
 def test_v19_late_rows_are_counted_and_kept(tmp_path: Path) -> None:
     history, runner, window = _closed_one(tmp_path)
     assert shown_windows(runner).rows[window]["final"] is True
-    history.write("lines", 3, {"id": 3, "at": window, "qty": 7})  # type: ignore[dict-item]
+    history.write("lines", 3, {"id": 3, "at": window[1], "qty": 7})  # type: ignore[dict-item]
     history.progress_now()
     runner.until_level()
-    history.write("lines", 3, {"id": 3, "at": window, "qty": 8})  # type: ignore[dict-item]
+    history.write("lines", 3, {"id": 3, "at": window[1], "qty": 8})  # type: ignore[dict-item]
     del history.rows["lines"][1]
     history._write("lines", 1, None, 2)
     history.progress_now()
@@ -148,7 +150,7 @@ def test_v19_late_rows_are_counted_and_kept(tmp_path: Path) -> None:
 def test_v19_many_late_rows_are_out_before_the_claim(tmp_path: Path) -> None:
     history, runner, window = _closed_one(tmp_path)
     for key in range(10, 17):
-        history.write("lines", key, {"id": key, "at": window, "qty": 1})  # type: ignore[dict-item]
+        history.write("lines", key, {"id": key, "at": window[1], "qty": 1})  # type: ignore[dict-item]
     history.progress_now()
     newest = history.input.newest
     assert newest is not None
@@ -160,7 +162,7 @@ def test_v19_many_late_rows_are_out_before_the_claim(tmp_path: Path) -> None:
 
 def test_v19_a_row_that_comes_as_it_was_is_not_late(tmp_path: Path) -> None:
     history, runner, window = _closed_one(tmp_path)
-    history.write("lines", 1, {"id": 1, "at": window, "qty": 5})  # type: ignore[dict-item]
+    history.write("lines", 1, {"id": 1, "at": window[1], "qty": 5})  # type: ignore[dict-item]
     history.progress_now()
     runner.until_level()
     assert late_of(runner) == {}
@@ -175,6 +177,65 @@ def test_v19_a_row_that_comes_as_it_was_is_not_late(tmp_path: Path) -> None:
     (tmp_path / "state").unlink()
     runner.until_level()
     assert shown_windows(runner).rows[window]["final"] is True
+    runner.end()
+
+
+def test_h492_a_split_session_tells_of_rows_that_it_moved(tmp_path: Path) -> None:
+    """The second part begins before the time up to which windows are closed, and nothing of it is shown."""
+    history = WindowHistory(random.Random(1))
+    runner = WindowRunner(SESSIONS, history, tmp_path)
+    begin = history.minute
+    for key in (1, 2, 3):
+        row = {"id": key, "at": text_of(begin + key), "qty": key, "who": 1}
+        history.write("lines", key, row)  # type: ignore[arg-type]
+    history.progress_now()
+    runner.until_level()
+    history.clock.advance(5 * CLOSE_S)
+    history.write("lines", 4, {"id": 4, "at": text_of(history.minute), "qty": 1, "who": 1})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    assert set(shown_windows(runner).closed) == {(1, text_of(begin + 1))}
+    runner.end()
+    (tmp_path / "state").unlink()
+    del history.rows["lines"][2]
+    history.lsn += 8
+    history._write("lines", 2, None, 1)
+    history.progress_now()
+    runner.until_level()
+    assert {of: value["op"] for of, value in late_of(runner).items()} == {((1, text_of(begin + 3)), 3): "c"}
+    runner.end()
+
+
+def test_h492_a_copied_state_does_not_know_what_was_closed(tmp_path: Path) -> None:
+    """It has a row that had left before the windows closed, and came again, otherwise."""
+    history = WindowHistory(random.Random(1))
+    runner = WindowRunner(HOPS, history, tmp_path)
+    begin = history.minute
+    for key in (1, 2):
+        history.write("lines", key, {"id": key, "at": text_of(begin), "qty": key})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    runner.end()
+    shutil.copy(tmp_path / "state", tmp_path / "kept")
+    history.lsn += 8
+    history._write("lines", 2, None, 1)
+    history.clock.advance(CLOSE_S + 100)
+    history.write("lines", 3, {"id": 3, "at": text_of(history.minute), "qty": 1})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    assert shown_windows(runner).rows[None, text_of(begin - 1)]["n"] == 1
+    runner.end()
+    shutil.copy(tmp_path / "kept", tmp_path / "state")
+    # The deletion is taken for the sake of what is beyond the next cut.
+    history.progress_now()
+    history.write("lines", 2, {"id": 2, "at": text_of(begin - 1), "qty": 2})  # type: ignore[dict-item]
+    history.clock.advance(70)
+    history.compact()
+    runner.turn()
+    assert not runner.opened[1].reached.proven
+    history.progress_now()
+    runner.until_level()
+    assert {((None, text_of(begin - back)), 2) for back in (1, 2, 3)} <= set(late_of(runner))
     runner.end()
 
 
@@ -194,7 +255,7 @@ def test_v19_no_window_closes_while_the_source_is_behind(tmp_path: Path) -> None
     heard_ms = history.clock.now_ns() // 1_000_000
     history.input.newest = Progress(epoch=1, lsn=newest.lsn + 8, offsets=newest.offsets, heartbeat_ms=heard_ms)
     runner.until_level()
-    assert window in shown_windows(runner).closed
+    assert (None, window) in shown_windows(runner).closed
     runner.end()
 
 

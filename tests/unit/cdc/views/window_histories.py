@@ -21,13 +21,20 @@ from cdc.views.view_state import ViewState
 from cdc.views.window_keys import window_key
 from tests.unit.cdc.views.view_histories import PARTITIONS, History, Rows, Runner, table_of
 
-SHAPES = (table_of("lines", {"id": "int4", "at": "timestamp", "qty": "int4"}),)
+SHAPES = (table_of("lines", {"id": "int4", "at": "timestamp", "qty": "int4", "who": "int4"}),)
 SQL = """select l.at, count(*) as n, sum(l.qty) as total, max(l.qty) as most, count(distinct l.qty) as kinds,
  false as final from lines l group by l.at having count(*) > 0"""
 HOPS = """select w.start as at, count(*) as n, sum(l.qty) as total, max(l.qty) as most, count(distinct l.qty) as kinds,
  false as final from lines l cross join lateral generate_series(
  l.at - interval '2 minutes', l.at, interval '1 minute') as w (start) group by w.start having count(*) > 0"""
 """Each row stands in three windows."""
+SESSIONS = """select l.who, s.start as at, count(*) as n, sum(l.qty) as total, max(l.qty) as most,
+ count(distinct l.qty) as kinds, false as final from lines l cross join lateral (
+ select max(x.at) as start from lines x where x.who = l.who and x.at <= l.at
+ and not exists (select 1 from lines y where y.who = x.who
+ and y.at < x.at and y.at >= x.at - interval '1 minute')) as s
+ group by l.who, s.start"""
+"""A row that comes or goes moves others from window to window."""
 CLOSE_S = 120
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -69,7 +76,8 @@ class WindowHistory(History):
     def _row(self, name: str, key: int) -> dict[str, Any]:
         minute = self.minute - self.chance.choice([0, 0, 1, 1, 2, 3, 5])
         at = None if self.chance.random() < 0.05 else text_of(minute)
-        return {"id": key, "at": at, "qty": self.chance.choice([None, 1, 2, 5])}
+        who = 1 + (self.lsn // 8 + key) % 3 // 2
+        return {"id": key, "at": at, "qty": self.chance.choice([None, 1, 2, 5]), "who": who}
 
     def _write(self, name: str, key: int, row: dict[str, Any] | None, seq: int) -> None:
         encoded = orjson.dumps({"id": key})
@@ -104,26 +112,44 @@ def runner_over(sql: str, history: History, folder: Path, chance: random.Random)
     return WindowRunner(sql, history, folder, bulk=chance.choice([3, 1000]), shapes=SHAPES)
 
 
-def windows_with(line: dict[str, Any], sql: str) -> list[str | None]:
-    """The windows that a row stands in."""
-    at: Any = line["at"]
+Window = tuple[int | None, str | None]
+"""Whose it is, None where nobody's, and its time."""
+
+
+def rows_in(rows: Rows, sql: str) -> dict[Window, dict[int, int | None]]:
+    """What each row counts in each window, every window open."""
+    lines: dict[int, dict[str, Any]] = rows.get("lines", {})
+    found: dict[Window, dict[int, int | None]] = {}
+    for key, line in lines.items():
+        for window in _windows_with(line, lines, sql):
+            found.setdefault(window, {})[key] = line["qty"]
+    return found
+
+
+def _windows_with(line: dict[str, Any], lines: dict[int, dict[str, Any]], sql: str) -> list[Window]:
+    at = line["at"]
     if sql == SQL:
-        return [at]
-    return [] if at is None else [text_of(minute_of(at) - back) for back in range(3)]
+        return [(None, at)]
+    if sql == HOPS:
+        return [] if at is None else [(None, text_of(minute_of(at) - back)) for back in range(3)]
+    if at is None:
+        return [(line["who"], None)]
+    minutes = {minute_of(one["at"]) for one in lines.values() if one["who"] == line["who"] and one["at"] is not None}
+    begin = minute_of(at)
+    while begin - 1 in minutes:
+        begin -= 1
+    return [(line["who"], text_of(begin))]
 
 
-def windows_of(rows: Rows, sql: str) -> dict[str | None, dict[str, Any]]:
+def windows_of(rows: Rows, sql: str) -> dict[Window, dict[str, Any]]:
     """The view, by hand, every window open."""
-    groups: dict[str | None, list[int | None]] = {}
-    for line in rows.get("lines", {}).values():
-        for window in windows_with(line, sql):
-            groups.setdefault(window, []).append(line["qty"])
-    found: dict[str | None, dict[str, Any]] = {}
-    for at, quantities in groups.items():
-        known = [q for q in quantities if q is not None]
-        found[at] = {
+    found: dict[Window, dict[str, Any]] = {}
+    for (who, at), counted in rows_in(rows, sql).items():
+        known = [q for q in counted.values() if q is not None]
+        found[who, at] = {
+            **({"who": who} if sql == SESSIONS else {}),
             "at": at,
-            "n": len(quantities),
+            "n": len(counted),
             "total": sum(known) if known else None,
             "most": max(known, default=None),
             "kinds": len(set(known)),
@@ -136,8 +162,8 @@ def windows_of(rows: Rows, sql: str) -> dict[str | None, dict[str, Any]]:
 class ShownWindows:
     """What a reader of the topic holds: rows by their window, and where those that are final closed."""
 
-    rows: dict[str | None, dict[str, Any]]
-    closed: dict[str | None, int]
+    rows: dict[Window, dict[str, Any]]
+    closed: dict[Window, int]
 
 
 def shown_windows(runner: Runner) -> ShownWindows:
@@ -153,23 +179,25 @@ def shown_windows(runner: Runner) -> ShownWindows:
             elif headers["pos"] >= newest.get(record.key, ("", None))[0]:
                 newest[record.key] = headers["pos"], value
     there = [v for pos, v in newest.values() if v["after"] is not None and pos >= floor]
-    rows = {_plain(v["after"]["at"]): v["after"] | {"at": _plain(v["after"]["at"])} for v in there}
+    rows = {_window(v["after"]): v["after"] | {"at": _plain(v["after"]["at"])} for v in there}
     closed = {
-        _plain(v["after"]["at"]): Position.parse(v["source"]["final"]).commit_lsn
-        for v in there
-        if "final" in v["source"]
+        _window(v["after"]): Position.parse(v["source"]["final"]).commit_lsn for v in there if "final" in v["source"]
     }
     return ShownWindows(rows, closed)
 
 
-def late_of(runner: Runner) -> dict[tuple[str, int], dict[str, Any]]:
+def late_of(runner: Runner) -> dict[tuple[Window, int], dict[str, Any]]:
     """The newest late change of each window and row."""
     found = {}
     for record in runner.topic.late.values():
         assert record.value is not None
         value = orjson.loads(record.value)
-        found[_plain(value["window"]["at"]) or "", value["row"]["id"]] = value
+        found[_window(value["window"]), value["row"]["id"]] = value
     return found
+
+
+def _window(columns: dict[str, Any]) -> Window:
+    return columns.get("who"), _plain(columns["at"])
 
 
 def _plain(text: str | None) -> str | None:
