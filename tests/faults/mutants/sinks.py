@@ -289,4 +289,14 @@ MUTANTS = (
         "let Spark put the environment into a row's key (H491)", "sinks/warehouse/warehouse_spark.py",
         '    "spark.sql.variable.substitute": "false",\n', "", "tests/integration/sinks/test_spark_delta.py -k h491",
     ),
+    Mutant(
+        "believe that what expired came from the noted state (H485)", "sinks/iceberg/iceberg_snapshots.py",
+        "return parent == noted.snapshot or sequence > noted.sequence + 1", "return True",
+        "tests/unit/sinks/test_iceberg_snapshots.py",
+    ),
+    Mutant(
+        "believe a state without one before it (H485)", "sinks/iceberg/iceberg_snapshots.py",
+        "if sequence <= noted.sequence or parent is None:", "if sequence <= noted.sequence:",
+        "tests/unit/sinks/test_iceberg_snapshots.py",
+    ),
 )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.faults.mutants.mutant import Mutant
 
 _CLOSING = "tests/unit/cdc/views/test_closing.py"
+_KEYS = "tests/unit/cdc/views/test_key_rows.py"
+_PGSYNC = "tests/unit/cdc/views/test_pgsync_schema.py"
 _FAILED = "tests/unit/cdc/views/test_failed_rows.py"
 
 MUTANTS = (
@@ -25,6 +27,23 @@ MUTANTS = (
         "claim an LSN of a cut that is not proven (H489)", "cdc/views/keeper_rules.py",
         "return reached.fence if reached.proven else min(reached.fence, topic_claim)", "return reached.fence",
         "tests/unit/cdc/views/test_unproven_claims.py",
+    ),
+    Mutant(
+        "claim an LSN of a bucketed state's cut that is not proven (H489)", "spark/views/bucket_keeper.py",
+        "else shown_up_to(reached, self._topic_claim)", "else reached.fence", "tests/unit/spark/test_bucket_claims.py",
+    ),
+    Mutant(
+        "look for any value of a key that JSON has (H490)", "cdc/views/view_records.py",
+        "if value is None or isinstance(value, dict | list) or abs(value if type(value) is int else 0) >= 1 << 63:",
+        "if value is None:", _KEYS,
+    ),
+    Mutant(
+        "pass over what a schema of pgsync lacks (H488)", "cdc/views/pgsync_schema.py",
+        "if found or member != name:", "if found:", _PGSYNC,
+    ),
+    Mutant(
+        "take a member of a schema of pgsync for a text (H488)", "cdc/views/pgsync_schema.py",
+        'wanted = "a text"', 'wanted = ""', _PGSYNC,
     ),
     Mutant(
         "know a value up to the commit of the row that lost it (H493)", "cdc/views/embedded_state.py",
