@@ -264,16 +264,15 @@ def test_h100_another_writers_optimize_and_vacuum_delay_nobody(warehouse: Path) 
 
 
 def test_h100_a_file_that_goes_away_while_it_is_read_is_no_bug(warehouse: Path) -> None:
+    """It goes before a reading of all rows comes to it, and not after its first rows: a reading takes as many files
+    ahead as it has time for."""
     sink, topic = delta(warehouse), Topic()
-    # More files than what a reading takes ahead of its rows.
-    for number in range(1, 25):
+    for number in (1, 2):
         sink.sink.apply(batch(topic.upsert({**ROW, "id": number}, at(number))), SHAPES)
-    reading = sink.reader.scan(ORDERS)
-    assert next(reading).num_rows > 0
-    for file in (warehouse / "public" / "orders").glob("*.parquet"):
-        file.unlink()
+    some, *_ = deltalake.DeltaTable(str(warehouse / "public" / "orders")).file_uris()
+    Path(some).unlink()
     with pytest.raises(StoreAway, match="went away while it was read"):
-        list(reading)
+        list(sink.reader.scan(ORDERS))
     sink.close()
 
 
