@@ -11,6 +11,16 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
+        "forget since when rows are old with what is claimed of them", "sinks/notes.py",
+        ".to_json() if left else FORGOTTEN)", ".to_json() if False else FORGOTTEN)",
+        "tests/unit/spark/test_left_tables.py",
+    ),
+    Mutant(
+        "take a watermark that claims nothing for another sink's", "spark/place.py",
+        "if found is None or not found.offsets or not covers(", "if found is None or not covers(",
+        "tests/unit/spark/test_its_place.py",
+    ),
+    Mutant(
         "copy a batch's rows though all of them count", "sinks/batch_plan.py",
         "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
     ),
