@@ -21,7 +21,7 @@ from sinks.delta.delta_batches import filled_up, ordered, recut, widened
 from sinks.delta.delta_faults import Removed, Unfit
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
 from sinks.delta.delta_partitions import buckets_in, partitioned
-from sinks.delta.delta_rewrite import ONE_TRY, KeyedFiles
+from sinks.delta.delta_rewrite import ONE_TRY, WRITER, KeyedFiles
 from sinks.delta.delta_storage import Storage
 from sinks.port import StoreAway
 from sinks.store_retry import StoreRetry
@@ -170,7 +170,9 @@ class Delta:
         def rewrite() -> None:
             batches = (widened(batch, schema) for batch in self.batches(16_384))
             reader = pa.RecordBatchReader.from_batches(schema, batches)
-            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+            deltalake.write_deltalake(
+                self._table, reader, mode="overwrite", schema_mode="overwrite", writer_properties=WRITER
+            )
 
         self._retry.call(rewrite, again=self._reopen)
         self._reopen()
@@ -184,7 +186,9 @@ class Delta:
             table, whole = self._table, self._whole(rows)
             if not table.file_uris() or self._are_new(whole, key):
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
-                deltalake.write_deltalake(table, whole, mode="append", commit_properties=ONE_TRY)
+                deltalake.write_deltalake(
+                    table, whole, mode="append", commit_properties=ONE_TRY, writer_properties=WRITER
+                )
                 return whole.num_rows
             return self._merged(whole, key, order)
 
@@ -202,7 +206,8 @@ class Delta:
             self._updated()
             return written
         same = self._same(key)
-        merge = self._table.merge(rows, same, source_alias="s", target_alias="t", streamed_exec=False)
+        how: Any = {"streamed_exec": False, "writer_properties": WRITER}
+        merge = self._table.merge(rows, same, source_alias="s", target_alias="t", **how)
         done: dict[str, Any] = (
             merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
             .when_not_matched_insert_all()
@@ -253,7 +258,8 @@ class Delta:
                 self.create(schema, by)
             batches = (widened(batch, schema) for batch in other.batches(16_384))
             reader = pa.RecordBatchReader.from_batches(schema, batches)
-            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite", partition_by=by)
+            anew: Any = {"mode": "overwrite", "schema_mode": "overwrite", "partition_by": by}
+            deltalake.write_deltalake(self._table, reader, **anew, writer_properties=WRITER)
 
         self._retry.call(write, again=self._reopen)
         self._reopen()

@@ -11,6 +11,11 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
+        "pack the files of a merge by another codec", "sinks/delta/delta_table.py",
+        '{"streamed_exec": False, "writer_properties": WRITER}', '{"streamed_exec": False}',
+        "tests/integration/sinks/test_delta.py",
+    ),
+    Mutant(
         "forget since when rows are old with what is claimed of them", "sinks/notes.py",
         ".to_json() if left else FORGOTTEN)", ".to_json() if False else FORGOTTEN)",
         "tests/unit/spark/test_left_tables.py",
