@@ -33,7 +33,7 @@ declare("delta_files_written")
 T = TypeVar("T")
 R = TypeVar("R")
 
-WRITER = deltalake.WriterProperties(compression="ZSTD")
+PACKED: Mapping[str, Any] = {"writer_properties": deltalake.WriterProperties(compression="ZSTD")}
 """How delta-rs writes rows: by default snappy, but for what it joins or deletes from."""
 ONE_TRY = CommitProperties(max_commit_retries=0)
 """What another writer commits meanwhile ends the try: it may have put in a row that was looked for here."""
