@@ -61,26 +61,39 @@ class NotedShard:
 
 
 def leave_publication(source: ShardSource, shard: NotedShard, tables: Collection[str]) -> None:
-    """Take tables out of the shard's publication. Nothing where a slot of its name is another's: so is that, then."""
-    if not _is_anothers(shard, source.slot(shard.slot_name), source.server()):
-        source.give_up(shard.publication_name, tables)
+    """Take tables out of the shard's publication. Nothing where a slot of its name is another's: so is that, then.
+
+    One that the notes do not name on this server goes with the last of them. That it sends these, and these alone, is
+    what says whose it is: once it is empty, nobody can tell it from another's (H500). ``cdc init`` makes it anew.
+    """
+    here = source.server()
+    if _is_anothers(shard, source.slot(shard.slot_name), here):
+        return
+    published = source.publication(shard.publication_name)
+    sent = {str(table) for table in published.tables} if published is not None else set()
+    if sent and sent <= set(tables) and not _noted_on(here, shard):
+        source.drop_publication(shard.publication_name)
+        return
+    source.give_up(shard.publication_name, tables)
 
 
 def end_shard(source: ShardSource, shard: NotedShard) -> None:
     """Drop slot and publication of a shard that has given up all its tables, where they are there and its own.
 
-    Its slot where the notes prove it. Its publication too where they name this server. On another server, or before
-    any is named, one that sends nothing more: its own did not send anything else.
+    Its slot where the notes prove it. Its publication where they name this server. On another server, or before any is
+    named, one that is still there is not known to be its own: see :func:`leave_publication`.
     """
     here, found = source.server(), source.slot(shard.slot_name)
     if _is_anothers(shard, found, here):
         return
     if found is not None:
         source.drop_slot(found.slot)
-    published = source.publication(shard.publication_name)
-    noted_here = shard.slot is not None and same_place(shard.slot, here)
-    if published is not None and (noted_here or not published.tables):
+    if _noted_on(here, shard) and source.publication(shard.publication_name) is not None:
         source.drop_publication(shard.publication_name)
+
+
+def _noted_on(here: ServerFacts, shard: NotedShard) -> bool:
+    return shard.slot is not None and same_place(shard.slot, here)
 
 
 def _is_anothers(shard: NotedShard, found: SlotFacts | None, here: ServerFacts) -> bool:

@@ -120,8 +120,9 @@ def _share(old: Watermark, topics: Iterable[str], left: Mapping[str, LeftTable],
     mine = frozenset(topics)
     sources = [part for part in old.parts if not mine.isdisjoint([*part.topic_ids, *part.offsets])]
     if not sources:
-        # Its tables that are none now may be named again.
-        return Watermark(epoch=old.epoch, lsn=0, left=left) if left else None
+        # Its tables that are none now may be named again. Of a store that claims nothing, no share has a table yet.
+        begun = old.topic_ids or old.offsets
+        return Watermark(epoch=old.epoch, lsn=0, left=left) if left or not begun else None
     least = min(sources, key=_claimed)
     return Watermark(
         epoch=least.epoch,

@@ -107,15 +107,28 @@ class NotedWatermarks:
         self._notes.write(WATERMARK, watermark.to_json())
 
     def forget(self) -> None:
-        """As if none had ever been written."""
-        self._notes.write(WATERMARK, FORGOTTEN)
+        """Claim nothing any more. Since when the rows are old that stand there all the same stays known: the log may
+        have forgotten deletes since (hazard H503)."""
+        self._forget(self._known(), "")
 
     def forget_table(self, topic: str) -> None:
         """:meth:`forget`, where the watermark claims rows of a topic: its table has lost them, so that the query goes
         back to the log's beginning (hazard H84). Before the table has an empty place (hazard H470)."""
-        mark = self.read()
-        if mark is not None and any(mark.offsets.get(topic, {}).values()):
-            self.forget()
+        mark = self._known()
+        if mark is None:
+            return
+        forgotten = not mark.offsets and topic in mark.left
+        if forgotten or any(mark.offsets.get(topic, {}).values()):
+            self._forget(mark, topic)
+
+    def _known(self) -> Watermark | None:
+        return NotedWatermarks.read(self)
+
+    def _forget(self, mark: Watermark | None, empty: str) -> None:
+        """``empty``: a topic whose table has no row any more."""
+        left = mark.left_beside((), 0) if mark is not None else {}
+        left = {topic: one for topic, one in left.items() if topic != empty}
+        self._notes.write(WATERMARK, Watermark(epoch=1, lsn=0, left=left).to_json() if left else FORGOTTEN)
 
 
 class PlacedWatermarks(NotedWatermarks):

@@ -21,6 +21,7 @@ from spark.checkpoint import open_folder
 from spark.executors import ExecutorWatch, look_at
 from spark.fanout import FanOut
 from spark.foreign_records import judged
+from spark.last_claims import LastClaims, newest_in
 from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
 from spark.ports import HeadReader, LogQuestions, ProgressFeed
@@ -45,13 +46,11 @@ from spark.store_thread import Store, Surroundings
 from spark.tasks import SLICE_BYTES
 from spark.view_claims import LIMIT_S, ViewClaims
 from spark.wait_page import WaitPage
-from spark.watermark import Claim, LogView
+from spark.watermark import LogView
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.1
-_CLAIM_S = 3.0
-"""How long stores that have caught up may take to claim the LSN that goes with it (hazard H298)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +99,8 @@ def run(
     and left running, for tests.
     """
     _refuse_early(application, until_caught_up)
+    # Before the stores look where the topics end: the rows that it speaks of lie below.
+    newest = newest_in(application.facts) if until_caught_up else None
     with ExitStack() as at_end:
         own = session
         if own is None:
@@ -107,7 +108,7 @@ def run(
             at_end.enter_context(ended_in_time(own, stop))
             at_end.callback(end_session, own)
         at_end.enter_context(stop.on_signals())
-        _Running(application, own, at_end, stop).go(stop, until_caught_up)
+        _Running(application, own, at_end, stop).go(stop, newest)
 
 
 def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
@@ -189,11 +190,13 @@ class _Running:
         self._watch.follow_views(application.open_views() if application.open_views else None)
         at_end.callback(self._watch.close)
 
-    def go(self, stop: SinkStop, until_caught_up: bool) -> None:
+    def go(self, stop: SinkStop, newest: Mapping[str, tuple[int, int]] | None) -> None:
+        """Until the stop is asked for, or until the stores have caught up and claim ``newest`` where that is given."""
+        claims = LastClaims(self._view, newest, self._engine.clock) if newest is not None else None
         queries, tended = self._queries()
         self._watch.start()
         try:
-            self._tend(stop, queries, tended, until_caught_up)
+            self._tend(stop, queries, tended, claims)
         finally:
             stop.ask("the application ends")
             with suppress(Py4JError, OSError):
@@ -202,9 +205,11 @@ class _Running:
             if query.failure is not None:
                 raise query.failure
 
-    def _tend(self, stop: SinkStop, queries: list[Query], tended: list[Query | FanOut], until_caught_up: bool) -> None:
+    def _tend(
+        self, stop: SinkStop, queries: list[Query], tended: list[Query | FanOut], claims: LastClaims | None
+    ) -> None:
+        """Until the stop is asked for or, with ``claims``, until the stores have caught up and owe none."""
         session, log_file = self._engine.session, self._engine.log_file
-        caught_up_s: float | None = None
         while not stop.wait(_LOOK_S):
             self._engine.metrics.tick()
             require_jvm(session, log_file)
@@ -212,19 +217,12 @@ class _Running:
                 for one in tended:
                     one.tend()
                 self._look_at_executors()
-            self._raise_failures(queries, until_caught_up)
+            self._raise_failures(queries, claims is not None)
             going = [query.store for query in queries if query.failure is None]
-            if until_caught_up and all(store.caught_up for store in going):
-                now_s = self._engine.clock.monotonic()
-                caught_up_s = now_s if caught_up_s is None else caught_up_s
-                if now_s - caught_up_s < _CLAIM_S and any(self._owes(store) for store in going):
-                    continue
+            if claims is not None and all(store.caught_up for store in going) and not claims.owed(going):
                 log.info("caught_up", extra={"sinks": ",".join(store.name for store in going)})
                 return
         log.info("stopping", extra={"reason": stop.reason})
-
-    def _owes(self, store: Store) -> bool:
-        return self._view.owes(store.lsn, Claim(store.offsets, self._engine.clock.monotonic()), store.topics)
 
     def _look_at_executors(self) -> None:
         if self._executors is None or not self._executors.due():

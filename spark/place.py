@@ -140,11 +140,13 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
     found = opened.watermarks.read()
     if found == watermark or (found is not None and found == unsure):
         return
-    if found is None or not covers(found.offsets, watermark.offsets if watermark is not None else {}):
+    # One without offsets claims nothing, and keeps what is known of the rows that are there (hazard H503).
+    if found is None or not found.offsets or not covers(found.offsets, watermark.offsets if watermark else {}):
         raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
     raise ActiveError(
-        f"another cdc sink is writing to the store of {sink}",
-        hint="let one application feed a store, or each share of it",
+        f"another cdc sink is writing to the store of {sink}, or a copy of it that is ahead was put back meanwhile",
+        hint="let one application feed a store, or each share of it. If none other does, start this one again: it goes "
+        "on from the copy",
         retry=Retry.NEVER,
     )
 

@@ -144,6 +144,7 @@ class LogView:
         self._heads: Heads = {}
         self._beats: dict[str, Beat] = {}
         self._newest: dict[str, Progress] = {}
+        self._heard: dict[str, tuple[int, int]] = {}
         self.reread = 0
         """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
@@ -153,6 +154,8 @@ class LogView:
         with self._lock:
             self._histories.add(noted)
             self._views.note_capture(noted)
+            for one in noted:
+                self._heard[one.shard] = max(self._heard.get(one.shard, (0, 0)), (one.epoch, one.lsn))
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
                 self._judge_by(noted)
@@ -237,9 +240,17 @@ class LogView:
             ends = highest(self._ends.newest, known)
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
+    def has_heard(self, newest: Mapping[str, tuple[int, int]]) -> bool:
+        """Whether progress up to these epochs and LSNs, by shard of capture, was noted: stores claim no more before."""
+        with self._lock:
+            return all(self._heard.get(shard, (0, 0)) >= reached for shard, reached in newest.items())
+
     def owes(self, lsn: int, at: Claim, topics: SinkTopics) -> bool:
-        """Whether a store that claims this LSN may soon claim a higher one. One that claims none may at any time."""
-        return not lsn or self.claim(None, at, topics).lsn > lsn
+        """Whether a store that claims this LSN may soon claim a higher one. One that claims none may at any time, and
+        one that has not come to an end of the log that was seen may when it has (hazard H502)."""
+        with self._lock:
+            sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
+        return not lsn or not sound or self.claim(None, at, topics).lsn > lsn
 
     def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.

@@ -110,7 +110,7 @@ class StatusReader:
                 SinkFacts(
                     name=name,
                     kind=plan.sinks[name],
-                    watermark=asked(),
+                    watermark=self._of_shard(asked(), topics),
                     parked=keys.get(name, 0) if keys is not None else None,
                     takes=self._takes(name, topics, known=silent is None),
                 )
@@ -176,5 +176,21 @@ class StatusReader:
 
     def _read_watermark(self, name: str) -> Watermark | None:
         with self._ports.briefly():
-            found = self._stores.watermarks(name).read()
-        return as_shard(found, self._plan.shard) if found is not None and self._plan.shard else found
+            return self._stores.watermarks(name).read()
+
+    def _of_shard(self, found: Found[Watermark], topics: TopicsState | None) -> Found[Watermark]:
+        """What a store shows of the shard's tables. No mark speaks of a table that is held: the shard that has it does,
+        or the settings, where its topics are not known (H501)."""
+        if not self._plan.shard or found is None or isinstance(found, Unknown):
+            return found
+        own = set(topics.tables.values()) if topics is not None else set()
+        held = {
+            topic: hold
+            for topic, hold in found.held.items()
+            if (topic in own if topics is not None else self._plan.takes(hold.table))
+        }
+        shown = as_shard(found, self._plan.shard)
+        if shown is None and held:
+            # Each of the shard's tables is held, so that nothing is claimed of it. It is not empty all the same.
+            shown = Watermark(epoch=found.epoch, lsn=0)
+        return replace(shown, held=held) if shown is not None else None

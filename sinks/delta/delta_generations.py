@@ -14,7 +14,16 @@ from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
-from sinks.delta.delta_notes import VERSIONS, DeltaNotes, NotedVersions, is_older_copy, versions_in, without_places
+from sinks.delta.delta_notes import (
+    COMMITS,
+    VERSIONS,
+    DeltaNotes,
+    NotedVersions,
+    commits_in,
+    is_older_copy,
+    versions_in,
+    without_places,
+)
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
@@ -22,7 +31,7 @@ from sinks.generations import GENERATION, Generations, lower, number_in_use, tak
 from sinks.notes import WATERMARK, NotedWatermarks, TableIds
 from sinks.registry import SinkSpec
 
-_OF_A_PLACE = (GENERATION, VERSIONS)
+_OF_A_PLACE = (GENERATION, VERSIONS, COMMITS)
 """Notes that speak of the place where they stand, and not of what it holds."""
 
 
@@ -71,8 +80,10 @@ class _DeltaGenerations:
         self._notes.write_all({**notes, WATERMARK: before.to_json(), GENERATION: b"-%d" % number})
         taken = self._copy_tables(place, self._base, shapes)
         # With the states that this watermark speaks of: a copy from before may have the version of before (H482).
-        versions = {**versions_in(self._notes.read()), **taken}
-        self._notes.write_all({WATERMARK: goal.to_json(), VERSIONS: dumped(versions), GENERATION: b"%d" % number})
+        noted = self._notes.read()
+        versions = {**versions_in(noted), **{path: version for path, (version, _) in taken.items()}}
+        said = {VERSIONS: dumped(versions), COMMITS: dumped({**commits_in(noted), **taken})}
+        self._notes.write_all({WATERMARK: goal.to_json(), **said, GENERATION: b"%d" % number})
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
@@ -93,14 +104,16 @@ class _DeltaGenerations:
         """Whether a table is older than the watermark that speaks of it (hazard H484)."""
         path = table_path(shape)
         table, noted = Delta(self._base, path, self._clock), NotedVersions(self._notes)
-        return table.exists() and is_older_copy(table, shape, noted.of(shape.topic, path), TableIds(self._notes))
+        return table.exists() and is_older_copy(table, shape, noted, TableIds(self._notes), path)
 
     def _place(self, number: int) -> Storage:
         return Storage.of(generation_folder(self._spec, number))
 
-    def _copy_tables(self, source: Storage, target: Storage, shapes: Sequence[TableSchema]) -> dict[str, int]:
-        """Path -> version of each table that was taken."""
-        versions: dict[str, int] = {}
+    def _copy_tables(
+        self, source: Storage, target: Storage, shapes: Sequence[TableSchema]
+    ) -> dict[str, tuple[int, str]]:
+        """Path -> version and commit of each table that was taken."""
+        found: dict[str, tuple[int, str]] = {}
         for path in sorted({table_path(shape) for shape in shapes}):
             earlier = Delta(source, path, self._clock)
             if earlier.exists():
@@ -111,5 +124,5 @@ class _DeltaGenerations:
                 # Another engine may have written the table before.
                 taken.set_vectors(wanted=earlier.writes_vectors)
                 taken.refresh()
-                versions[path] = taken.version
-        return versions
+                found[path] = taken.version, taken.commit(taken.version)
+        return found

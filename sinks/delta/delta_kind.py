@@ -77,12 +77,19 @@ def check_path(name: str, facts: StoreFacts) -> Iterator[Finding]:
         yield warn(name, "path", message, 'write it from the root, as path = "/srv/warehouse"')
 
 
+CODEC: Final = "zstd"
+"""Of the rows' files, whichever engine writes them: less than half of what snappy makes of texts, in less CPU."""
+
 SPARK_PARTS = SparkParts(
     product="Delta Lake",
     jars="delta-spark",
     coordinate="io.delta:delta-spark_4.1_2.13:4.3.1",
     extension="io.delta.sql.DeltaSparkSessionExtension",
-    conf={"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+    conf={
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # By default snappy. Here and not in the store's session, so that a user's own setting wins.
+        "spark.sql.parquet.compression.codec": CODEC,
+    },
 )
 
 

@@ -24,6 +24,7 @@ from sinks.shared_notes import NotesApart, OpenNotes
 from sinks.tries import unrepeated
 
 VERSIONS = "versions"
+COMMITS = "commits"
 _FOLDER = "_watermark"
 
 
@@ -96,6 +97,9 @@ class UsedTables(Protocol):
     def versions(self) -> dict[str, int]:
         """Path -> version of each."""
 
+    def commits(self) -> dict[str, tuple[int, str]]:
+        """Path -> that version, and what tells its commit from another one, where that is known."""
+
     def versions_by_topic(self) -> dict[str, int]:
         """Topic -> version of each."""
 
@@ -133,8 +137,10 @@ class DeltaWatermarks(PlacedWatermarks):
             return
         known = self._alone.known()
         versions = {**versions_in(known), **self._tables.versions()}
+        commits = {**commits_in(known), **self._tables.commits()}
+        beside = {COMMITS: dumped(commits)} if commits else {}
         # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
-        self._alone.write_upon({**self._unnoted(known), WATERMARK: text, VERSIONS: dumped(versions)})
+        self._alone.write_upon({**self._unnoted(known), WATERMARK: text, VERSIONS: dumped(versions), **beside})
 
 
 class NotedVersions:
@@ -143,6 +149,7 @@ class NotedVersions:
     def __init__(self, notes: Notes) -> None:
         found = notes.read()
         self._by_path = versions_in(found)
+        self._commits = commits_in(found)
         try:
             mark = read_watermark(found)
         except DamagedError:
@@ -153,12 +160,20 @@ class NotedVersions:
         """Of a table. -1 where nothing is known."""
         return self._by_topic.get(topic, self._by_path.get(path, -1))
 
+    def commit_of(self, path: str, version: int) -> str:
+        """Of a table at that version. Empty where nothing is known."""
+        noted, commit = self._commits.get(path, (-1, ""))
+        return commit if noted == version else ""
 
-def is_older_copy(table: Delta, schema: TableSchema, noted: int, ids: TableIds) -> bool:
+
+def is_older_copy(table: Delta, schema: TableSchema, noted: NotedVersions, ids: TableIds, path: str) -> bool:
     """Whether a table is older than the one that was noted with the last watermark: by its version, because somebody
-    restored an older one since (hazard H84), or because it is from before a removal (hazard H472). ``noted``: the
-    version."""
-    older = table.version < noted or (noted >= 0 and table.restored_since(noted))
+    restored an older one since (hazard H84), because it is from before a removal (hazard H472), or because others
+    have written to an older copy since, or to another line of it (hazard H505)."""
+    version = noted.of(schema.topic, path)
+    older = table.version < version or (version >= 0 and table.restored_since(version))
+    commit = noted.commit_of(path, version)
+    older = older or (bool(commit) and table.commit(version) not in ("", commit))
     return older or ids.is_other(schema.table, table.identity())
 
 
@@ -183,3 +198,10 @@ def versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
     text = notes.get(VERSIONS, b"{}")
     with reading("what the warehouse has noted of its tables' versions"):
         return {str(path): int(version) for path, version in orjson.loads(text).items()}
+
+
+def commits_in(notes: Mapping[str, bytes]) -> dict[str, tuple[int, str]]:
+    """Path -> version and commit of its table, as noted last. DamagedError where the note is none of ours."""
+    with reading("what the warehouse has noted of its tables' commits"):
+        found = orjson.loads(notes.get(COMMITS, b"{}"))
+        return {str(path): (int(version), str(commit)) for path, (version, commit) in found.items()}

@@ -26,12 +26,15 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import crash_point, declare
 from sinks.arrow import pc
 from sinks.delta.delta_files import STATISTICS, DataFile, KeysIn, data_files, due_join, file_bytes, may_hold, stats_of
+from sinks.delta.delta_kind import CODEC
 
 declare("delta_files_written")
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+PACKED: Mapping[str, Any] = {"writer_properties": deltalake.WriterProperties(compression="ZSTD")}
+"""How delta-rs writes rows: by default snappy, but for what it joins or deletes from."""
 ONE_TRY = CommitProperties(max_commit_retries=0)
 """What another writer commits meanwhile ends the try: it may have put in a row that was looked for here."""
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -163,9 +166,9 @@ class KeyedFiles:
         return [self._put(rows.slice(start, each)) for start in range(0, rows.num_rows, each)]
 
     def _put(self, rows: pa.Table) -> AddAction:
-        path = f"part-00000-{uuid4()}-c000.snappy.parquet"
+        path = f"part-00000-{uuid4()}-c000.{CODEC}.parquet"
         with self._folder().open_output_stream(path) as stream:
-            pq.write_table(rows, stream, compression="snappy")
+            pq.write_table(rows, stream, compression=CODEC)
             size = stream.tell()
         return AddAction(path, size, {}, _now_ms(), True, stats_of(rows.select(self._indexed())))
 

@@ -157,12 +157,15 @@ class _DeltaTables:
         """Whether the table is older than the one that was noted with the last watermark."""
         if table_path(schema) in self._sound:
             return False  # what it is from there on is known by itself
-        return is_older_copy(self._table(schema), schema, self._noted_version(schema), self._ids)
+        return is_older_copy(self._table(schema), schema, self._noted_versions(), self._ids, table_path(schema))
 
     def _noted_version(self, schema: TableSchema) -> int:
+        return self._noted_versions().of(schema.topic, table_path(schema))
+
+    def _noted_versions(self) -> NotedVersions:
         if self._noted is None:
             self._noted = NotedVersions(self._notes)
-        return self._noted.of(schema.topic, table_path(schema))
+        return self._noted
 
     def _enforce(self, schema: TableSchema) -> None:
         """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
@@ -181,8 +184,13 @@ class _DeltaTables:
         known = {path: self._tables[path].version for path in self._sound}
         return {path: version for path, version in known.items() if version >= 0}
 
+    def commits(self) -> dict[str, tuple[int, str]]:
+        """Path -> that version, and its commit where that is known."""
+        known = {path: (version, self._tables[path].commit(version)) for path, version in self.versions().items()}
+        return {path: one for path, one in known.items() if one[1]}
+
     def versions_by_topic(self) -> dict[str, int]:
-        """The same by topic."""
+        """Topic -> version of each."""
         known = self.versions()
         return {topic: known[path] for topic, path in self._topics.items() if path in known}
 

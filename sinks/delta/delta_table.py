@@ -20,8 +20,9 @@ from sinks.delta import delta_faults as faults
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
 from sinks.delta.delta_faults import Removed, Unfit
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
+from sinks.delta.delta_line import CommitLine
 from sinks.delta.delta_partitions import buckets_in, partitioned
-from sinks.delta.delta_rewrite import ONE_TRY, KeyedFiles
+from sinks.delta.delta_rewrite import ONE_TRY, PACKED, KeyedFiles
 from sinks.delta.delta_storage import Storage
 from sinks.port import StoreAway
 from sinks.store_retry import StoreRetry
@@ -58,6 +59,7 @@ class Delta:
         self._options = dict(storage.options) or None
         self._opened: deltalake.DeltaTable | None = None
         self._seen = -1
+        self._line = CommitLine(self.path)
         self._identity = ""
         self._tidied = clock.monotonic()
         self._unjoined = 0
@@ -83,7 +85,7 @@ class Delta:
     def check(self) -> None:
         """Removed when the table is not what was last seen here: gone, or an older state of it (hazards H84, H100)."""
         seen = self.version
-        if seen < 0 or (self.local and self._committed(seen) and not self._committed(seen + 1)):
+        if seen < 0 or (self.local and self._line.stands(seen)):
             return
         self._reopen()
         self._retry.call(lambda: self._table)
@@ -92,8 +94,9 @@ class Delta:
         """Another one for each table that was made, or begun anew."""
         return self._retry.call(lambda: faults.identity_of(self._table), again=self._reopen)
 
-    def _committed(self, version: int) -> bool:
-        return Path(self.path, "_delta_log", f"{version:020}.json").exists()
+    def commit(self, version: int) -> str:
+        """As :meth:`sinks.delta.delta_line.CommitLine.commit`. Empty in an object store."""
+        return self._line.commit(version) if self.local else ""
 
     def restored_since(self, version: int) -> bool:
         """Whether somebody put the table back to an older state by a commit after that version, as RESTORE does."""
@@ -164,13 +167,12 @@ class Delta:
             return
         existing = self.types()
         schema = pa.schema([(name, types.get(name, kind)) for name, kind in existing.items()])
-
         self.leave_out_bounds(schema)
 
         def rewrite() -> None:
             batches = (widened(batch, schema) for batch in self.batches(16_384))
             reader = pa.RecordBatchReader.from_batches(schema, batches)
-            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite", **PACKED)
 
         self._retry.call(rewrite, again=self._reopen)
         self._reopen()
@@ -184,7 +186,7 @@ class Delta:
             table, whole = self._table, self._whole(rows)
             if not table.file_uris() or self._are_new(whole, key):
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
-                deltalake.write_deltalake(table, whole, mode="append", commit_properties=ONE_TRY)
+                deltalake.write_deltalake(table, whole, mode="append", commit_properties=ONE_TRY, **PACKED)
                 return whole.num_rows
             return self._merged(whole, key, order)
 
@@ -202,7 +204,7 @@ class Delta:
             self._updated()
             return written
         same = self._same(key)
-        merge = self._table.merge(rows, same, source_alias="s", target_alias="t", streamed_exec=False)
+        merge = self._table.merge(rows, same, source_alias="s", target_alias="t", streamed_exec=False, **PACKED)
         done: dict[str, Any] = (
             merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
             .when_not_matched_insert_all()
@@ -253,7 +255,8 @@ class Delta:
                 self.create(schema, by)
             batches = (widened(batch, schema) for batch in other.batches(16_384))
             reader = pa.RecordBatchReader.from_batches(schema, batches)
-            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite", partition_by=by)
+            anew: Any = {"schema_mode": "overwrite", "partition_by": by, **PACKED}
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", **anew)
 
         self._retry.call(write, again=self._reopen)
         self._reopen()
@@ -378,6 +381,7 @@ class Delta:
             return False
         opened = deltalake.DeltaTable(self.path, storage_options=self._options)
         faults.require_unchanged(opened, self.path, self._seen, self._identity)
+        self._line.require()
         self._opened, self._identity = opened, faults.identity_of(opened)
         return True
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.shares import Share
 from sinks.memory import MemoryStore
@@ -88,3 +89,8 @@ def rows(sink: OpenSink, schema: TableSchema) -> dict[str, StoredRow]:
 def live(sink: OpenSink, schema: TableSchema) -> dict[str, bytes]:
     """Canonical rows that show and are not deleted, by key."""
     return {key: canonical_row(row.row, schema) for key, row in rows(sink, schema).items() if row.row is not None}
+
+
+def claims_nothing(watermark: Watermark | None) -> bool:
+    """Whether a store shows no LSN and has read no record, whatever it knows of how old its rows are."""
+    return watermark is None or (watermark.lsn, watermark.offsets) == (0, {})

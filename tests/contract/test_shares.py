@@ -123,7 +123,8 @@ def test_a_share_that_lost_its_place_forgets_its_own(spec: SinkSpec) -> None:
         feed(one, TABLES[1], 5)
         feed(two, TABLES[2], 7)
         one.watermarks.forget()  # type: ignore[attr-defined]
-        assert one.watermarks.read() is None
+        forgotten = one.watermarks.read()
+        assert forgotten is not None and (forgotten.lsn, forgotten.offsets) == (0, {})
         assert two.watermarks.read() == mark(TABLES[2], 7)
         assert shown(spec).lsn == 0
         feed(one, TABLES[1], 6)

@@ -11,6 +11,35 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
+        "take a copy that others wrote to for the table", "sinks/delta/delta_notes.py",
+        "    older = older or (bool(commit) and", "    older = older or (False and",
+        "tests/integration/sinks/test_delta_copies.py -k h505",
+    ),
+    Mutant(
+        "look at a commit's number, and not at which one it is", "sinks/delta/delta_line.py",
+        "bool(now) and now == self._seen[1] and", "bool(now) and",
+        "tests/integration/sinks/test_delta_copies.py -k h505",
+    ),
+    Mutant(
+        "take a commit that the log has forgotten for another one", "sinks/delta/delta_notes.py",
+        'not in ("", commit))', "!= commit)", "tests/integration/sinks/test_delta_copies.py -k h505",
+    ),
+    Mutant(
+        "pack the files of a merge by another codec", "sinks/delta/delta_table.py",
+        "streamed_exec=False, **PACKED)", "streamed_exec=False)",
+        "tests/integration/sinks/test_delta.py",
+    ),
+    Mutant(
+        "forget since when rows are old with what is claimed of them", "sinks/notes.py",
+        ".to_json() if left else FORGOTTEN)", ".to_json() if False else FORGOTTEN)",
+        "tests/unit/spark/test_left_tables.py",
+    ),
+    Mutant(
+        "take a watermark that claims nothing for another sink's", "spark/place.py",
+        "if found is None or not found.offsets or not covers(", "if found is None or not covers(",
+        "tests/unit/spark/test_its_place.py",
+    ),
+    Mutant(
         "copy a batch's rows though all of them count", "sinks/batch_plan.py",
         "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
     ),

@@ -9,6 +9,23 @@ _FRAMES = "tests/unit/spark/frames"
 
 MUTANTS = (
     Mutant(
+        "end with what was heard, and not with what the log had", "spark/last_claims.py",
+        "and not self._view.has_heard(self._newest)", "and False", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "take a store before the ends of the log for one that owes nothing", "spark/watermark.py",
+        "return not lsn or not sound or", "return not lsn or", "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "count the wait for a claim from before its proof was heard", "spark/last_claims.py",
+        "now_s - self._heard_s < CLAIM_S", "now_s - self._since_s < CLAIM_S", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "wait for ever for progress that does not come", "spark/last_claims.py",
+        "            return now_s - self._since_s < HEAR_S\n", "            return True\n",
+        "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
         "end the application for a table that a store does not take", "spark/holds.py",
         "        if newest is None or newest.topic in self.now:\n", "        if True:\n",
         "tests/unit/spark/test_holds.py",

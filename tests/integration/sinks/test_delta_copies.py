@@ -182,6 +182,75 @@ def test_h481_a_warehouse_exchanged_under_a_sink_is_no_bug(warehouse: Path, tmp_
     assert (found.lsn if found is not None else 0) == (1 if there == "older" else 0)
 
 
+def written_by_others(table: Path, version: int) -> None:
+    """Commits without a row, as somebody's upkeep makes them."""
+    other = deltalake.DeltaTable(str(table))
+    while other.version() < version:
+        other.alter.set_table_properties({"theirs": str(other.version())}, raise_if_not_exists=False)
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_h505_a_copy_that_others_wrote_to_is_noticed(warehouse: Path, more: int) -> None:
+    """It has come to the very version that was noted, or beyond, and lacks a row."""
+    filled_twice(warehouse).close()
+    noted = deltalake.DeltaTable(str(warehouse / "public" / "orders")).version()
+    put_back(warehouse)
+    written_by_others(warehouse / "public" / "orders", noted + more)
+    assert prepared(warehouse) is None
+    assert read(warehouse) == []
+    assert prepared(warehouse) is None
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_h505_it_is_noticed_while_the_sink_runs(warehouse: Path, more: int) -> None:
+    with closing(filled_twice(warehouse)) as sink:
+        assert sink.watermarks.read() is not None
+        noted = deltalake.DeltaTable(str(warehouse / "public" / "orders")).version()
+        written_by_others(warehouse / "copy", noted + more)
+        put_back(warehouse)
+        with pytest.raises(PlaceMissing):
+            sink.watermarks.read()
+        with pytest.raises(PlaceMissing):
+            sink.sink.apply(batch(Topic().upsert({**ROW, "id": 78}, at(3))), SHAPES)
+
+
+def test_h505_a_table_of_another_line_is_noticed(warehouse: Path, tmp_path: Path) -> None:
+    """A whole warehouse is put back, goes on, and then gets one table of the line that it was put back from."""
+    topic, place = Topic(), warehouse / "public" / "orders"
+    with closing(delta(warehouse)) as sink:
+        status_of_five(sink, topic, 1)
+    shutil.copytree(warehouse, tmp_path / "backup")
+    with closing(delta(warehouse)) as sink:
+        for number in (2, 3, 4, 5):
+            status_of_five(sink, topic, number)
+    place.rename(tmp_path / "itself")
+    shutil.rmtree(warehouse)
+    (tmp_path / "backup").rename(warehouse)
+    with closing(delta(warehouse)) as sink:
+        sink.sink.apply(batch(topic.events), SHAPES)
+        status_of_five(sink, topic, 6)
+    shutil.rmtree(place)
+    (tmp_path / "itself").rename(place)
+    assert 106 not in [row["id"] for row in read(warehouse)]
+    assert prepared(warehouse) is None
+    assert read(warehouse) == []
+
+
+def test_h505_what_others_write_to_the_table_itself_is_no_copy(warehouse: Path) -> None:
+    """Also where the log has forgotten the commit that was noted."""
+    filled_twice(warehouse).close()
+    place = warehouse / "public" / "orders"
+    noted = deltalake.DeltaTable(str(place)).version()
+    written_by_others(place, noted + 3)
+    found = prepared(warehouse)
+    assert found is not None and found.lsn == 20
+    deltalake.DeltaTable(str(place)).create_checkpoint()
+    for file in sorted((place / "_delta_log").glob("0*.json"))[:-1]:
+        file.unlink()
+    found = prepared(warehouse)
+    assert found is not None and found.lsn == 20
+
+
 def test_h482_a_copy_of_before_a_rebuild_is_noticed(warehouse: Path) -> None:
     """No watermark of a sink has noted the versions since the switch."""
     topic, place = Topic(), warehouse / "public" / "orders"

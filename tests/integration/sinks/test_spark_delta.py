@@ -31,6 +31,7 @@ from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+from tests.integration.sinks.test_delta import packed
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -92,6 +93,14 @@ def test_h310_a_batch_writes_what_changed(lake: SparkSession, warehouse: Path) -
     reader = table(warehouse).scan(columns=["status"])
     by_duckdb = duckdb.from_arrow(pa.RecordBatchReader.from_stream(reader)).filter("status = 'new'").shape[0]
     assert [by_spark, by_polars, by_duckdb] == [MANY // 1000] * 3
+
+
+def test_both_engines_pack_their_files_alike(warehouse: Path) -> None:
+    topic = Topic()
+    with closing(opened(warehouse)) as store:
+        for lsn in (1, 2, 3):
+            put(store, topic, lsn, *(order(number, f"at {lsn}") for number in range(lsn)))
+    assert packed(warehouse / "public" / "orders") == {"ZSTD"}
 
 
 def test_a_merge_reads_the_files_alone_that_may_hold_its_keys(lake: SparkSession, warehouse: Path) -> None:

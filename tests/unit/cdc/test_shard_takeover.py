@@ -80,7 +80,8 @@ class Source:
         del self.published[name]
 
     def give_up(self, publication: str, tables: Collection[str]) -> None:
-        self.published[publication] -= set(tables)
+        if publication in self.published:
+            self.published[publication] -= set(tables)
 
 
 class World:
@@ -172,9 +173,8 @@ def require_sound(world: World) -> None:
     assert owners.keys() == {A, B, C}, "a table is in a shard at each moment"
     if owners[A] == "rest":
         assert world.epochs("rest").latest > world.epochs("sales").latest
-    assert (A in world.tables("sales")) or A not in world.published["cdc_shop__sales"], (
-        "who gave it up does not send it"
-    )
+    sent = world.published.get("cdc_shop__sales", set())
+    assert (A in world.tables("sales")) or A not in sent, "who gave it up does not send it"
 
 
 def whole(world: World, least: int) -> None:
@@ -346,6 +346,27 @@ def test_h462_an_unproven_slot_stays_with_its_publication(intents: tuple[SlotInt
     ends_sales(world)
     assert world.published["cdc_shop__sales"] == {A, C}
     assert "cdc_shop__sales" in world.slots
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_h500_an_empty_publication_of_its_name_stays(slots: bool) -> None:
+    """Somebody else's, which is to get its tables later: before a slot, or on another server than it was noted on."""
+    world = before_its_snapshot(Steps()) if slots else upgraded(slots=False)
+    world.source.published["cdc_shop__sales"].clear()
+    assert ends_sales(world).published["cdc_shop__sales"] == set()
+
+
+def test_h500_a_shard_that_keeps_a_table_keeps_its_publication() -> None:
+    world = upgraded(slots=False)
+    world.run()
+    assert world.published["cdc_shop__sales"] == {C}
+
+
+def test_h500_the_publication_of_a_noted_slot_is_kept() -> None:
+    """Its shard goes on, with other tables, and the slot there needs it as it was at each LSN."""
+    world = World()
+    world.run("rest", NAMED, {A: "rest", B: "rest", C: "rest"})
+    assert world.published["cdc_shop__sales"] == set()
 
 
 def test_h405_a_name_of_which_nothing_was_made_is_no_shard() -> None:

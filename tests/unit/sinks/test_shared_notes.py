@@ -101,7 +101,8 @@ def test_a_share_that_lost_its_place_forgets_its_own_alone() -> None:
     store = MemoryStore()
     _fed(store.open_notes().notes, 2)
     NotedWatermarks(ShareNotes(store.open_notes().notes, Share(1, 2))).forget()
-    assert store.open(Share(1, 2)).watermarks.read() is None
+    forgotten = store.open(Share(1, 2)).watermarks.read()
+    assert forgotten is not None and (forgotten.lsn, forgotten.offsets) == (0, {}), "its rows are known to be old"
     assert store.open(Share(2, 2)).watermarks.read() is not None
     whole = store.open().watermarks.read()
     assert whole is not None and whole.lsn == 0

@@ -12,8 +12,9 @@ from cdc.cli.app import run
 from cdc.errors import Exit, UsageError
 from cdc.jvm.jars import OF_SINKS, locked
 from cdc.settings import Settings
+from sinks.delta import delta_kind
 from sinks.sections import parse_settings
-from sinks.spark_parts import jar_sets, needed_classes, parts_of
+from sinks.spark_parts import jar_sets, needed_classes, parts_of, with_parts
 
 CACHE = {"kind": "redis", "url": "redis://h/0", "password": "env:NOBODY_HAS_SET_THIS"}
 FILES = {"kind": "delta", "path": "/lake"}
@@ -127,3 +128,9 @@ def test_h458_the_command_prints_what_spark_submit_takes(
     jars = [Path(one) for one in line.split(",")]
     assert all(jar.is_file() for jar in jars)
     assert {jar.name for jar in jars} == {jar.coordinate.file_name for name in sets for jar in locked()[name].jars}
+
+
+def test_a_users_codec_goes_before_that_of_delta() -> None:
+    name = "spark.sql.parquet.compression.codec"
+    assert with_parts([delta_kind.SPARK_PARTS], {}, Path("/work"))[name] == delta_kind.CODEC
+    assert with_parts([delta_kind.SPARK_PARTS], {name: "snappy"}, Path("/work"))[name] == "snappy"

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, Retry, TopicError
-from cdc.progress import Offsets, ShardMark, Watermark
+from cdc.progress import LeftTable, Offsets, ShardMark, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
@@ -52,6 +52,20 @@ def test_h84_a_store_that_is_further_has_a_second_writer(held: Watermark | None)
     with pytest.raises(ActiveError, match="another cdc sink is writing to the store of cache") as active:
         check_place("cache", opened(FURTHER), held, None)
     assert active.value.retry is Retry.NEVER
+
+
+@pytest.mark.parametrize("held", [HELD, None, replace(HELD, offsets={})])
+def test_h503_one_that_claims_nothing_was_emptied(held: Watermark | None) -> None:
+    """It keeps what it knows of other tables, which is no second writer's word."""
+    with pytest.raises(StoreMoved, match="restored or emptied"):
+        check_place("cache", opened(Watermark(epoch=1, lsn=0, left={OTHERS: LeftTable()})), held, None)
+
+
+def test_h504_a_copy_that_is_ahead_is_named_beside_a_second_writer() -> None:
+    """It was put back over a store that had been emptied: nobody can tell it from what another sink writes."""
+    with pytest.raises(ActiveError, match="or a copy of it that is ahead was put back") as active:
+        check_place("cache", opened(FURTHER), None, None)
+    assert "start this one again: it goes on from the copy" in active.value.hint
 
 
 def test_h84_another_generation_that_is_in_use_is_another_store() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cdc.progress import LeftTable, Watermark
 from cdc.shares import moved, owner, together
 from sinks.generations import lower
+from spark.source import EARLIEST
 from spark.store_thread import Store
 from spark.watermark import LogEnds, LogView
 from tests.unit.spark.records import TOPIC
@@ -116,6 +117,62 @@ def test_h479_a_watermark_keeps_what_it_knows_of_left_tables() -> None:
     assert lower(replace(mark, left={}), mark).left == mark.left
 
 
+@pytest.mark.parametrize("killed", [True, False])
+def test_h503_a_forgotten_watermark_keeps_the_left_tables(bench: Bench, killed: bool) -> None:
+    """The place of another table went, so that nothing is claimed. The rows of the left one stand as they did."""
+    level_ms = left_behind(bench)
+    del bench.memory.rows[OTHERS]
+    store = bench.begun()
+    assert (bench.mark.lsn, bench.mark.offsets, bench.mark.left[TOPIC].since_ms) == (0, {}, level_ms)
+    assert OTHER not in bench.mark.left, "it has no row that could be old"
+    if not killed:
+        bench.settle(store, 1, 2, row(1, 0, topic=OTHER), row(2, 1, topic=OTHER))
+    bench.clock.advance(6 * DAY_S)
+    stays_held(bench)
+
+
+def test_h503_fed_tables_beside_one_that_went_are_as_old(bench: Bench) -> None:
+    """The sink was killed once nothing was claimed any more, and begins a week later."""
+    bench.progress(16, 1, 1)
+    bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    del bench.memory.rows[OTHERS]
+    bench.begun()
+    assert list(bench.mark.left) == [TOPIC]
+    bench.clock.advance(8 * DAY_S)
+    stays_held(bench)
+
+
+def stays_held(bench: Bench) -> None:
+    """The table may have missed deletes: its row is claimed by no LSN."""
+    bench.facts.captured = (TOPIC, OTHER)
+    store = bench.begun()
+    assert store.starts.keys() == {OTHER}
+    bench.progress(64, 9, 3)
+    bench.view.note_ends(LogEnds(2.0, {TOPIC: {0: 9}, OTHER: {0: 3}}))
+    bench.settle(store, 9, 3, row(3, 2, topic=OTHER))
+    assert (bench.keys(ORDERS), bench.mark.lsn) == (["1"], 64)
+    assert "may have missed some" in bench.mark.held[TOPIC].reason
+
+
+def test_h503_tables_that_are_fed_within_that_time_are_read_anew(bench: Bench) -> None:
+    bench.progress(16, 1, 1)
+    bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    del bench.memory.rows[OTHERS]
+    store = bench.begun()
+    assert store.starts == {TOPIC: {0: EARLIEST}, OTHER: {0: EARLIEST}}
+    bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    assert (bench.mark.lsn, bench.mark.left, bench.mark.held) == (16, {}, {})
+
+
+def test_h503_a_table_that_goes_later_is_old_no_more(bench: Bench) -> None:
+    bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    del bench.memory.rows[OTHERS]
+    bench.begun()
+    del bench.memory.rows[ORDERS]
+    bench.begun()
+    assert bench.memory.open().watermarks.read() is None
+
+
 @given(st.sets(st.sampled_from(NAMES), min_size=1), st.sets(st.sampled_from(NAMES)), st.integers(1, 6))
 def test_h479_another_number_of_shares_forgets_no_left_table(fed: set[str], left: set[str], count: int) -> None:
     mark = Watermark(
@@ -126,6 +183,7 @@ def test_h479_another_number_of_shares_forgets_no_left_table(fed: set[str], left
     for number, share in enumerate(shares, 1):
         mine = {topic for topic in left if owner(topic, count) == number}
         assert set(share.left if share is not None else ()) == mine
+    assert all(moved(Watermark(epoch=1, lsn=0, left=mark.left), count)), "one that claims nothing is divided, too"
     [back] = moved(together(shares) or mark, 1)
     assert back is not None
     assert set(back.left) == left

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import LogError
-from cdc.progress import ShardMark, Watermark
+from cdc.progress import Hold, ShardMark, Watermark
 from cdc.shard_progress import as_shard
 from cdc.status.facts import StatusFacts
 from cdc.status.rules import status_of
@@ -42,7 +42,7 @@ class Shard(World):
 
         plan = StatusPlan(
             name="shop", slot="cdc_shop__sales", sinks={"cache": "redis", "search": "opensearch"},
-            takes=lambda table: True, shard="sales", feeds=feeds,
+            takes=lambda table: table == "public.a", shard="sales", feeds=feeds,
         )  # fmt: skip
         with StatusReader(plan, self.ports(), ManualClock(), limit_s=60) as look:
             return look.read()
@@ -81,3 +81,23 @@ def test_h460_a_store_that_shows_some_of_the_shard_is_judged(lsn: int) -> None:
     )
     assert as_shard(mark, "sales") is not None
     assert Shard(mark=mark).stores()["search"].lsn == lsn
+
+
+A, B = TOPICS.tables["public.a"], "shop.public.b"
+HOLDS = {A: Hold(table="public.a", reason="public.a: too long"), B: Hold(table="public.b", reason="public.b: too long")}
+MARK = {"sales": ShardMark(epoch=1, lsn=300, topics=()), "rest": ShardMark(epoch=1, lsn=300, topics=())}
+
+
+@pytest.mark.parametrize("mark", [MARK, {"rest": MARK["rest"]}])
+def test_h501_a_held_table_is_shown_by_its_own_shard(mark: dict[str, ShardMark]) -> None:
+    """Also where no other table of the shard claims anything: the store was called empty."""
+    looked = Shard(mark=Watermark(epoch=1, lsn=300, held=HOLDS, shards=mark))
+    assert looked.stores()["cache"].held == {"public.a": "public.a: too long"}
+    assert looked.stores()["cache"].state != "empty"
+    others = Shard(mark=Watermark(epoch=1, lsn=300, held={B: HOLDS[B]}, shards=MARK))
+    assert others.stores()["cache"].held == {}
+
+
+def test_h501_without_its_topics_a_shard_goes_by_the_settings() -> None:
+    away = Shard(mark=Watermark(epoch=1, lsn=300, held=HOLDS, shards=MARK), away={"log": LogError("Kafka is away")})
+    assert away.stores()["cache"].held == {"public.a": "public.a: too long"}

@@ -1,0 +1,86 @@
+"""What an application that stops once its stores have caught up waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.progress import Offsets, Progress
+from spark.last_claims import CLAIM_S, HEAR_S, LastClaims, newest_in
+from spark.ports import SinkTopics
+from spark.watermark import LogEnds, LogView
+from tests.unit.spark.doubles import MemoryFacts
+from tests.unit.spark.records import TOPIC
+
+TOPICS = SinkTopics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=1e12)
+
+
+@dataclass
+class CaughtUp:
+    """A store that shows all five records. Implements :class:`spark.last_claims.Claiming`."""
+
+    lsn: int
+    offsets: Offsets = field(default_factory=lambda: {TOPIC: {0: 5}})
+    topics: SinkTopics = TOPICS
+
+
+def progress(lsn: int, *, epoch: int = 1, shard: str = "") -> Progress:
+    return Progress(epoch=epoch, lsn=lsn, offsets={TOPIC: {0: 5}}, shard=shard)
+
+
+def looked(*records: Progress) -> LogView:
+    view = LogView()
+    view.note_ends(LogEnds(0.0, {TOPIC: {0: 5}}))
+    view.note_progress(records)
+    return view
+
+
+def test_h502_the_newest_progress_of_the_start_is_waited_for() -> None:
+    """The store claimed what was heard so far, and the end came before the newest record was heard."""
+    view, store = looked(progress(100)), CaughtUp(lsn=100)
+    claims = LastClaims(view, newest_in(MemoryFacts(reaches=(1, 200))), ManualClock())
+    assert claims.owed([store])
+    view.note_progress([progress(200)])
+    assert claims.owed([store]), "heard, and not claimed yet"
+    store.lsn = 200
+    assert not claims.owed([store])
+
+
+def test_h502_a_log_that_says_nothing_more_ends_the_wait() -> None:
+    clock = ManualClock()
+    claims = LastClaims(looked(progress(100)), {"": (1, 200)}, clock)
+    clock.advance(10 * HEAR_S)
+    assert claims.owed([CaughtUp(lsn=100)]), "counted from when the stores have caught up"
+    clock.advance(HEAR_S - 1)
+    assert claims.owed([CaughtUp(lsn=100)])
+    clock.advance(2)
+    assert not claims.owed([CaughtUp(lsn=100)])
+
+
+def test_h298_a_claim_is_waited_for_no_longer_than_it_takes() -> None:
+    """Counted from when its proof was heard. Without a capture nothing may come."""
+    clock, view = ManualClock(), looked(progress(100))
+    claims = LastClaims(view, {"": (1, 200)}, clock)
+    assert claims.owed([CaughtUp(lsn=100)])
+    clock.advance(2 * CLAIM_S)
+    view.note_progress([progress(200)])
+    assert claims.owed([CaughtUp(lsn=100)])
+    clock.advance(CLAIM_S + 1)
+    assert not claims.owed([CaughtUp(lsn=100)])
+
+
+@pytest.mark.parametrize("newest", [{}, {"": (1, 100)}, {"": (1, 90)}])
+def test_a_store_that_claims_all_is_not_waited_for(newest: dict[str, tuple[int, int]]) -> None:
+    assert not LastClaims(looked(progress(100)), newest, ManualClock()).owed([CaughtUp(lsn=100)])
+
+
+def test_h502_each_shard_of_capture_is_waited_for() -> None:
+    newest = newest_in(MemoryFacts(reached={"a": (1, 100), "b": (2, 50)}))
+    view = looked(progress(100, shard="a"), progress(900, shard="b"))
+    store = CaughtUp(lsn=100, topics=replace(TOPICS, shards={TOPIC: "a"}))
+    claims = LastClaims(view, newest, ManualClock())
+    assert claims.owed([store]), "an epoch is above every LSN of the one before"
+    view.note_progress([progress(50, epoch=2, shard="b")])
+    assert not claims.owed([store])
