@@ -11,6 +11,10 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
+        "believe a rollback that others wrote upon", "sinks/iceberg/iceberg_snapshots.py",
+        " and not _stood_before(table, noted)", "", "tests/unit/sinks/test_iceberg_tables.py -k h506",
+    ),
+    Mutant(
         "take a copy that others wrote to for the table", "sinks/delta/delta_notes.py",
         "    older = older or (bool(commit) and", "    older = older or (False and",
         "tests/integration/sinks/test_delta_copies.py -k h505",
