@@ -307,7 +307,7 @@ MUTANTS = (
     ),
     Mutant(
         "forget left tables with another number of shares (H479)", "cdc/shares.py",
-        "return Watermark(epoch=old.epoch, lsn=0, left=left) if left else None", "return None", _LEFT,
+        "return Watermark(epoch=old.epoch, lsn=0, left=left) if left or not begun else None", "return None", _LEFT,
     ),
     Mutant(
         "read all keys of a table that Spark merges", "sinks/delta/spark_delta.py",
