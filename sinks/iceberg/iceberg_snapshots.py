@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import ValidationError
 from pyiceberg.manifest import DataFileContent
+from pyiceberg.serializers import FromInputFile
 
 from sinks.iceberg.iceberg_upkeep import FileSizes
 
@@ -44,9 +46,28 @@ def is_later(table: Table, noted: Version) -> bool:
         before = table.snapshot_by_id(parent)
         if before is None:
             # It has expired. Right behind the noted state can be that one alone.
-            return parent == noted.snapshot or sequence > noted.sequence + 1
+            behind = sequence > noted.sequence + 1 and not _stood_before(table, noted)
+            return parent == noted.snapshot or behind
         snapshot = before
     return True
+
+
+def _stood_before(table: Table, noted: Version) -> bool:
+    """Whether the table stood at a state of before, once it had the noted one: it was gone back with, and the states
+    that others wrote upon that have expired (hazard H506). By its former metadata, as far as it is kept."""
+    for entry in reversed(table.metadata.metadata_log):
+        try:
+            former: Any = FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
+        except (OSError, ValidationError):
+            return False  # It was removed: what it would say is not known.
+        if former.last_sequence_number < noted.sequence:
+            return False
+        current = former.current_snapshot()
+        if current is not None and current.snapshot_id == noted.snapshot:
+            return False  # Each one before that had led to it.
+        if current is None or (current.sequence_number or 0) < noted.sequence:
+            return True
+    return False
 
 
 def summary_count(table: Table, name: str) -> int | None:

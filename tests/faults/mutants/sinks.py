@@ -11,6 +11,10 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
+        "believe a rollback that others wrote upon", "sinks/iceberg/iceberg_snapshots.py",
+        " and not _stood_before(table, noted)", "", "tests/unit/sinks/test_iceberg_tables.py -k h506",
+    ),
+    Mutant(
         "take a copy that others wrote to for the table", "sinks/delta/delta_notes.py",
         "    older = older or (bool(commit) and", "    older = older or (False and",
         "tests/integration/sinks/test_delta_copies.py -k h505",
@@ -303,7 +307,7 @@ MUTANTS = (
     ),
     Mutant(
         "forget left tables with another number of shares (H479)", "cdc/shares.py",
-        "return Watermark(epoch=old.epoch, lsn=0, left=left) if left else None", "return None", _LEFT,
+        "return Watermark(epoch=old.epoch, lsn=0, left=left) if left or not begun else None", "return None", _LEFT,
     ),
     Mutant(
         "read all keys of a table that Spark merges", "sinks/delta/spark_delta.py",

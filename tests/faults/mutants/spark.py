@@ -401,7 +401,7 @@ MUTANTS = (
     ),
     Mutant(
         "end before the LSN that goes with the rows", "spark/watermark.py",
-        "        return not lsn or self.claim(None, at, topics).lsn > lsn\n", "        return False\n",
+        "        return not lsn or not sound or self.claim(None, at, topics).lsn > lsn\n", "        return False\n",
         "tests/unit/spark/test_watermark.py",
     ),
     Mutant(

@@ -15,6 +15,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from cdc.clock import SYSTEM_CLOCK
 from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
 from sinks.iceberg.iceberg_faults import LakeRemoved
+from sinks.iceberg.iceberg_snapshots import is_later, version_of
 from sinks.iceberg.iceberg_table import IcebergTable
 from tests.lakes import FileCatalog, go_back
 
@@ -154,3 +155,31 @@ def test_h384_rows_below_a_floor_go_without_totals(catalog: FileCatalog, table: 
     table.check()
     table.remove_below("3")
     assert statuses(catalog) == ["a"]
+
+
+def expired(catalog: FileCatalog) -> Table:
+    """The table once all states but the newest have expired by Spark, which keeps the number of the one before."""
+    found = foreign(catalog)
+    kept = found.metadata.model_copy(update={"snapshots": [found.current_snapshot()]})
+    return Table(found.name(), kept, found.metadata_location, found.io, catalog.opened)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_h506_a_rollback_that_others_wrote_upon_is_noticed(
+    catalog: FileCatalog, table: IcebergTable, gone: bool
+) -> None:
+    """Twice, and the states between have expired. What others wrote upon the noted state does no harm."""
+    table.put(rows("1", "0", "a"))
+    first = newest(catalog)
+    table.put(rows("2", "1", "b"))
+    noted = version_of(foreign(catalog))
+    if gone:
+        go_back(foreign(catalog), first)
+    for _ in range(3):
+        theirs = foreign(catalog)
+        theirs.append(theirs.scan().to_arrow().slice(0, 1))
+    assert is_later(foreign(catalog), noted) is not gone
+    assert is_later(expired(catalog), noted) is not gone
+    for entry in foreign(catalog).metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
+    assert is_later(expired(catalog), noted), "of what is not kept nobody knows"
