@@ -25,4 +25,13 @@ MUTANTS = (
         "return reached.fence if reached.proven else min(reached.fence, topic_claim)", "return reached.fence",
         "tests/unit/cdc/views/test_unproven_claims.py",
     ),
+    Mutant(
+        "sweep parked documents away below the view's claim (H510)", "cdc/views/state_reach.py",
+        "return None if claim < topic_claim else self.sweep", "return self.sweep",
+        "tests/unit/cdc/views/test_keeper.py -k h510",
+    ),
+    Mutant(
+        "note a mark that waits as written (H510)", "spark/views/bucket_keeper.py",
+        "sweep=None if sweep else self._at.sweep", "sweep=None", "tests/unit/spark/test_bucket_keeper.py -k h510",
+    ),
 )  # fmt: skip
