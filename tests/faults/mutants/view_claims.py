@@ -34,4 +34,10 @@ MUTANTS = (
         "note a mark that waits as written (H510)", "spark/views/bucket_keeper.py",
         "sweep=None if sweep else self._at.sweep", "sweep=None", "tests/unit/spark/test_bucket_keeper.py -k h510",
     ),
+    Mutant(
+        "take a typed number for no text (H511)", "cdc/views/typed_keys.py",
+        "return (_typed(found if isinstance(found, str) else key, kind),)",
+        "return (key_part(found if found is not None else key, kind, nullable),)",
+        "tests/unit/cdc/views/test_key_rows.py -k h511",
+    ),
 )  # fmt: skip
