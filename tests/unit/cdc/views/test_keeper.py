@@ -206,3 +206,39 @@ def test_h510_no_document_below_a_claim_vanishes(seed: int, tmp_path_factory: py
     runner.until_level()
     assert shown(runner.topic) == share(1, 12) | share(2, 6) | share(3, 4)
     runner.end()
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "too old"])
+def test_h512_a_deletion_goes_while_a_claim_waits(tmp_path: Path, lost: bool) -> None:
+    history, runner = divided(tmp_path, 3, 6, 12)
+    claim = runner.until_level()
+    history.write("orders", 2, {"id": 2, "customer_id": 0})
+    history.delete("orders", 3)
+    history.progress_now()
+    for _ in range(3):
+        runner.turn()
+    assert shown(runner.topic) == share(1, 4) | share(2, 2)
+    runner.end()
+    history.clock.advance(history.input.retention_s + 1)
+    cleaned(runner.topic)
+    history.compact()
+    assert shown(runner.topic) == share(1, 4) | share(2, 2), "to one who reads from the beginning"
+    if lost:
+        (tmp_path / "state").unlink()
+    history.progress_now()
+    for _ in range(5):
+        runner.turn()
+    assert runner.topic.claims[-1] == claim
+    assert shown(runner.topic) == share(1, 4) | share(2, 2)
+    history.write("orders", 2, {"id": 2, "customer_id": 1})
+    history.write("orders", 3, {"id": 3, "customer_id": 4})
+    assert runner.until_level() > claim
+    assert shown(runner.topic) == share(1, 4) | share(2, 12) | share(3, 3)
+    runner.end()
+
+
+def cleaned(topic: MemoryViewTopic) -> None:
+    """Of each key the newest record stays, and no deletion."""
+    for records in topic.records.values():
+        newest = {record.key: record for record in records}
+        records[:] = [one for one in records if newest[one.key] is one and one.value is not None]
