@@ -15,15 +15,14 @@ import orjson
 
 from cdc.errors import UsageError
 from cdc.foreign import quoted
-from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.views.explaining import DocumentPart, parts_of
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import read_document
 from cdc.views.refused import NotComputable
+from cdc.views.typed_keys import typed_row
 from cdc.views.view_plan import ViewPlan, planned
-from cdc.views.view_records import key_row
 from cdc.views.view_state import ViewState
 from cdc.wire.plain import KEYLESS
 from connectors.view_looks import state_path
@@ -76,9 +75,8 @@ class View:
     def row(self, key: str) -> str | None:
         """The document with this key, as JSON text of a row. None where the view has none.
 
-        ``key``: a JSON object of the key's columns, or the value of its one column. Of a view of one row ``{}`` or
-        ``all``. UsageError as :meth:`document`, and where the document cannot be computed. ConfigError where another
-        text, or another number of buckets, made the state.
+        ``key``: as :func:`cdc.views.typed_keys.typed_row` takes it. UsageError as :meth:`document`, and where the
+        document cannot be computed. ConfigError where another text, or another number of buckets, made the state.
         """
         row = self._key_row(key)
         path, generation = self._state()
@@ -135,7 +133,7 @@ class View:
 
     def _key_row(self, key: str) -> Row:
         try:
-            return key_row(self.plan, _key(self.plan.key, key))
+            return typed_row(self.plan, key)
         except (ValueError, KeyError, TypeError):
             columns = ", ".join(output for _, output in self.plan.key)
             hint = f"its key has the columns {columns}" if columns else f"it has one row, whose key is {KEYLESS}"
@@ -147,15 +145,3 @@ class View:
         if known is None or not path.exists():
             raise UsageError(f"there is no state of the view {self.name} in {path}", hint="cdc view run makes it")
         return path, known.generation
-
-
-def _key(columns: tuple[tuple[str, str], ...], key: str) -> bytes:
-    if key.startswith("{") or not columns:
-        return b"{}" if key == KEYLESS else key.encode()
-    if len(columns) != 1:
-        raise ValueError("a key of several columns is a JSON object")
-    try:
-        value = orjson.loads(key)
-    except orjson.JSONDecodeError:
-        value = key
-    return dumped({columns[0][1]: value})

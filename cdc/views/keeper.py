@@ -141,8 +141,7 @@ class Keeper:
             state.note(topic_id=self._topic_id)
         keys, ends = self._output.behind(state.reached.ends)
         self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
-        rows: list[Row] = []
-        swept = False
+        rows, swept = list[Row](), False
         for key in keys:
             try:
                 rows.append(key_row(self._plan, key))
@@ -361,12 +360,14 @@ class Keeper:
         finals = self._closing.finals(keys)
         above = reached.numbered_above(reached.fence)
         piece = self._pieces.of(computed, finals, state.digests(keys), blocked, above, now_ns)
+        done = [key for key in keys if key not in piece.parked]
         # The mark would take parked documents that are there from before the build.
-        last = len(keys) < self._piece and not (reached.sweep is not None and state.digests(blocked))
+        kept = reached.sweep and (state.digests(blocked) or not reached.due_sweep(state.claim(done), self._topic_claim))
+        last = len(keys) < self._piece and not kept
         if last and reached.sweep is not None:
             # The floor of the build: what was published since lies above it.
             piece.written += self._records.sweep(reached.sweep, now_ns)
-        late = self._commit(piece, [key for key in keys if key not in piece.parked], swept=last)
+        late = self._commit(piece, done, swept=last)
         deletions = sum(1 for digest in piece.digests.values() if digest is None)
         return Turn(0, len(piece.digests) - deletions, deletions, late)
 
@@ -374,9 +375,8 @@ class Keeper:
         """Publish, then clear what waited. Killed between, it is published once more, and says the same. Returns how
         many late changes were published with it."""
         state = self._state
-        fence = state.reached.fence
         # Until the mark of the build is there, what went before the build still shows.
-        published = max(fence, state.reached.published) if piece.digests else state.reached.published
+        published = max(state.reached.fence, state.reached.published) if piece.digests else state.reached.published
         late, numbers, all_late = self._closing.late(self._piece)
         claim = self._claim_after(keys, published) if all_late and (swept or state.reached.sweep is None) else None
         closed = self._closing.told_with(claim)

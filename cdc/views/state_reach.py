@@ -77,6 +77,17 @@ class Reached:
         """As :meth:`cdc.views.fences.Fence.above` has it."""
         return fence.above(Position.parse(self.met) if self.met else None)
 
+    def due_sweep(self, claim: Fence, topic_claim: Fence) -> Fence | None:
+        """The floor of a mark that may go out now. None where there is none, and where it waits.
+
+        A mark takes from the stores what stands there from before the build, and so the former documents of keys that
+        are parked. Where the topic claims an LSN below which these are not published, the stores would show less than
+        they claim (H510). Documents that have no root any more are deleted by their keys meanwhile.
+
+        ``claim``: up to where everything is published. ``topic_claim``: BEFORE_ALL before the first one.
+        """
+        return None if claim < topic_claim else self.sweep
+
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
         sweep = None if self.sweep is None else list(self.sweep)

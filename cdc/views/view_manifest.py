@@ -75,6 +75,10 @@ class ViewManifest:
         kept += [Fence(*below) for of_table in self.lost.values() for below in of_table.values()]
         return min([self.reached.fence, *kept])
 
+    def due_sweep(self, topic_claim: Fence) -> Fence | None:
+        """As :meth:`cdc.views.state_reach.Reached.due_sweep` has it, once nothing is due."""
+        return self.reached.due_sweep(self.claim, topic_claim)
+
     def lost_after(self, said: Iterable[Sequence[Any]]) -> dict[str, dict[str, tuple[int, int]]]:
         """``lost`` behind a batch. ``said``: table, key, and up to where the row was known, None for one that is known.
         Earlier notes stay."""

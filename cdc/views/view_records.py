@@ -154,10 +154,10 @@ def key_row(plan: ViewPlan, key: bytes) -> Row:
     if not isinstance(found, dict) or set(found) != {output for _, output in plan.key}:
         raise ValueError("a key of other columns")
     pairs = zip(plan.key, plan.key_kinds, strict=True)
-    return tuple(_key_part(found[output], kind, plan.grouping is not None) for (_, output), kind in pairs)
+    return tuple(key_part(found[output], kind, plan.grouping is not None) for (_, output), kind in pairs)
 
 
-def _key_part(value: object, kind: SqlType, nullable: bool) -> Any:
+def key_part(value: object, kind: SqlType, nullable: bool) -> Any:
     """One value of a key as the state has it. ValueError for one that no column of that kind has."""
     if value is None and nullable:
         return None

@@ -230,7 +230,8 @@ class BucketKeeper:
                 self._restore()
                 self._answer()
                 claim = self._claimable(self.manifest, self._at.published)
-                if self._may_publish() and (self.manifest.due or claim is not None or self._at.sweep):
+                due = self.manifest.due or self.manifest.due_sweep(self._topic_claim)
+                if self._may_publish() and (due or claim is not None):
                     return self._publish()
                 return Turn(records=self._advance())
         finally:
@@ -347,7 +348,7 @@ class BucketKeeper:
         done = (name for (names,) in report.all("done") for name in names)
         after = manifest.published_but(done, report.all("parked"))
         claim = self._claimable(after, published)
-        sweep = self._at.sweep
+        sweep = after.due_sweep(self._topic_claim)
         last = self._records.sweep(sweep, now_ns) if sweep is not None else []
         ends = self._at.ends
         for records, ending in staged_pieces(paths, self._parts.topic, self._piece, last):
@@ -357,7 +358,7 @@ class BucketKeeper:
         crash_point("view_published")
         if claim is not None:
             self._claimed = self._topic_claim = claim
-        reached = replace(self._at, ends=ends, published=published, sweep=None)
+        reached = replace(self._at, ends=ends, published=published, sweep=None if sweep else self._at.sweep)
         if manifest.due or reached != self._at:
             changes = [one for one in report.changes if one.table == PUBLISHED.table]
             self._note(changes, reached, emptied=[PENDING.table], due=NONE_DUE, waiting=0, parked=after.parked)

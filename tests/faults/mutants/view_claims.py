@@ -59,4 +59,19 @@ MUTANTS = (
         'at = "" if closed is None or not self._groups.having else closed.at',
         'at = "" if closed is None else closed.at', f"{_CLOSING} -k h492",
     ),
+    Mutant(
+        "sweep parked documents away below the view's claim (H510)", "cdc/views/state_reach.py",
+        "return None if claim < topic_claim else self.sweep", "return self.sweep",
+        "tests/unit/cdc/views/test_keeper.py -k h510",
+    ),
+    Mutant(
+        "note a mark that waits as written (H510)", "spark/views/bucket_keeper.py",
+        "sweep=None if sweep else self._at.sweep", "sweep=None", "tests/unit/spark/test_bucket_keeper.py -k h510",
+    ),
+    Mutant(
+        "take a typed number for no text (H511)", "cdc/views/typed_keys.py",
+        "return (_typed(found if isinstance(found, str) else key, kind),)",
+        "return (key_part(found if found is not None else key, kind, nullable),)",
+        "tests/unit/cdc/views/test_key_rows.py -k h511",
+    ),
 )  # fmt: skip

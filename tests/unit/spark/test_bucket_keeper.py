@@ -26,7 +26,7 @@ from tests.examples import examples
 from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
-from tests.unit.cdc.views.view_histories import History, shown, whole_at
+from tests.unit.cdc.views.view_histories import History, shown, swept, whole_at
 from tests.unit.spark.bucket_histories import BucketRunner, interfere
 
 
@@ -220,25 +220,54 @@ def test_h259_staged_documents_that_vanish_are_a_state_away(tmp_path: Path) -> N
     assert shown(runner.topic) == documents_of(history.at(claim.lsn))
 
 
-def test_h244_what_a_newer_state_swept_is_written_again(tmp_path: Path) -> None:
-    history = History(random.Random(1))
-    runner = BucketRunner("select o.id, 12 / o.customer_id as share from orders o", history, tmp_path)
-    _ordered(history, 1, 3)
-    runner.until_level()
+def _share(number: int, value: int) -> dict[bytes, object]:
+    return {b'{"id":%d}' % number: {"id": number, "share": value}}
+
+
+def _lost(history: History, runner: BucketRunner, kept: Path) -> None:
+    """The state is lost, and what it knew of is published anew: the first document cannot be computed now."""
     runner.end()
-    shutil.copytree(runner.root, tmp_path / "kept")
+    shutil.copytree(runner.root, kept)
     shutil.rmtree(runner.root)
     _ordered(history, 1, 0)
     _ordered(history, 2, 6)
     for _ in range(5):
         runner.turn()
-    assert shown(runner.topic) == {b'{"id":2}': {"id": 2, "share": 2}}, "one is parked, and swept"
+
+
+def test_h244_what_a_newer_state_swept_is_written_again(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner("select o.id, 12 / o.customer_id as share from orders o", history, tmp_path)
+    _ordered(history, 1, 3)
+    _ordered(history, 3, 0)
+    for _ in range(5):
+        runner.turn()
+    assert runner.topic.claims == [], "nothing was ever claimed, so the mark takes what is parked"
+    _lost(history, runner, tmp_path / "kept")
+    assert shown(runner.topic) == _share(2, 2), "one is parked, and swept"
     runner.end()
     shutil.rmtree(runner.root)
     shutil.copytree(tmp_path / "kept", runner.root)
     _ordered(history, 1, 3)
+    _ordered(history, 3, 12)
     runner.until_level()
-    assert shown(runner.topic) == {b'{"id":1}': {"id": 1, "share": 4}, b'{"id":2}': {"id": 2, "share": 2}}
+    assert shown(runner.topic) == _share(1, 4) | _share(2, 2) | _share(3, 1)
+
+
+def test_h510_a_lost_states_sweep_keeps_parked_documents(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = BucketRunner("select o.id, 12 / o.customer_id as share from orders o", history, tmp_path)
+    _ordered(history, 1, 3)
+    claim = runner.until_level()
+    _lost(history, runner, tmp_path / "kept")
+    assert runner.topic.claims[-1] == claim
+    assert shown(runner.topic) == _share(1, 4) | _share(2, 2), "the former one, as of the claim"
+    assert swept(runner.topic) == 1
+    runner.end()
+    _ordered(history, 1, 4)
+    assert runner.until_level() > claim
+    assert shown(runner.topic) == _share(1, 3) | _share(2, 2)
+    assert swept(runner.topic) == 2
 
 
 def test_h245_keys_that_wait_for_long_lie_in_few_files(tmp_path: Path) -> None:

@@ -92,6 +92,13 @@ class History:
         self._write(name, key, row, 1)
         self.states[self.lsn] = {n: {k: dict(r) for k, r in rows.items()} for n, rows in self.rows.items()}
 
+    def delete(self, name: str, key: int) -> None:
+        """One row goes, in a transaction of its own."""
+        self.lsn += 8
+        del self.rows[name][key]
+        self._write(name, key, None, 1)
+        self.states[self.lsn] = {n: {k: dict(r) for k, r in rows.items()} for n, rows in self.rows.items()}
+
     def progress_now(self) -> None:
         """Everything so far lies below the offsets, and nothing else does."""
         self.input.newest = Progress(epoch=1, lsn=self.lsn + 4, offsets=self._ends())
@@ -224,6 +231,12 @@ def shown(topic: MemoryViewTopic) -> dict[bytes, object]:
             elif headers["pos"] >= rows.get(record.key, ("", None))[0]:
                 rows[record.key] = (headers["pos"], value["after"])
     return {key: row for key, (pos, row) in rows.items() if row is not None and pos >= floor}
+
+
+def swept(topic: MemoryViewTopic) -> int:
+    """How many builds have written their mark."""
+    marks = [one for records in topic.records.values() for one in records if dict(one.headers)["op"] == b"t"]
+    return len(marks) // PARTITIONS
 
 
 def whole_at(topic: MemoryViewTopic) -> Fence | None:
