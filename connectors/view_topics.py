@@ -35,7 +35,7 @@ class ViewTopicsChanged(CdcError):
     retry = Retry.LATER
 
     def __init__(self, said: str) -> None:
-        super().__init__(said, hint="start cdc view run again: it reads what there is now")
+        super().__init__(said, hint="a runner opens its views anew by itself, over what there is now")
 
 
 def known_views(settings: Settings) -> Views:

@@ -129,7 +129,7 @@ def _require_columns(schema: TableSchema, relation: KeptTable) -> None:
         if not _computes_alike(kind, now, relation):
             raise PlanOutdated(
                 f"{name} of {schema.table} has another type than when the view was planned",
-                hint="start cdc view run again: it plans each view by the types of now",
+                hint="a runner plans its views anew by itself, by the types of now",
             )
 
 

@@ -99,6 +99,16 @@ def test_a_view_behind_its_limit_lets_the_tables_go_on(bench: Bench) -> None:
     assert (bench.claims().lsn, bench.reason()) == (300, "the view order_search is more than 60 s behind")
 
 
+def test_a_view_that_claims_nothing_makes_no_store_too_old(bench: Bench) -> None:
+    """A document may be parked for longer than deletes are kept. The store has read them, whatever is claimed."""
+    bench.log.note_progress([captured(100)])
+    bench.log.note_views([kept(100)])
+    first = bench.log.claim(None, Claim(LEVEL, 0.0), TOPICS, 1_000)
+    bench.log.note_progress([captured(300)])
+    later = bench.log.claim(first, Claim(LEVEL, 0.0), TOPICS, 90_000_000)
+    assert (later.lsn, later.level_ms) == (100, 90_000_000)
+
+
 def test_v15_a_view_that_is_held_is_named_with_the_reason(bench: Bench) -> None:
     bench.log.note_progress([captured(300)])
     bench.log.note_views([kept(200), replace(kept(200), aside={V: "public.t is set aside"})])
