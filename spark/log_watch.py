@@ -24,6 +24,9 @@ _POLL_S = 0.1
 _FOLLOW_S = 0.5
 _TOPICS_S = 10.0
 _EVERY_S = {"idle": 0.5, "topics": _TOPICS_S, "heads": 2.0}
+_TOPICS_REST, _LONGEST_TOPICS_S = 19.0, 120.0
+"""A look at the topics is followed by a rest so many times as long, so that it takes a twentieth of the time at most:
+of 2,000 tables it takes seconds, in which this process does little else (hazard H536)."""
 _MOST_HEADS = 200
 """How many first records are read at one look: the others are at the next one."""
 _REST_S = 1.0
@@ -130,7 +133,10 @@ class LogWatch:
                 if error.retry is not Retry.NEVER or not self._topics_changed():
                     raise
         if self._is_due("topics"):
+            began_s = self._clock.monotonic()
             self.look_at_topics()
+            now_s = self._clock.monotonic()
+            self._due_s["topics"] = now_s + min(_LONGEST_TOPICS_S, max(_TOPICS_S, _TOPICS_REST * (now_s - began_s)))
 
     def _follow(self) -> None:
         """Note new progress until there is no more. A poll has few records, because each has an offset for every

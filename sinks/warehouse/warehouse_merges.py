@@ -25,6 +25,8 @@ LOOKUP = 1_000
 """So many keys are looked up at once."""
 _MERGE_ROWS = 250_000
 _SCAN_ROWS = 16_384
+_PIECES = -(-_MERGE_ROWS // _SCAN_ROWS)
+"""Of one merge. So many rows are one and not two: a merge may read the whole table, however few rows it has."""
 
 Piece = tuple[pa.Table, TableBatch, tuple[Refused, ...]]
 Lot = tuple[pa.Table, list[bool], tuple[Refused, ...]]
@@ -32,7 +34,7 @@ Lot = tuple[pa.Table, list[bool], tuple[Refused, ...]]
 
 def lots(pieces: Iterator[Piece]) -> Iterator[Lot]:
     """Pieces joined to what one merge takes: columns, which rows are deletes, what was refused."""
-    while lot := list(itertools.islice(pieces, _MERGE_ROWS // _SCAN_ROWS)):
+    while lot := list(itertools.islice(pieces, _PIECES)):
         rows = pa.concat_tables([table for table, _, _ in lot])
         deletes: list[Any] = rows[DELETED].to_pylist()
         yield rows, deletes, tuple(itertools.chain.from_iterable(refused for _, _, refused in lot))

@@ -73,3 +73,46 @@ def test_h443_slow_looks_fall_behind_by_no_number(silent: tuple[SilentLog, Metri
     watch.start()
     with closing(watch):
         wait_until(lambda: not feed.waiting, 10, lambda: len(feed.waiting))
+
+
+@dataclass
+class SlowTopics(MemoryFacts):
+    """A look at its topics takes some seconds, as it does with thousands of tables."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    took_s: float = 0.0
+    looks_s: list[float] = field(default_factory=list)
+
+    def topics(self, sink: str) -> SinkTopics:
+        self.looks_s.append(self.clock.monotonic())
+        self.clock.advance(self.took_s)
+        return super().topics(sink)
+
+
+class Ticking(MemoryFeed):
+    """Each look of the watch takes a second."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def poll(self, timeout_s: float) -> list[Progress]:
+        self._clock.advance(1.0)
+        return super().poll(timeout_s)
+
+
+@pytest.mark.parametrize(("took_s", "every_s"), [(0.1, 10.0), (2.0, 40.0), (60.0, 180.0)])
+def test_h536_looks_at_topics_take_little_of_the_time(took_s: float, every_s: float) -> None:
+    facts = SlowTopics()
+    metrics = Metrics(facts.clock)
+    around = Surroundings(facts=facts, dead=MemoryDead(), view=LogView(), metrics=metrics, clock=facts.clock)
+    store = Store("cache", MemoryStore().open, around)
+    store.run(store.begin)
+    facts.took_s = took_s
+    watch = LogWatch([store], facts, Ticking(facts.clock), LogView(), facts.clock)
+    watch.start()
+    with closing(watch):
+        wait_until(lambda: len(facts.looks_s) >= 6, 20, lambda: facts.looks_s)
+    store.end()
+    first_s, *_, last_s = facts.looks_s[1:6]
+    assert 4 * every_s <= last_s - first_s < 4 * (every_s + 3)
