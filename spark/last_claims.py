@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.progress import Offsets
+from cdc.progress import Offsets, Watermark
 from spark.ports import LogQuestions, SinkTopics
 from spark.watermark import Claim, LogView
 
@@ -25,8 +25,8 @@ class Claiming(Protocol):
         """The offsets that it shows."""
 
     @property
-    def lsn(self) -> int:
-        """The LSN that it claims."""
+    def shown(self) -> Watermark | None:
+        """All that it claims. None of an empty store."""
 
     @property
     def topics(self) -> SinkTopics:
@@ -62,4 +62,4 @@ class LastClaims:
         return now_s - self._heard_s < CLAIM_S and any(self._owes(store, now_s) for store in stores)
 
     def _owes(self, store: Claiming, now_s: float) -> bool:
-        return self._view.owes(store.lsn, Claim(store.offsets, now_s), store.topics)
+        return self._view.owes(store.shown, Claim(store.offsets, now_s), store.topics)

@@ -69,7 +69,7 @@ class Store(StoreCalls):
         """Those that it reads: all but those of held tables."""
         self._connect = connect
         self._opened: OpenSink | None = None
-        self._shown: Watermark | None = None
+        self.shown: Watermark | None = None
         self._unsure: Watermark | None = None
         self._place = Claim({}, 0.0)
         self._book = SchemaBook()
@@ -87,12 +87,12 @@ class Store(StoreCalls):
     @property
     def offsets(self) -> Offsets:
         """The offsets that the store shows, by its last watermark. Empty for an empty store."""
-        return self._shown.offsets if self._shown is not None else {}
+        return self.shown.offsets if self.shown is not None else {}
 
     @property
     def lsn(self) -> int:
         """The LSN below which the store shows every change. 0 for an empty store."""
-        return self._shown.lsn if self._shown is not None else 0
+        return self.shown.lsn if self.shown is not None else 0
 
     @property
     def rules(self) -> Rules:
@@ -118,7 +118,7 @@ class Store(StoreCalls):
     def caught_up(self) -> bool:
         """Whether it has begun, shows all that was in the topics it reads when it first did, and names its holds."""
         goal = {topic: ends for topic, ends in (self._goal or {}).items() if topic in self.topics.ids}
-        told = not self._holds.now or (self._shown is not None and self._holds.now.keys() <= self._shown.held.keys())
+        told = not self._holds.now or (self.shown is not None and self._holds.now.keys() <= self.shown.held.keys())
         return self._ready and covers(self.offsets, goal) and told
 
     @property
@@ -152,12 +152,12 @@ class Store(StoreCalls):
         # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
         self._close()
         opened = self._open()
-        self._shown, self._unsure = opened.watermarks.read(), None
+        self.shown, self._unsure = opened.watermarks.read(), None
         self._ends = ends = around.facts.ends(self.captured)
-        check_log(self.name, self._shown, self.captured, ends, around.facts)
-        if self._shown is not None and not covers(self.offsets, ends):
-            check_reach(self.name, self._shown, self.captured, self._now_ms())
-        self._holds.begin(overdue(self._shown, self.captured, self._now_ms()))
+        check_log(self.name, self.shown, self.captured, ends, around.facts)
+        if self.shown is not None and not covers(self.offsets, ends):
+            check_reach(self.name, self.shown, self.captured, self._now_ms())
+        self._holds.begin(overdue(self.shown, self.captured, self._now_ms()))
         self._filling = self._filling or (self._goal is None and self.lsn == 0)
         self._beats.begun_ms = self._now_ms()
         self._goal = self._goal or ends
@@ -166,9 +166,9 @@ class Store(StoreCalls):
         self._book, self._absent, self._ids = SchemaBook(), frozenset(), EpochIds(around.facts)
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
-        self._shown = opened.watermarks.read()
+        self.shown = opened.watermarks.read()
         noted = self._go_back()
-        self._sweeps.begin(self._shown)
+        self._sweeps.begin(self.shown)
         read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
         self._place, self._ready = Claim(read, around.clock.monotonic(), noted), True
         self._figures.answered(around.clock.monotonic())
@@ -180,7 +180,7 @@ class Store(StoreCalls):
     def _go_back(self) -> int:
         """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123).
         Returns the newest one that is noted. 0 where records bear their own."""
-        shown, epochs = self._shown, self._around.facts.epochs()
+        shown, epochs = self.shown, self._around.facts.epochs()
         back = rewound(shown.offsets, begun_behind(shown, epochs, self.captured.shards)) if shown is not None else {}
         if shown is not None and back != shown.offsets:
             self._commit_as(replace(shown, offsets=back))
@@ -291,7 +291,7 @@ class Store(StoreCalls):
             self._figures.failing = None
         with self._faults_kept():
             self._holds.try_again(self._open().sink.prepare, self._around.facts)
-            wanted, shown = self._claim(self._place), self._shown
+            wanted, shown = self._claim(self._place), self.shown
             moved = moves(shown, wanted)
             beat = self._beats.shown(self._around.view.beat_of(self.captured), wanted) if not self.behind() else None
             if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
@@ -319,7 +319,7 @@ class Store(StoreCalls):
             if any(one.why is Why.RETRY for one in every):
                 # A client keeps what it knew of tables and mappings: they have been repaired since.
                 self._close()
-                if self._open().watermarks.read() != self._shown:
+                if self._open().watermarks.read() != self.shown:
                     raise StoreMoved(f"the store of {self.name} is another one than it was")
                 self._absent = frozenset()
                 self.learn(frozenset())
@@ -363,7 +363,7 @@ class Store(StoreCalls):
         log.info("epoch_swept", extra={"sink": self.name, "tables": said(due, self._book), "epoch": max(due.values())})
 
     def _claim(self, at: Claim) -> Watermark:
-        wanted = claim(self._around.view, self._shown, at, self.captured, self._holds.now, self._now_ms())
+        wanted = claim(self._around.view, self.shown, at, self.captured, self._holds.now, self._now_ms())
         return self._ids.named(wanted)
 
     def _now_ms(self) -> int:
@@ -371,10 +371,10 @@ class Store(StoreCalls):
 
     def _commit_as(self, wanted: Watermark) -> None:
         self._open().commit(wanted, partial(self._check_place, wanted))
-        self._shown, self._unsure = wanted, None
+        self.shown, self._unsure = wanted, None
 
     def _check_place(self, wanted: Watermark | None = None) -> None:
-        check_place(self.name, self._open(), self._shown, self._unsure)
+        check_place(self.name, self._open(), self.shown, self._unsure)
         self._unsure = wanted or self._unsure
         self._figures.answered(self._around.clock.monotonic())
 

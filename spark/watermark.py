@@ -245,12 +245,14 @@ class LogView:
         with self._lock:
             return all(self._heard.get(shard, (0, 0)) >= reached for shard, reached in newest.items())
 
-    def owes(self, lsn: int, at: Claim, topics: SinkTopics) -> bool:
-        """Whether a store that claims this LSN may soon claim a higher one. One that claims none may at any time, and
-        one that has not come to an end of the log that was seen may when it has (hazard H502)."""
+    def owes(self, shown: Watermark | None, at: Claim, topics: SinkTopics) -> bool:
+        """Whether a store that claims this may soon claim more. One that claims no LSN may at any time, and one that
+        has not come to an end of the log that was seen may when it has (hazard H502)."""
+        if shown is None or not shown.lsn:
+            return True
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
-        return not lsn or not sound or self.claim(None, at, topics).lsn > lsn
+        return not sound or _says_more(self.claim(None, at, topics), shown)
 
     def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
@@ -287,6 +289,15 @@ class LogView:
             lineage=_lineage(watermark, proven, (epoch, lsn)),
             shards=shards,
         )
+
+
+def _says_more(proven: Watermark, shown: Watermark) -> bool:
+    """An epoch is above every LSN of the one before. Of shards, the least says nothing of the others (hazard H516)."""
+    ahead = (
+        mark is None or (more.epoch, more.lsn) > (mark.epoch, mark.lsn)
+        for mark, more in ((shown.shards.get(shard), more) for shard, more in proven.shards.items())
+    )
+    return (proven.epoch, proven.lsn) > (shown.epoch, shown.lsn) or any(ahead)
 
 
 def _vector(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.progress import Offsets, Progress
+from cdc.progress import Offsets, Progress, ShardMark, Watermark
 from spark.last_claims import CLAIM_S, HEAR_S, LastClaims, newest_in
 from spark.ports import SinkTopics
 from spark.watermark import LogEnds, LogView
@@ -22,8 +23,14 @@ class CaughtUp:
     """A store that shows all five records. Implements :class:`spark.last_claims.Claiming`."""
 
     lsn: int
+    epoch: int = 1
+    shards: Mapping[str, ShardMark] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=lambda: {TOPIC: {0: 5}})
     topics: SinkTopics = TOPICS
+
+    @property
+    def shown(self) -> Watermark:
+        return Watermark(epoch=self.epoch, lsn=self.lsn, offsets=self.offsets, shards=self.shards)
 
 
 def progress(lsn: int, *, epoch: int = 1, shard: str = "") -> Progress:
@@ -79,8 +86,40 @@ def test_a_store_that_claims_all_is_not_waited_for(newest: dict[str, tuple[int, 
 def test_h502_each_shard_of_capture_is_waited_for() -> None:
     newest = newest_in(MemoryFacts(reached={"a": (1, 100), "b": (2, 50)}))
     view = looked(progress(100, shard="a"), progress(900, shard="b"))
-    store = CaughtUp(lsn=100, topics=replace(TOPICS, shards={TOPIC: "a"}))
+    mark = ShardMark(epoch=1, lsn=100, topics=(TOPIC,))
+    store = CaughtUp(lsn=100, topics=replace(TOPICS, shards={TOPIC: "a"}), shards={"a": mark})
     claims = LastClaims(view, newest, ManualClock())
     assert claims.owed([store]), "an epoch is above every LSN of the one before"
     view.note_progress([progress(50, epoch=2, shard="b")])
+    assert not claims.owed([store])
+
+
+def test_h516_an_epoch_at_a_lower_lsn_is_waited_for() -> None:
+    """The source was restored elsewhere, so that its LSNs are lower. The store claimed the epoch before."""
+    view, store = looked(progress(900), progress(50, epoch=2)), CaughtUp(lsn=900)
+    claims = LastClaims(view, {"": (2, 50)}, ManualClock())
+    assert claims.owed([store])
+    store.epoch, store.lsn = 2, 50
+    assert not claims.owed([store])
+
+
+def test_h516_a_shard_ahead_of_the_least_is_waited_for() -> None:
+    """The store's LSN is that of the shard behind, which stays where it is."""
+    shards = {TOPIC: "a", "shop.public.other": "b"}
+    ids, partitions, offsets = dict.fromkeys(shards, "id"), dict.fromkeys(shards, 1), {one: {0: 5} for one in shards}
+    view = LogView()
+    view.note_ends(LogEnds(0.0, offsets))
+    view.note_progress(
+        Progress(epoch=1, lsn=lsn, offsets={topic: {0: 5}}, shard=shard)
+        for (topic, shard), lsn in zip(shards.items(), (200, 50), strict=True)
+    )
+    topics = replace(TOPICS, ids=ids, partitions=partitions, shards=shards)
+    marks = {
+        shard: ShardMark(epoch=1, lsn=lsn, topics=(topic,))
+        for (topic, shard), lsn in zip(shards.items(), (100, 50), strict=True)
+    }
+    store = CaughtUp(lsn=50, offsets=offsets, topics=topics, shards=marks)
+    claims = LastClaims(view, {"a": (1, 200), "b": (1, 50)}, ManualClock())
+    assert claims.owed([store])
+    store.shards = {**marks, "a": replace(marks["a"], lsn=200)}
     assert not claims.owed([store])

@@ -53,7 +53,7 @@ def test_h80_a_reader_behind_its_first_ends_claims_nothing() -> None:
 def test_h298_a_store_owes_an_lsn_that_is_proven(lsn: int, offset: int, owes: bool) -> None:
     """Or that may be proven in a moment, once the store has come to where the log was seen to end (H502)."""
     log = view(progress(100, 10), ends=(0.0, 1000, 0))
-    assert log.owes(lsn, Claim({T: {0: offset, 1: 0}}, 1.0), TOPICS) is owes
+    assert log.owes(Watermark(epoch=1, lsn=lsn), Claim({T: {0: offset, 1: 0}}, 1.0), TOPICS) is owes
 
 
 def test_h80_ends_seen_before_the_cleaners_wait_prove_nothing() -> None:
