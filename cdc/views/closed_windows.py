@@ -110,7 +110,7 @@ class ClosedWindows:
         return [tuple(orjson.loads(name)) for (name,) in found]
 
     def close(self, key: Row, final: Final, *, elsewhere: bool = False) -> None:
-        """Close one window with its last figure. ``elsewhere``: another state did. What this one has of its rows need
+        """Close one window with its last figure. ``elsewhere``: another state did. Its rows in this one need
         not be what they counted (H492)."""
         name, time_us = _name(key), self._window.time_us(key)
         rows: dict[str, list[tuple[Any, ...]]] = {}

@@ -9,23 +9,6 @@ _FRAMES = "tests/unit/spark/frames"
 
 MUTANTS = (
     Mutant(
-        "end with what was heard, and not with what the log had", "spark/last_claims.py",
-        "and not self._view.has_heard(self._newest)", "and False", "tests/unit/spark/test_last_claims.py",
-    ),
-    Mutant(
-        "take a store before the ends of the log for one that owes nothing", "spark/watermark.py",
-        "return not sound or _says_more(", "return _says_more(", "tests/unit/spark/test_watermark.py",
-    ),
-    Mutant(
-        "count the wait for a claim from before its proof was heard", "spark/last_claims.py",
-        "now_s - self._heard_s < CLAIM_S", "now_s - self._since_s < CLAIM_S", "tests/unit/spark/test_last_claims.py",
-    ),
-    Mutant(
-        "wait for ever for progress that does not come", "spark/last_claims.py",
-        "            return now_s - self._since_s < HEAR_S\n", "            return True\n",
-        "tests/unit/spark/test_last_claims.py",
-    ),
-    Mutant(
         "end the application for a table that a store does not take", "spark/holds.py",
         "        if newest is None or newest.topic in self.now:\n", "        if True:\n",
         "tests/unit/spark/test_holds.py",
@@ -398,11 +381,6 @@ MUTANTS = (
         "write several slices of rows that come to the driver", "spark/tasks.py",
         "if task.mode == \"apply\" and task.translation is None else 1", "if True else 1",
         "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "end before the LSN that goes with the rows", "spark/watermark.py",
-        "        return not sound or _says_more(self.claim(None, at, topics), shown)\n", "        return False\n",
-        "tests/unit/spark/test_watermark.py",
     ),
     Mutant(
         "look at a new store when it is due", "spark/log_watch.py",

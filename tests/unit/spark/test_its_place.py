@@ -61,7 +61,7 @@ def test_h503_one_that_claims_nothing_was_emptied(held: Watermark | None) -> Non
         check_place("cache", opened(Watermark(epoch=1, lsn=0, left={OTHERS: LeftTable()})), held, None)
 
 
-def test_h504_a_copy_that_is_ahead_is_named_beside_a_second_writer() -> None:
+def test_h504_a_copy_ahead_is_named_beside_a_second_writer() -> None:
     """It was put back over a store that had been emptied: nobody can tell it from what another sink writes."""
     with pytest.raises(ActiveError, match="or a copy of it that is ahead was put back") as active:
         check_place("cache", opened(FURTHER), None, None)

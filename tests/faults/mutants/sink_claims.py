@@ -1,0 +1,45 @@
+"""Rules of what a sink claims at its end, and of how often it looks, ``spark``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "end with what was heard, and not with what the log had", "spark/last_claims.py",
+        "and not self._view.has_heard(self._newest)", "and False", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "take a store before the ends of the log for one that owes nothing", "spark/watermark.py",
+        "return not sound or _says_more(", "return _says_more(", "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "count the wait for a claim from before its proof was heard", "spark/last_claims.py",
+        "now_s - self._heard_s < CLAIM_S", "now_s - self._since_s < CLAIM_S", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "wait for ever for progress that does not come", "spark/last_claims.py",
+        "            return now_s - self._since_s < HEAR_S\n", "            return True\n",
+        "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "end before the LSN that goes with the rows", "spark/watermark.py",
+        "        return not sound or _says_more(self.claim(None, at, topics), shown)\n", "        return False\n",
+        "tests/unit/spark/test_watermark.py",
+    ),
+    Mutant(
+        "compare the LSN of a claim alone (H516)", "spark/watermark.py",
+        "return (proven.epoch, proven.lsn) > (shown.epoch, shown.lsn) or any(ahead)",
+        "return proven.lsn > shown.lsn", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "look at the topics every ten seconds, however long it takes (H536)", "spark/log_watch.py",
+        "min(_LONGEST_TOPICS_S, max(_TOPICS_S, _TOPICS_REST * (now_s - began_s)))", "_TOPICS_S",
+        "tests/unit/spark/test_log_watch.py",
+    ),
+    Mutant(
+        "cut a full batch into two merges (H537)", "sinks/warehouse/warehouse_merges.py",
+        "_PIECES = -(-_MERGE_ROWS // _SCAN_ROWS)", "_PIECES = _MERGE_ROWS // _SCAN_ROWS",
+        "tests/unit/sinks/test_warehouse_lots.py",
+    ),
+)  # fmt: skip
