@@ -86,7 +86,8 @@ def _aggregate(on: Resolving, name: str, node: Node, reach: NameScope) -> Expr:
     args = [on.expression(arg, reach) for arg in node.args]
     filtered = on.condition(node.agg_filter, reach) if node.HasField("agg_filter") else None
     order = tuple(sort_of(on, term, on.expression(term.sort_by.node, reach)) for term in node.agg_order)
-    _no_aggregates(on, [*args, *(sort.by for sort in order)], node.location)
+    inner = [*args, *(sort.by for sort in order), *([] if filtered is None else [filtered])]
+    _no_aggregates(on, inner, node.location)
     if node.agg_within_group:
         raise on.text.refused("a view may not hold WITHIN GROUP", node.location)
     args, kind = _aggregate_type(on, name, args, node)

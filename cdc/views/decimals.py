@@ -34,6 +34,8 @@ def bounded(kind: str, value: int) -> int:
 
 
 _INTEGER_NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
+_MOST_DIGITS = 19
+"""Of an integer. Python reads none of thousands (H526)."""
 
 
 def int_divide(a: int, b: int) -> int:
@@ -254,7 +256,10 @@ def int_of(kind: str, text: str) -> int:
     digits = stripped[1:] if stripped[:1] in ("+", "-") else stripped
     if not (digits.isascii() and digits.isdecimal()):
         raise NotComputable(f"invalid input syntax for type {_INTEGER_NAMES[kind]}")
-    return bounded(kind, int(stripped))
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _MOST_DIGITS:
+        raise NotComputable(f"{_INTEGER_NAMES[kind]} out of range")
+    return bounded(kind, -int(digits) if stripped[0] == "-" else int(digits))
 
 
 def numeric_of_float(value: float) -> Decimal:

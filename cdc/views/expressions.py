@@ -130,8 +130,10 @@ def _constant(on: Resolving, node: Node, _: NameScope) -> Expr:
 
 
 def _number(written: str, location: int) -> Const:
-    if written.isdecimal() and int(written) < 2**63:
-        return literal(int(written), INT8, location)
+    digits = written.lstrip("0") or "0"
+    # Python reads no integer of thousands of digits (H526).
+    if written.isdecimal() and len(digits) < 20 and int(digits) < 2**63:
+        return literal(int(digits), INT8, location)
     return literal(numeric_of(written), NUMERIC, location)
 
 

@@ -263,16 +263,18 @@ class _Selecting:
             return expression.query.outputs[0][0]
         return _NAMES.get(kind, "?column?")
 
-    def _no_aggregates(self, expressions: Iterable[Expr]) -> None:
+    def _no_aggregates(
+        self, expressions: Iterable[Expr], place: str = "WHERE and ON", hint: str = "use HAVING"
+    ) -> None:
         for expression in expressions:
             for part in walk(expression):
                 if isinstance(part, Aggregate):
-                    reason = "aggregates do not stand in WHERE and ON"
-                    raise self._text.refused(reason, part.location, hint="use HAVING")
+                    raise self._text.refused(f"aggregates do not stand in {place}", part.location, hint=hint)
 
     def _grouping(self, node: Node, reach: NameScope, query: Select) -> None:
         for term in node.group_clause:
             query.group.append(self._grouped_by(term, reach, query))
+        self._no_aggregates(query.group, "GROUP BY", hint="group by columns of the tables")
         if node.HasField("having_clause"):
             query.having = conjuncts(self.on.condition(node.having_clause, reach))
         aggregated = any(isinstance(p, Aggregate) for _, e in query.outputs for p in walk(e))

@@ -83,6 +83,9 @@ REFUSED = [
     ("select status, array_agg(id) as n from orders group by status", "array_agg", "of groups needs an order"),
     ("select status, (array_agg(id))[1] as n from orders group by status", "array_agg", "the first is left open"),
     ("select status, (array_agg(id order by id))[2] as n from orders group by status", "array_agg", "part of an array"),
+    ("select count(*) as n from orders group by 1", "count", "do not stand in GROUP BY"),
+    ("select count(*) as n, sum(id) as s from orders group by -count(*)", "count", "do not stand in GROUP BY"),
+    ("select count(*) filter (where count(*) > 1) as n from orders", "count", "do not stand in each other"),
 ]
 
 
@@ -92,6 +95,14 @@ def test_a_view_outside_of_the_class_is_refused(sql: str, word: str, reason: str
         planned(sql, SHOP)
     assert refused.value.word == word
     assert reason in refused.value.message
+
+
+def test_h526_numbers_of_thousands_of_digits() -> None:
+    many = 5000 * "0"
+    plan = planned(f"select id, 1{many} as a, {many}7000000000 as b, '-{many}7'::int as c from orders", SHOP)
+    assert [str(kind) for _, kind in plan.outputs] == ["int8", "numeric", "int8", "int4"]
+    with pytest.raises(ViewRefused, match="integer out of range"):
+        planned(f"select id, '1{many}'::int as n from orders", SHOP)
 
 
 def test_a_refusal_names_line_and_column() -> None:
