@@ -179,8 +179,8 @@ class StatusReader:
             return self._stores.watermarks(name).read()
 
     def _of_shard(self, found: Found[Watermark], topics: TopicsState | None) -> Found[Watermark]:
-        """A store's claim, of the shard's tables alone. No mark speaks of a table that is held: the shard that has it does,
-        or the settings, where its topics are not known (H501)."""
+        """A store's claim, of the shard's tables alone. No mark speaks of a table that is held: the shard that has it
+        does, or the settings, where its topics are not known (H501)."""
         if not self._plan.shard or found is None or isinstance(found, Unknown):
             return found
         own = set(topics.tables.values()) if topics is not None else set()
