@@ -33,8 +33,11 @@ declare("delta_files_written")
 T = TypeVar("T")
 R = TypeVar("R")
 
-PACKED: Mapping[str, Any] = {"writer_properties": deltalake.WriterProperties(compression="ZSTD")}
-"""How delta-rs writes rows: by default snappy, but for what it joins or deletes from."""
+PACKED: Mapping[str, Any] = {
+    "writer_properties": deltalake.WriterProperties(compression="ZSTD", statistics_truncate_length=64)
+}
+"""How delta-rs writes rows: by default snappy, but for what it joins or deletes from. Properties of one's own lose its
+other default: bounds of whole values would stand in the log, which Spark does not read above 20 MB (hazard H538)."""
 ONE_TRY = CommitProperties(max_commit_retries=0)
 """What another writer commits meanwhile ends the try: it may have put in a row that was looked for here."""
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import deltalake
 import duckdb
+import orjson
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -122,3 +123,30 @@ def test_h454_so_they_do_where_spark_merges(warehouse: Path) -> None:
         require_found(warehouse)
         put(store, 2, LARGE)
     require_found(warehouse)
+
+
+TEXTS = shape(column("id", "int8", key=1), column("status", "text"))
+
+
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_h538_bounds_of_long_values_are_short(warehouse: Path, engine: str) -> None:
+    """Of whoever writes a file: the first rows, new ones, changed ones, and what is joined."""
+    topic, values = Topic(TEXTS), [f"{letter}{'é' * 5_000}" for letter in "bac"]
+    with closing(open_sink(spec(warehouse, engine), ManualClock())) as store:
+        for lsn, keys in enumerate(((1, 2), (3, 4), (1, 5)), 1):
+            rows = [{"id": key, "status": values[lsn - 1] + str(key)} for key in keys]
+            store.sink.apply(batch(*(topic.upsert(row, at(lsn)) for row in rows)), Shapes(TEXTS))
+    folder = warehouse / "public" / "orders"
+    table = deltalake.DeltaTable(str(folder))
+    bounds = [
+        text
+        for version in range(table.version() + 1)
+        for line in (folder / "_delta_log" / f"{version:020}.json").read_bytes().splitlines()
+        for ends in ("minValues", "maxValues")
+        for text in [orjson.loads(orjson.loads(line).get("add", {}).get("stats", "{}")).get(ends, {}).get("status", "")]
+        if text
+    ]
+    assert bounds
+    assert max(map(len, bounds)) < 100
+    query = deltalake.QueryBuilder().register("t", table)
+    assert pa.table(query.execute(f"select id from t where status = '{values[2]}1'")).num_rows == 1
