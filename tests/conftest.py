@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -98,6 +99,26 @@ def levels() -> None:
     for name, level in _LEVELS.items():
         if logging.getLogger(name).level != level:
             logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def sockets_of_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PySpark leaves the sockets of its results and threads to the collector, which would close them in whichever test
+    runs by then, with a warning: they end with the test that asked for Spark. Without asking, none may start it."""
+    before = _sparks()
+    yield
+    if "spark_session" in request.fixturenames:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    else:
+        assert _sparks() == before, "a test that starts Spark in its own process has to ask for spark_session"
+
+
+def _sparks() -> bool:
+    """Whether a session of Spark runs in this process."""
+    module = sys.modules.get("pyspark")
+    return module is not None and module.SparkContext._active_spark_context is not None
 
 
 @pytest.fixture(scope="session")

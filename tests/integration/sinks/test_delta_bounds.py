@@ -128,7 +128,8 @@ def test_h454_so_they_do_where_spark_merges(warehouse: Path) -> None:
 TEXTS = shape(column("id", "int8", key=1), column("status", "text"))
 
 
-@pytest.mark.parametrize("engine", ["embedded", "spark"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_h538_bounds_of_long_values_are_short(warehouse: Path, engine: str) -> None:
     """Of whoever writes a file: the first rows, new ones, changed ones, and what is joined."""
     topic, values = Topic(TEXTS), [f"{letter}{'é' * 5_000}" for letter in "bac"]
