@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetters, LetterFeed
 from cdc.errors import CdcError, Retry
+from cdc.lsn import Lsn
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
@@ -220,9 +221,14 @@ class _Running:
             self._raise_failures(queries, claims is not None)
             going = [query.store for query in queries if query.failure is None]
             if claims is not None and all(store.caught_up for store in going) and not claims.owed(going):
-                log.info("caught_up", extra={"sinks": ",".join(store.name for store in going)})
+                self._tell_of_end(going, claims)
                 return
         log.info("stopping", extra={"reason": stop.reason})
+
+    def _tell_of_end(self, stores: list[Store], claims: LastClaims) -> None:
+        for name, (epoch, lsn) in claims.lacking(stores).items():
+            log.warning("claim_left", extra={"sink": name, "lsn": str(Lsn(lsn)), "epoch": epoch})
+        log.info("caught_up", extra={"sinks": ",".join(store.name for store in stores)})
 
     def _look_at_executors(self) -> None:
         if self._executors is None or not self._executors.due():

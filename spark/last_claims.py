@@ -13,12 +13,19 @@ from spark.watermark import Claim, LogView
 CLAIM_S = 3.0
 """How long stores that have caught up may take to claim the LSN that goes with it (hazard H298)."""
 HEAR_S = 30.0
-"""How long progress that is in the log may take to be heard (hazard H502). It comes within a second, unless the broker
-is slow or away."""
+"""How long progress that is in the log may take to be heard (hazard H502), and a store or the broker to do their part
+of a claim that it proves (hazard H560). It comes within a second, unless one of them is slow or away."""
+
+Reached = tuple[int, int]
+"""An epoch and an LSN in it. They compare."""
 
 
 class Claiming(Protocol):
     """A store, as far as its claim goes."""
+
+    @property
+    def name(self) -> str:
+        """Its sink's."""
 
     @property
     def offsets(self) -> Offsets:
@@ -33,7 +40,7 @@ class Claiming(Protocol):
         """The topics that it reads."""
 
 
-def newest_in(facts: LogQuestions) -> Mapping[str, tuple[int, int]]:
+def newest_in(facts: LogQuestions) -> Mapping[str, Reached]:
     """By shard of capture, the epoch and the LSN of the newest progress in the log now. "" is a capture without shards.
     Empty where nothing says it. LogError when the broker does not answer."""
     one = facts.newest()
@@ -44,7 +51,7 @@ class LastClaims:
     """Whether stores that have caught up may still claim more. ``newest``: as :func:`newest_in` had it at the start.
     The rows below it were in the topics then, so that a store which has caught up has them."""
 
-    def __init__(self, view: LogView, newest: Mapping[str, tuple[int, int]], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, view: LogView, newest: Mapping[str, Reached], clock: Clock = SYSTEM_CLOCK) -> None:
         self._view = view
         self._newest = newest
         self._clock = clock
@@ -59,7 +66,38 @@ class LastClaims:
         if self._heard_s is None and not self._view.has_heard(self._newest):
             return now_s - self._since_s < HEAR_S
         self._heard_s = now_s if self._heard_s is None else self._heard_s
+        if any(self._due(store, now_s, self._since_s) for store in stores):
+            return now_s - self._heard_s < HEAR_S
         return now_s - self._heard_s < CLAIM_S and any(self._owes(store, now_s) for store in stores)
 
+    def lacking(self, stores: Collection[Claiming]) -> dict[str, Reached]:
+        """The stores that claim less than the log had at the start, each with what they claim, the least of shards."""
+        return {store.name: min(_claimed(store.shown, store.topics).values()) for store in stores if self._lacks(store)}
+
+    def _lacks(self, store: Claiming) -> bool:
+        claimed = _claimed(store.shown, store.topics)
+        return any(reached < self._newest.get(shard, reached) for shard, reached in claimed.items())
+
+    def _due(self, store: Claiming, now_s: float, since_s: float) -> bool:
+        """Whether a claim of what the log had at the start is on its way: the store has only to write what is proven,
+        or the broker to say where the topics end."""
+        if not self._lacks(store):
+            return False
+        proven = _claimed(self._view.claim(None, Claim(store.offsets, now_s), store.topics), store.topics)
+        claimed = _claimed(store.shown, store.topics)
+        to_write = any(min(more, self._newest.get(shard, more)) > claimed[shard] for shard, more in proven.items())
+        return to_write or self._view.seen_s < since_s
+
     def _owes(self, store: Claiming, now_s: float) -> bool:
-        return self._view.owes(store.shown, Claim(store.offsets, now_s), store.topics)
+        shown = store.shown
+        # It has the rows of a table that it held, and says so at its next look (hazard H561).
+        behind = shown is not None and not shown.held.keys().isdisjoint(store.topics.ids)
+        return behind or self._view.owes(shown, Claim(store.offsets, now_s), store.topics)
+
+
+def _claimed(mark: Watermark | None, topics: SinkTopics) -> dict[str, Reached]:
+    """By shard of capture that writes some of these topics, what a watermark claims. "" is a capture without shards."""
+    shards = {shard: mark.shards.get(shard) if mark is not None else None for shard in topics.shards.values()}
+    if shards:
+        return {shard: (one.epoch, one.lsn) if one is not None else (1, 0) for shard, one in shards.items()}
+    return {"": (mark.epoch, mark.lsn) if mark is not None else (1, 0)}

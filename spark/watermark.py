@@ -9,6 +9,7 @@ reach an end of the log that was seen no longer ago than that.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -94,6 +95,11 @@ class EndsSeen:
     def newest(self) -> Offsets:
         """Empty before the first look."""
         return self._seen[-1].ends if self._seen else {}
+
+    @property
+    def newest_s(self) -> float:
+        """The moment of the last look. Before the first one it lies before every other."""
+        return self._seen[-1].at_s if self._seen else -math.inf
 
     def without_holes(self, at: Claim, topics: Collection[str], compaction_lag_s: float) -> bool:
         """Whether what a reader of these topics found below its offsets had no hole in it."""
@@ -212,6 +218,12 @@ class LogView:
         """Note where the log ended at a moment. Moments come in order."""
         with self._lock:
             self._ends.add(seen)
+
+    @property
+    def seen_s(self) -> float:
+        """When the log was last seen to end where it does, in seconds of the monotonic clock."""
+        with self._lock:
+            return self._ends.newest_s
 
     def note_heads(self, ends: Offsets, heads: Heads) -> None:
         """The log ended there, and these are the first records that stores lack."""

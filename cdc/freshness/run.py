@@ -12,6 +12,7 @@ from cdc.clock import Clock
 from cdc.dead import DeadLetter, Parked
 from cdc.errors import ConfigError, LogError, TopicError
 from cdc.found import Unknown, look
+from cdc.freshness.bounded_ports import LEAST_S, BoundedLog, BoundedStore, TimeLeft
 from cdc.freshness.opened_stores import KeptStores, OpenedStore
 from cdc.freshness.rules import (
     InLog,
@@ -61,12 +62,15 @@ class WaitPorts:
 
 
 class Waits:
-    """Waits for stores of one pipeline, and keeps what it opened. A context. One thread at a time."""
+    """Waits for stores of one pipeline, and keeps what it opened. A context. One thread at a time. ``least_s``: so long
+    at least a server may take to answer."""
 
-    def __init__(self, ports: WaitPorts, clock: Clock) -> None:
+    def __init__(self, ports: WaitPorts, clock: Clock, least_s: float = LEAST_S) -> None:
+        left = self._left = TimeLeft(clock, least_s)
+        self._log = BoundedLog(left)
         self._ports = ports
         self._clock = clock
-        self._stores = KeptStores(ports.open)
+        self._stores = KeptStores(lambda sink: BoundedStore(sink, ports.open, left))
         self._epochs: dict[str, int | None] = {}
         self.by_gtids = ports.by_gtids
         """Whether tokens are GTIDs, for :meth:`wait_passed`. Else they are LSNs, for :meth:`wait`."""
@@ -78,6 +82,7 @@ class Waits:
 
     def __exit__(self, *_: object) -> None:
         self._stores.close()
+        self._log.close()
 
     def wait(self, sink: str, lsn: int | Token, *, timeout_s: float = 30.0, table: str = "") -> Watermark:
         """Return when ``sink`` shows every change committed below ``lsn``. See :mod:`cdc.freshness.rules`.
@@ -92,16 +97,18 @@ class Waits:
         While the log does not answer, the epoch of an LSN is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
         ``timeout_s`` or where the log lacks changes of a table that is set aside, LogError when the store does not
-        show it and the log that could bring it does not answer. ConfigError where the source has no LSNs.
+        show it and the log that could bring it does not answer. ConfigError where the source has no LSNs. A server that
+        says nothing is asked for as long as there is time, and for 5 s at least.
         """
         self._ports.require()
+        self._left.begin(timeout_s)
         if self.by_gtids:
             raise ConfigError(
                 "transactions of this source have GTIDs, and no LSNs", hint="wait with the GTID of the commit"
             )
         with self._ports.briefly():
             watermarks: ReadsWatermarks = self._stores.watermarks(sink)
-        topic = self._ports.place(sink, table) if table else ""
+        topic = self._log.ask(partial(self._ports.place, sink, table)) if table else ""
         if topic and self._ports.divided:
             watermarks = TopicWatermarks(watermarks, topic)
         if not isinstance(lsn, Token):
@@ -109,24 +116,20 @@ class Waits:
             if isinstance(epoch, Unknown):
                 return self._take_its_word(sink, watermarks, lsn, epoch, topic)
         self.unsure = ""
-        ends_s = self._clock.monotonic() + timeout_s
-        watermark = self._wait_until_shown(sink, watermarks, lsn, ends_s)
+        watermark = self._wait_until_shown(sink, watermarks, lsn)
         while topic and not speaks_for(watermark, topic):
-            wait_until_spoken_for(sink, watermarks, topic, timeout_s=self._left(ends_s), clock=self._clock)
+            wait_until_spoken_for(sink, watermarks, topic, timeout_s=self._left.seconds, clock=self._clock)
             # Both have to hold of one watermark: the store may have begun anew meanwhile, or read the table again.
-            watermark = self._wait_until_shown(sink, watermarks, lsn, ends_s)
+            watermark = self._wait_until_shown(sink, watermarks, lsn)
         require_whole(sink, watermark)
         return watermark
 
-    def _wait_until_shown(self, sink: str, watermarks: ReadsWatermarks, lsn: int | Token, ends_s: float) -> Watermark:
-        nudge, clock, left_s = self._ports.nudge, self._clock, self._left(ends_s)
+    def _wait_until_shown(self, sink: str, watermarks: ReadsWatermarks, lsn: int | Token) -> Watermark:
+        nudge, clock, left_s = partial(self._log.nudge, self._ports.nudge), self._clock, self._left.seconds
         if isinstance(lsn, Token):
             return wait_until_token_shown(sink, watermarks, lsn, timeout_s=left_s, nudge=nudge, clock=clock)
         known = self._known_epoch
         return wait_until_shown(sink, watermarks, lsn, epoch=known, timeout_s=left_s, nudge=nudge, clock=clock)
-
-    def _left(self, ends_s: float) -> float:
-        return max(0.0, ends_s - self._clock.monotonic())
 
     def wait_passed(self, sink: str, gtids: str, *, timeout_s: float = 30.0) -> str:
         """Return when ``sink`` shows every transaction that ``gtids`` names: up to where the log holds the source.
@@ -137,23 +140,24 @@ class Waits:
         self._ports.require()
         if not self.by_gtids:
             raise ConfigError("commits of this source have LSNs, and no GTIDs", hint="wait with the LSN of the commit")
+        self._left.begin(timeout_s)
         with self._ports.briefly():
             watermarks = self._stores.watermarks(sink)
-        began_s = self._clock.monotonic()
-        found = self._ports.passed(gtids, timeout_s)
+        found = self._ports.passed(gtids, self._left.seconds)
         ends = {topic: parts for topic, parts in found.ends.items() if self._ports.keeps(sink, topic)}
-        left_s = max(0.0, timeout_s - (self._clock.monotonic() - began_s))
-        wait_until_read(sink, watermarks, ends, timeout_s=left_s, clock=self._clock)
+        wait_until_read(sink, watermarks, ends, timeout_s=self._left.seconds, clock=self._clock)
         return found.place
 
     def waiting(self, sink: str) -> Iterator[str]:
         """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not
         show what the LSN says."""
+        self._left.begin(0.0)
         mark = self._stores.watermarks(sink).read()
         for hold in mark.held.values() if mark is not None else ():
             yield hold.sentence(sink)
         try:
-            for topic, keys in Parked(sink, self._ports.letters()).keys().items():
+            letters = self._log.ask(lambda: list(self._ports.letters()))
+            for topic, keys in Parked(sink, letters).keys().items():
                 for key in keys:
                     yield f"{sink} holds back {topic} {key.decode(errors='replace')}: cdc dead list says why"
         except TopicError:
@@ -168,7 +172,7 @@ class Waits:
         return self._epochs[shard]
 
     def _ask_epoch(self, shard: str) -> int | None:
-        return self._ports.shard_epoch(shard) if shard else self._ports.epoch()
+        return self._log.ask(partial(self._ports.shard_epoch, shard) if shard else self._ports.epoch)
 
     def _known_epoch(self, shown: int, shard: str) -> int | None:
         """The epoch that a watermark is to be of. A store in a newer one than was known says that another has begun

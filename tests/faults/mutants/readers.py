@@ -75,4 +75,18 @@ MUTANTS = (
         "shows(watermark, self.token.lsn, None)",
         "tests/unit/cdc/freshness tests/unit/spark/test_wait_page.py",
     ),
+    Mutant(
+        "wait for a store or a log for as long as it takes (H562)",
+        "cdc/freshness/bounded_calls.py",
+        "wait([answer], limit_s)",
+        "wait([answer])",
+        "tests/unit/cdc/freshness/test_silent_servers.py",
+    ),
+    Mutant(
+        "ask a store again on the connection that says nothing (H562)",
+        "cdc/freshness/bounded_ports.py",
+        "return not self._silent and self._ask",
+        "return self._ask",
+        "tests/unit/cdc/freshness/test_silent_servers.py",
+    ),
 )

@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "claim a table that was held by the LSN of before",
         "cdc/freshness/run.py",
-        "            watermark = self._wait_until_shown(sink, watermarks, lsn, ends_s)\n        require_whole",
+        "            watermark = self._wait_until_shown(sink, watermarks, lsn)\n        require_whole",
         "            watermark = watermarks.read() or watermark\n        require_whole",
         "tests/unit/cdc/freshness/test_shard_waits.py",
     ),

@@ -23,6 +23,23 @@ MUTANTS = (
         "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
+        "give a store that is slow to claim three seconds (H560)", "spark/last_claims.py",
+        "            return now_s - self._heard_s < HEAR_S\n", "            return now_s - self._heard_s < CLAIM_S\n",
+        "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "take ends of the log from before the stores caught up for those of now (H560)", "spark/last_claims.py",
+        "return to_write or self._view.seen_s < since_s", "return to_write", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "wait long for what the log had later (H560)", "spark/last_claims.py",
+        "        if not self._lacks(store):\n            return False\n", "", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
+        "end with a table named as held that has caught up (H561)", "spark/last_claims.py",
+        "return behind or self._view.owes(", "return self._view.owes(", "tests/unit/spark/test_last_claims.py",
+    ),
+    Mutant(
         "end before the LSN that goes with the rows", "spark/watermark.py",
         "        return not sound or _says_more(self.claim(None, at, topics), shown)\n", "        return False\n",
         "tests/unit/spark/test_watermark.py",

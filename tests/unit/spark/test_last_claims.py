@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.progress import Offsets, Progress, ShardMark, Watermark
+from cdc.progress import Hold, Offsets, Progress, ShardMark, Watermark
 from spark.last_claims import CLAIM_S, HEAR_S, LastClaims, newest_in
 from spark.ports import SinkTopics
 from spark.watermark import LogEnds, LogView
@@ -27,10 +27,12 @@ class CaughtUp:
     shards: Mapping[str, ShardMark] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=lambda: {TOPIC: {0: 5}})
     topics: SinkTopics = TOPICS
+    held: Mapping[str, Hold] = field(default_factory=dict)
+    name: str = "cache"
 
     @property
     def shown(self) -> Watermark:
-        return Watermark(epoch=self.epoch, lsn=self.lsn, offsets=self.offsets, shards=self.shards)
+        return Watermark(epoch=self.epoch, lsn=self.lsn, offsets=self.offsets, shards=self.shards, held=self.held)
 
 
 def progress(lsn: int, *, epoch: int = 1, shard: str = "") -> Progress:
@@ -67,15 +69,65 @@ def test_h502_a_log_that_says_nothing_more_ends_the_wait() -> None:
 
 
 def test_h298_a_claim_is_waited_for_no_longer_than_it_takes() -> None:
-    """Counted from when its proof was heard. Without a capture nothing may come."""
+    """Counted from when its proof was heard. The log grew, and without a capture nothing may come."""
     clock, view = ManualClock(), looked(progress(100))
+    view.note_ends(LogEnds(clock.monotonic(), {TOPIC: {0: 9}}))
     claims = LastClaims(view, {"": (1, 200)}, clock)
-    assert claims.owed([CaughtUp(lsn=100)])
+    store = CaughtUp(lsn=100, topics=replace(TOPICS, compaction_lag_s=0.0))
+    assert claims.owed([store])
     clock.advance(2 * CLAIM_S)
     view.note_progress([progress(200)])
-    assert claims.owed([CaughtUp(lsn=100)])
+    assert claims.owed([store])
     clock.advance(CLAIM_S + 1)
-    assert not claims.owed([CaughtUp(lsn=100)])
+    assert not claims.owed([store])
+
+
+def test_h560_a_store_that_is_slow_to_claim_is_waited_for() -> None:
+    """Its claim was proven, and it answered no more for some seconds: the end came with the one of before."""
+    clock, store = ManualClock(), CaughtUp(lsn=100)
+    claims = LastClaims(looked(progress(100), progress(200)), {"": (1, 200)}, clock)
+    assert claims.owed([store])
+    clock.advance(HEAR_S - 1)
+    assert claims.owed([store])
+    assert claims.lacking([store]) == {"cache": (1, 100)}
+    clock.advance(2)
+    assert not claims.owed([store]), "not for ever"
+
+
+def test_h560_the_end_waits_for_a_broker_to_say_where_topics_end() -> None:
+    clock, store = ManualClock(), CaughtUp(lsn=100, topics=replace(TOPICS, compaction_lag_s=1.0))
+    view = looked(progress(200))
+    claims = LastClaims(view, {"": (1, 200)}, clock)
+    assert claims.owed([store])
+    clock.advance(HEAR_S - 1)
+    assert claims.owed([store]), "the last look was before the store had caught up"
+    view.note_ends(LogEnds(clock.monotonic(), {TOPIC: {0: 5}}))
+    store.lsn = 200
+    assert not claims.owed([store])
+    assert claims.lacking([store]) == {}
+
+
+def test_h560_what_comes_later_is_not_waited_for_as_long() -> None:
+    """Beside a capture that goes on there is always more to claim."""
+    clock, store = ManualClock(), CaughtUp(lsn=200)
+    claims = LastClaims(looked(progress(200), progress(300)), {"": (1, 200)}, clock)
+    assert claims.owed([store])
+    clock.advance(CLAIM_S + 1)
+    assert not claims.owed([store])
+
+
+def test_h561_a_table_that_is_held_no_more_is_named_no_more() -> None:
+    """The store has read all of it, at the LSN that the other tables had reached before."""
+    store = CaughtUp(lsn=100, held={TOPIC: Hold(table="public.orders")})
+    claims = LastClaims(looked(progress(100)), {"": (1, 100)}, ManualClock())
+    assert claims.owed([store])
+    store.held = {}
+    assert not claims.owed([store])
+
+
+def test_h561_a_table_that_is_held_is_not_waited_for() -> None:
+    store = CaughtUp(lsn=100, held={"shop.public.other": Hold(table="public.other", reason="public.other: full")})
+    assert not LastClaims(looked(progress(100)), {"": (1, 100)}, ManualClock()).owed([store])
 
 
 @pytest.mark.parametrize("newest", [{}, {"": (1, 100)}, {"": (1, 90)}])
