@@ -15,7 +15,7 @@ from cdc.topic import views_topic
 from cdc.views.answers import answer_key
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, identity_key, known_key, late_topic
-from cdc.views.state_faults import opening_fault
+from cdc.views.state_faults import ELSEWHERE, is_there, opening_fault
 from cdc.views.view_ports import ViewOutput
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -37,19 +37,18 @@ def sole_keeper(path: Path) -> Iterator[None]:
     ActiveError where somebody does. ConfigError where its folder is wrong by itself, StateAway where it cannot be used
     now.
     """
-    hint = "[views.NAME] state names another folder"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = Path(f"{path}.lock").open("ab")  # noqa: SIM115 - closed below
     except OSError as failure:
-        raise opening_fault(path, failure, hint) from None
+        raise opening_fault(path, failure, ELSEWHERE) from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ActiveError(f"another runner keeps the state in {path}", hint="one runner per view: end it") from None
         except OSError as failure:
-            raise opening_fault(path, failure, hint) from None
+            raise opening_fault(path, failure, ELSEWHERE) from None
         yield
     finally:
         with suppress(OSError):
@@ -72,7 +71,7 @@ def _remove_states(settings: Settings, name: str, generation: int) -> bool:
     with ExitStack() as stack:
         for path in paths:
             stack.enter_context(sole_keeper(path))
-        there = any(path.exists() for path in paths)
+        there = any(is_there(path) for path in paths)
         for path in paths:
             remove_state(path)
     return there
@@ -147,7 +146,7 @@ def drop_view(settings: Settings, name: str) -> Iterator[str]:
             stack.enter_context(sole_keeper(path))
         for path in paths:
             # First: a view that is made again would go on from one that stayed.
-            there_was = path.exists()
+            there_was = is_there(path)
             remove_state(path)
             if there_was or path == paths[0]:
                 yield f"state: {path} removed"
@@ -177,8 +176,16 @@ def _drop(settings: Settings, name: str, numbers: Sequence[int], topics: Mapping
 def remove_state(path: Path, delete: Callable[[Path], object] = shutil.rmtree) -> None:
     """Remove a state. Killed in between, it is run again. ``delete``: takes a folder with all that it holds away.
 
-    A folder gets another name first: half of one would be taken for a state (H240).
+    A folder gets another name first: half of one would be taken for a state (H240). Raises as
+    :func:`cdc.views.state_faults.opening_fault` where the place does not let it go.
     """
+    try:
+        _removed(path, delete)
+    except OSError as failure:
+        raise opening_fault(path, failure, ELSEWHERE) from None
+
+
+def _removed(path: Path, delete: Callable[[Path], object]) -> None:
     gone = path.with_name(f"{path.name}.gone")
     if gone.exists():
         delete(gone)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
@@ -23,6 +24,7 @@ from cdc.settings import Settings
 from cdc.topic import views_topic
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.known_views import KnownView, closed_key, coming_key
+from cdc.views.state_faults import StateDamaged
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
@@ -108,12 +110,23 @@ class ViewRebuild:
             session = session_for([view], self._spark, stack)
             coming = self._noted(view, known, coming)
             if coming.generation != known.generation:
-                self._build(view, known, coming, session)
+                self._past_damage(coming, partial(self._build, view, known, coming, session))
                 self._require_own(coming)
                 self._topic.write([(coming.key, coming.to_json())])
                 crash_point("generation_known")
-            self._publish(view, coming, session)
+            self._past_damage(coming, partial(self._publish, view, coming, session))
         self._tidy(coming)
+
+    def _past_damage(self, coming: KnownView, step: Callable[[], None]) -> None:
+        """Do a step over the state of a generation. One that is damaged is removed, and the step builds it anew: nobody
+        else would, because this command goes on with what it finds (H553)."""
+        try:
+            step()
+        except StateDamaged as damaged:
+            self._tell(f"{coming.view}: {damaged.message}")
+            for said in end_state(self._settings, coming.view, coming.generation):
+                self._tell(said)
+            step()
 
     def _require_own(self, coming: KnownView) -> None:
         """ActiveError where another command has given this generation up meanwhile, or has ended the view."""

@@ -31,14 +31,16 @@ def imported_views(settings: Settings, path: Path) -> list[ImportedView]:
 
 
 def write_text(path: Path, sql: str) -> None:
-    """Write a view's text. ConfigError where the file is there already, or cannot be written."""
+    """Write a view's text. ConfigError where the file is there already, cannot be written, or has a name that no
+    settings can have."""
     try:
+        str(path).encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(sql)
     except FileExistsError:
         raise ConfigError(f"{path} is there already", hint="name another folder, or remove the file") from None
-    except OSError as failure:
+    except (OSError, ValueError) as failure:
         raise ConfigError(f"{path} cannot be written: {quoted(failure)}", hint="name a folder of yours") from None
 
 

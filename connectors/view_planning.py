@@ -103,13 +103,13 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
     function that its section names, or another consistency than its source can give."""
     section = view_settings(settings, name)
     try:
-        sql = Path(section.sql).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
+        sql = Path(section.sql).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as failure:
         raise ConfigError(
             f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
     eager = require_consistency(settings, name)
-    plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
+    plan = _planned(settings, name, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
     if state_place(name, section.state, section.engine, section.buckets).on_executors:
         require_kept_on_executors(name, plan, post=bool(section.post), close=bool(section.close), eager=eager)
@@ -130,17 +130,17 @@ def planned_views(settings: Settings, names: Sequence[str]) -> dict[str, Planned
         try:
             views[name] = plan_view(settings, name, shapes)
         except ViewRefused as refused:
-            hint = refused.hint or f"[views.{name}] sql names its text"
-            views[name] = ConfigError(f"the view {name} cannot be kept: {refused.message}", hint=hint)
+            views[name] = ConfigError(f"the view {name} cannot be kept: {refused.message}", hint=refused.hint)
         except CdcError as failure:
             views[name] = failure
     return views
 
 
-def _planned(settings: Settings, section: ViewSettings, sql: str, shapes: Sequence[TableSchema]) -> ViewPlan:
+def _planned(settings: Settings, name: str, sql: str, shapes: Sequence[TableSchema]) -> ViewPlan:
     try:
-        return planned(sql, shapes, search_path=tuple(section.search_path))
+        return planned(sql, shapes, search_path=tuple(settings.views[name].search_path))
     except ViewRefused as refused:
+        refused.hint = refused.hint or f"[views.{name}] sql names its text"
         if settings.source.kind != "debezium" or not refused.reason.endswith("is not captured"):
             raise
         reason = f"{quoted(refused.reason)}, or nobody knows its columns yet: they come with its first record"

@@ -46,7 +46,7 @@ class KafkaRunners:
             for lot in in_lots([key.decode() for key in keys], LOT_KEYS, LOT_BYTES):
                 now_ms = self._clock.now_ns() // 1_000_000
                 wish = AskedKeys(topic=known.topic, id=secrets.token_hex(8), keys=lot, asked_ms=now_ms)
-                self._require_alone(wish)
+                self._require_alone(wish, known)
                 self._state.write([(wish.key(), wish.to_json())])
                 try:
                     self._fence()
@@ -67,12 +67,18 @@ class KafkaRunners:
             )
         return known
 
-    def _require_alone(self, wish: AskedKeys) -> None:
-        """RunnerSilent where somebody else waits for the same runner."""
+    def _require_alone(self, wish: AskedKeys, known: KnownView) -> None:
+        """RunnerSilent where somebody else waits for the same runner. One that was killed left its wish, and once that
+        is answered it stands in nobody's way (H552)."""
         newest = asked_of(self._state.read(), wish.topic)
-        if newest is not None and newest.id != wish.id and wish.asked_ms - newest.asked_ms < _LEFT_MS:
+        if newest is None or newest.id == wish.id or wish.asked_ms - newest.asked_ms >= _LEFT_MS:
+            return
+        answers = KafkaCompactedTopic(self._settings.log, views_topic(self._settings.name)).read()
+        answer = read_answer(answers.get(answer_key(known.view, known.generation)))
+        if answer is None or answer.id != newest.id:
             raise RunnerSilent(
-                "another cdc verify --repair waits for the runner of this view", hint="repeat when that one has ended"
+                "another cdc verify --repair waits for the runner of this view",
+                hint="repeat when that one has ended, or behind a killed one when the runner has answered it",
             )
 
     def _answer(self, feed: CompactedFeed, known: KnownView, wish: AskedKeys, timeout_s: float) -> RunnerAnswer:
@@ -84,7 +90,7 @@ class KafkaRunners:
                 if answer is not None and answer.id == wish.id:
                     return answer
             if self._clock.monotonic() >= deadline_s:
-                self._require_alone(wish)
+                self._require_alone(wish, known)
                 raise RunnerSilent(
                     f"no runner of the view {known.view} has answered within {timeout_s:g} s",
                     hint=f"start cdc view run {known.view} and repeat; cdc status says what holds one that runs",

@@ -318,9 +318,10 @@ def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSess
         raise view
     known = ensure_view(settings, view)
     path = state_path(settings, view.name, known.generation)
-    require_its_engine(view.name, view.place, path, other_state_path(settings, view.name, known.generation))
+    other = other_state_path(settings, view.name, known.generation)
     with ExitStack() as stack:
         try:
+            require_its_engine(view.name, view.place, path, other)
             keeper, state = stack.enter_context(begun_runner(settings, view, known, session))
         except ActiveError as kept:
             coming = known_views(settings).coming.get(view.name)

@@ -21,6 +21,7 @@ from cdc.views.explaining import DocumentPart, parts_of
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import read_document
 from cdc.views.refused import NotComputable
+from cdc.views.state_faults import is_there
 from cdc.views.typed_keys import typed_row
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_state import ViewState
@@ -85,7 +86,8 @@ class View:
             from connectors.view_bucket_looks import shown_document  # noqa: PLC0415 - Delta is of use there alone
 
             return self._said(key, shown_document(path, self._view.shipped(path, place.buckets), generation, row))
-        with closing(ViewState(path, self.plan, generation)) as state:
+        with closing(ViewState(path, self.plan, generation)) as state, state.guarded():
+            _require_built(state, path)
             final = state.final_row(row)
             if final is not None:
                 return final
@@ -117,11 +119,12 @@ class View:
             raise UsageError(f"{self.name} has groups, and a group's rows are not listed", hint="leave --explain out")
         row = self._key_row(key)
         path, generation = self._state()
-        if path.is_dir():
+        if self._view.place.on_executors:
             raise UsageError(
                 f"the rows of {self.name} lie with executors and are not listed", hint="leave --explain out"
             )
-        with closing(ViewState(path, self.plan, generation)) as state:
+        with closing(ViewState(path, self.plan, generation)) as state, state.guarded():
+            _require_built(state, path)
             return parts_of(self.plan, state.rows, row)
 
     def _finished(self, found: object) -> str | None:
@@ -142,6 +145,14 @@ class View:
     def _state(self) -> tuple[Path, int]:
         known = known_views(self._settings).known.get(self.name)
         path = state_path(self._settings, self.name, known.generation if known else 1)
-        if known is None or not path.exists():
+        if known is None or not is_there(path):
             raise UsageError(f"there is no state of the view {self.name} in {path}", hint="cdc view run makes it")
         return path, known.generation
+
+
+def _require_built(state: ViewState, path: Path) -> None:
+    """UsageError for a state that has not read its tables yet: it would have no document of any key."""
+    if not state.reached.built:
+        raise UsageError(
+            f"the state in {path} is not built yet", hint="cdc view run builds it, cdc status says how far"
+        )

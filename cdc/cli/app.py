@@ -214,7 +214,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except typer.TyperException as misuse:
-        words = misuse.format_message().rstrip(".")
+        words = misuse.format_message().rstrip(".") or f"{_path(misuse)} takes one of the commands above"
         wrong = UsageError(words[:1].lower() + words[1:], hint=f"{_path(misuse)} --help shows how")
         return report(wrong, invocation.console)
     except Exception as failure:

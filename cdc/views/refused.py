@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from cdc.errors import ConfigError
 
+_LONGEST = 200
+"""Letters of a reason that are shown. Postgres's own words quote a text whose quote has no end up to its last line."""
+
 
 class ViewRefused(ConfigError):
     """A view's SELECT lies outside of what can be kept true. ``word`` and ``place`` name what is in the way.
 
-    ``place``: ``(line, column)`` in the text, both from 1, or None where the text has no single place for it.
+    ``place``: ``(line, column)`` in the text, both from 1, or None where the text has no single place for it. A
+    reason is one line, whatever it quotes.
     """
 
     def __init__(self, reason: str, *, word: str = "", place: tuple[int, int] | None = None, hint: str = "") -> None:
-        self.reason = reason
+        self.reason = reason = _in_one_line(reason)
         self.word = word
         self.place = place
         where = f"line {place[0]}, column {place[1]}: " if place is not None else ""
-        super().__init__(f"{where}{f'{word!r}: ' if word else ''}{reason}", hint=hint)
+        said = f"{_in_one_line(word)!r}: " if word else ""
+        super().__init__(f"{where}{said}{reason}", hint=hint)
+
+
+def _in_one_line(words: str) -> str:
+    line = " ".join(words.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 class NotComputable(ValueError):

@@ -17,6 +17,8 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 _OF_DELTA = re.compile(r"(?:os error |Os \{ code: )(\d+)")
 """Delta has one class of errors for nearly all, and the system's number within its words."""
 _NO_DATABASE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+ELSEWHERE = "[views.NAME] state names another folder"
+"""The way out where the place is wrong."""
 _UNTOLD = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
 """SQLite does not say which error of the system they were."""
 
@@ -36,6 +38,10 @@ class StateForbidden(ConfigError):
     """We may not write where a view's state is to be. The empty folder of a mount that is away looks the same."""
 
 
+class StateDamaged(ConfigError):
+    """The file in a view's place is no state of it, or is none any more. Trying again does not mend it."""
+
+
 def opening_fault(path: Path | str, failure: Exception, hint: str) -> CdcError:
     """The error for a state that cannot be opened. StateAway where it may be there again later: that is all but what
     is wrong with the place itself (H259). ``hint``: for that.
@@ -48,14 +54,28 @@ def opening_fault(path: Path | str, failure: Exception, hint: str) -> CdcError:
     said = f"the state of the view cannot be kept in {path}: {quoted(failure)}"
     told = _told_by_system(path, failure)
     number = _number(told)
-    if getattr(told, "sqlite_errorcode", 0) & 0xFF in _NO_DATABASE:
-        return ConfigError(said, hint=f"{hint}. cdc view rebuild throws a damaged state away")
+    if is_damaged(told) or getattr(told, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:
+        # Or it has tables of somebody else's.
+        return StateDamaged(said, hint=f"{hint}. cdc view rebuild throws a damaged state away")
     if number in _FORBIDDEN:
         return StateForbidden(said, hint=hint)
     if number in _WRONG and not _leads_nowhere(told):
         return ConfigError(said, hint=hint)
     tried = "it is tried again: see that its disk is there, can be written and has room"
     return StateAway(said, hint=f"{tried}. cdc view rebuild throws a damaged state away")
+
+
+def is_damaged(failure: Exception) -> bool:
+    """Whether SQLite says that a file is no database, or none any more."""
+    return getattr(failure, "sqlite_errorcode", 0) & 0xFF in _NO_DATABASE
+
+
+def is_there(path: Path) -> bool:
+    """Whether a state is at a path. Raises as :func:`opening_fault` where that cannot be seen."""
+    try:
+        return path.exists()
+    except OSError as failure:
+        raise opening_fault(path, failure, ELSEWHERE) from None
 
 
 def _told_by_system(path: Path | str, failure: Exception) -> Exception:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdc.errors import ConfigError
+from cdc.views.state_faults import ELSEWHERE, is_there
 from cdc.views.view_plan import ViewPlan
 
 SPARK = "spark:"
@@ -50,8 +51,10 @@ class StatePlace:
 
 
 def state_place(view: str, state: str, engine: str = "embedded", buckets: int = BUCKETS) -> StatePlace:
-    """The place that ``[views.NAME] state``, ``engine`` and ``buckets`` name. ConfigError for a place of Spark's that
-    is none."""
+    """The place that ``[views.NAME] state``, ``engine`` and ``buckets`` name. ConfigError for a place that is
+    none."""
+    if "\0" in state:
+        raise ConfigError(f"the state of the view {view} lies in no folder: its name has a NUL", hint=ELSEWHERE)
     if engine == "embedded" and not state.startswith(SPARK):
         return StatePlace(Path(state), 0)
     folder = state
@@ -70,8 +73,9 @@ def state_place(view: str, state: str, engine: str = "embedded", buckets: int = 
 
 def require_its_engine(view: str, place: StatePlace, own: Path, other: Path) -> None:
     """ConfigError where a folder has a state of the view that the other engine has made, and none of this one: it
-    would be built anew without a word, and the other one stay there. ``own``, ``other``: where the two would be."""
-    if other.exists() and not own.exists():
+    would be built anew without a word, and the other one stay there. ``own``, ``other``: where the two would be.
+    StateAway where that cannot be seen now."""
+    if is_there(other) and not is_there(own):
         raise ConfigError(
             f"the state of the view {view} in {place.folder} was made by the engine {place.other.engine}, and "
             f"[views.{view}] names {place.engine}",

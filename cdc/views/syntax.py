@@ -22,6 +22,10 @@ def select_of(sql: str) -> Node:
     """The one SELECT of a text. Raises :class:`ViewRefused` where the text is no SELECT, or not one."""
     if postgast is None:
         raise ConfigError("a view's text needs Postgres's grammar, which is not installed", hint=_INSTALL)
+    if "\0" in sql:
+        # libpg_query would read the text up to there, and no more.
+        place = place_of(sql, len(sql.partition("\0")[0].encode()))
+        raise ViewRefused("a NUL stands in the text", place=place, hint="save the file as text in UTF-8")
     try:
         statements = postgast.parse(sql).stmts
     except postgast.PgQueryError as failure:

@@ -21,7 +21,7 @@ from cdc.views.fences import Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
-from cdc.views.state_faults import StateAway, opening_fault
+from cdc.views.state_faults import ELSEWHERE, StateAway, is_damaged, opening_fault
 from cdc.views.state_reach import Bound, Reached
 from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
@@ -82,14 +82,15 @@ class ViewState:
                 self._connection.execute("PRAGMA cache_size = -65536")
                 self._connection.execute("PRAGMA wal_autocheckpoint = 8000")
                 self._connection.executescript(_TABLES)
+                found = self._connection.execute("SELECT document FROM kept").fetchone()
+                self.reached = Reached.from_json(found[0]) if found else bound.begun(generation)
+                # Before the tables: what another text has made has others of the same names.
+                bound.require(self.reached, generation, str(path))
                 self.rows = SqliteRows(self._connection, plan.relations)
                 self.unseen = UnseenRows(self._connection, plan.relations)
                 self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
-                found = self._connection.execute("SELECT document FROM kept").fetchone()
             except (OSError, sqlite3.Error) as failure:
-                raise opening_fault(path, failure, "[views.NAME] state names another folder") from None
-            self.reached = Reached.from_json(found[0]) if found else bound.begun(generation)
-            bound.require(self.reached, generation, str(path))
+                raise opening_fault(path, failure, ELSEWHERE) from None
             unless_opened.pop_all()
 
     @property
@@ -127,10 +128,13 @@ class ViewState:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """StateAway in place of what SQLite raises: a full disk, a file that another runner holds (V17)."""
+        """StateAway in place of what SQLite raises: a full disk, a file that another runner holds (V17). ConfigError
+        for a file that is damaged: trying again does not mend it."""
         try:
             yield
         except sqlite3.Error as failure:
+            if is_damaged(failure):
+                raise opening_fault(self._path, failure, ELSEWHERE) from None
             raise StateAway(
                 f"the state of the view in {self._path} cannot be read or written: {quoted(failure)}",
                 hint="see that its disk has room and that no other runner uses it",

@@ -123,6 +123,27 @@ def test_v7_h410_a_rebuild_that_was_killed_goes_on(pipeline: Pipeline, spawn: Sp
     assert topics_of_the_view(pipeline) == [1, 2]
 
 
+@pytest.mark.parametrize("step", ["generation_built", "generation_known"])
+def test_h553_a_damaged_state_of_a_rebuild_is_made_anew(pipeline: Pipeline, spawn: Spawn, step: str) -> None:
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    spawn("cdc", "--config", pipeline.config, "run")
+    pipeline.good("view", "run", "--until-caught-up")
+    written(pipeline, NAMED + " where o.id > 10")
+    crashed = pipeline.cdc("view", "rebuild", "named", timeout_s=300, CDC_CRASH_AT=step)
+    assert crashed.returncode == CRASH_EXIT, crashed.stderr
+    (state,) = (pipeline.folder / "state").glob("*.named.2.sqlite")
+    Path(f"{state}-wal").unlink(missing_ok=True)
+    state.write_bytes(b"x" * 8_192)
+    done = pipeline.cdc("view", "rebuild", "named", timeout_s=300)
+    assert done.returncode == Exit.OK, done.stderr
+    assert "file is not a database" in done.stderr
+    assert "the state of generation 2 removed" in done.stderr
+    assert "40 documents published by the text of now" in done.stderr
+    state.write_bytes(b"")
+    assert_refused(pipeline.cdc("view", "show", "named", "11"), Exit.USAGE, "is not built yet", "cdc view run")
+
+
 def test_v7_another_text_meanwhile_is_built_instead(pipeline: Pipeline, spawn: Spawn) -> None:
     former, sink = started(pipeline, spawn)
     written(pipeline, NAMED + " where o.id > 10")

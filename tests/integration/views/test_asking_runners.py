@@ -11,6 +11,7 @@ from cdc.settings import Settings
 from cdc.topic import VIEW_SCHEMA, TableName, state_topic, views_topic
 from cdc.topic_specs import table_topic_spec
 from cdc.verification.view_repair import RunnerSilent
+from cdc.views.answers import RunnerAnswer, answer_key
 from cdc.views.asked_keys import AskedKeys, asked_of
 from cdc.views.known_views import KnownView
 from connectors.kafka.admin import TopicAdmin
@@ -67,3 +68,17 @@ def test_h380_a_second_repair_of_a_view_is_told(settings: Settings) -> None:
     with pytest.raises(RunnerSilent, match="another cdc verify --repair waits"):
         runners.recompute(VIEW, [b'{"id":1}'], 1)
     assert wish_of(settings) == other, "it is left alone"
+
+
+def test_h552_a_killed_repair_is_waited_for_until_its_answer(settings: Settings) -> None:
+    now_ms = SYSTEM_CLOCK.now_ns() // 1_000_000
+    killed = AskedKeys(topic=f"{settings.name}.view.v.1", id="killed", keys=["{}"], asked_ms=now_ms)
+    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(killed.key(), killed.to_json())])
+    answers = KafkaCompactedTopic(settings.log, views_topic(settings.name))
+    runners = KafkaRunners(settings, lambda: None, SYSTEM_CLOCK)
+    answers.write([(answer_key("v", 1), RunnerAnswer(id="earlier").to_json())])
+    with pytest.raises(RunnerSilent, match="another cdc verify --repair waits"):
+        runners.recompute(VIEW, [b'{"id":1}'], 1)
+    answers.write([(answer_key("v", 1), RunnerAnswer(id="killed").to_json())])
+    with pytest.raises(RunnerSilent, match="no runner of the view v has answered"):
+        runners.recompute(VIEW, [b'{"id":1}'], 1)

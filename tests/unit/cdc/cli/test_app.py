@@ -62,6 +62,13 @@ def test_a_command_that_does_not_fit_is_one_sentence_and_a_hint(
     assert hint in lines[1]
 
 
+def test_h550_a_group_without_a_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["view"]) == Exit.USAGE
+    said = capsys.readouterr()
+    assert "rebuild" in said.out
+    assert said.err == "error: cdc view takes one of the commands above\nhint: cdc view --help shows how\n"
+
+
 def test_no_settings_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--config", str(tmp_path / "none.toml"), "config", "lint"]) == Exit.CONFIG
     assert "there is no settings file" in capsys.readouterr().err

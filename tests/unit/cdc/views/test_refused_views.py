@@ -119,6 +119,33 @@ def test_what_postgres_cannot_read_is_refused_at_its_place() -> None:
     assert refused.value.place == (1, 16)
 
 
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("select 'abc\ndef\nghi", "unterminated quoted string"),
+        ('select "abc\nd from orders', "unterminated quoted identifier"),
+        ("select $$ab\n" + 9_000 * "c", "unterminated dollar-quoted string"),
+        ('select id from "no\npe"', "the table no pe is not captured"),
+        ('select id, "a\nb" from orders', "there is no column a b"),
+        ('select id, status::"x\ny" as y from orders', "does not cast to x y"),
+    ],
+)
+def test_h550_a_refusal_is_one_line(sql: str, words: str) -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned(sql, SHOP)
+    assert words in refused.value.message
+    assert "\n" not in refused.value.message
+    assert len(refused.value.message) < 300
+
+
+def test_h550_a_text_does_not_end_at_a_nul() -> None:
+    for sql in ("select id from orders\0", "select id from orders\0 where id = 1", "select id\0 from orders"):
+        with pytest.raises(ViewRefused, match="a NUL stands in the text") as refused:
+            planned(sql, SHOP)
+        assert refused.value.place == (1, sql.index("\0") + 1)
+        assert refused.value.hint
+
+
 def test_a_plan_names_root_key_ties_and_indexes() -> None:
     plan = planned(
         "select o.id as order_id, (select count(*) from order_lines l where l.order_id = o.id) as n from orders o", SHOP

@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from cdc.errors import ConfigError, Exit
 from cdc.views.state_faults import StateAway, StateForbidden, opening_fault
+from cdc.views.state_places import require_its_engine, state_place
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from tests.unit.cdc.views.oracles import DOCUMENTS
@@ -67,3 +68,55 @@ def test_h259_a_database_that_somebody_holds_is_away(tmp_path: Path) -> None:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StateAway, match="database is locked"):
             ViewState(tmp_path / "state", plan, 1)
+
+
+def test_h551_a_place_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
+    """As a folder that others may not search, or a mount that is away: the system says so instead of yes or no."""
+    place = state_place("v", str(tmp_path))
+    own = tmp_path / ("v" * 300)
+    with pytest.raises(ConfigError, match=r"cannot be kept in .*File name too long") as refused:
+        require_its_engine("v", place, own, own)
+    assert "names another folder" in refused.value.hint
+
+
+def test_h551_a_state_is_damaged_within_a_turn_as_well(tmp_path: Path) -> None:
+    """Trying again does not mend it, and no disk is full."""
+    with (
+        closing(ViewState(tmp_path / "state", planned(DOCUMENTS, SHAPES), 1)) as state,
+        pytest.raises(ConfigError, match="malformed") as refused,
+        state.guarded(),
+    ):
+        raise damaged()
+    assert "cdc view rebuild throws a damaged state away" in refused.value.hint
+
+
+def test_h551_a_state_of_another_text_is_refused(tmp_path: Path) -> None:
+    """Its tables have the same names, and other columns: it is not away."""
+    other = planned("select id, name from customers", SHAPES)
+    with closing(ViewState(tmp_path / "state", other, 1)) as state, state.transaction():
+        pass
+    with pytest.raises(ConfigError, match="was made by another text of the view") as refused:
+        ViewState(tmp_path / "state", planned(DOCUMENTS, SHAPES), 1)
+    assert "cdc view rebuild" in refused.value.hint
+
+
+def test_h551_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "state")) as session:
+        session.execute("CREATE TABLE kept (a)")
+    with pytest.raises(ConfigError, match="no such column") as refused:
+        ViewState(tmp_path / "state", planned(DOCUMENTS, SHAPES), 1)
+    assert "cdc view rebuild" in refused.value.hint
+
+
+def damaged() -> sqlite3.Error:
+    """SQLite's own words on a page that holds something else."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as session:
+        session.execute("CREATE TABLE a (b)")
+        session.execute("PRAGMA writable_schema = on")
+        session.execute("UPDATE sqlite_schema SET rootpage = 99")
+        session.execute("PRAGMA writable_schema = reset")
+        try:
+            session.execute("SELECT * FROM a")
+        except sqlite3.Error as failure:
+            return failure
+    raise AssertionError("SQLite reads a page that is not there")

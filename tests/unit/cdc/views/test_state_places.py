@@ -43,6 +43,13 @@ def test_h381_another_engine_is_not_begun_in_silence(tmp_path: Path) -> None:
     require_its_engine("v", place, own, other)
 
 
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_h551_no_folder_has_a_nul_in_its_name(engine: str) -> None:
+    with pytest.raises(ConfigError, match="the state of the view v lies in no folder") as refused:
+        state_place("v", "a\0b", engine)
+    assert "names another folder" in refused.value.hint
+
+
 @pytest.mark.parametrize(
     "place", ["spark:", "spark:a?buckets=0", "spark:a?buckets=9999", "spark:s3://a/b", "spark:a?b=1"]
 )
