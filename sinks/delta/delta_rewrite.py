@@ -33,13 +33,15 @@ declare("delta_files_written")
 T = TypeVar("T")
 R = TypeVar("R")
 
+ONE_TRY = CommitProperties(max_commit_retries=0)
+"""What another writer commits meanwhile ends the try: it may have put in a row that was looked for here, or joined the
+files that are replaced here, which delta-rs would let stand beside the new ones (hazard H539)."""
 PACKED: Mapping[str, Any] = {
-    "writer_properties": deltalake.WriterProperties(compression="ZSTD", statistics_truncate_length=64)
+    "writer_properties": deltalake.WriterProperties(compression="ZSTD", statistics_truncate_length=64),
+    "commit_properties": ONE_TRY,
 }
 """How delta-rs writes rows: by default snappy, but for what it joins or deletes from. Properties of one's own lose its
 other default: bounds of whole values would stand in the log, which Spark does not read above 20 MB (hazard H538)."""
-ONE_TRY = CommitProperties(max_commit_retries=0)
-"""What another writer commits meanwhile ends the try: it may have put in a row that was looked for here."""
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _PLAIN_WRITER, _FEATURES_WRITER = 2, 7
 _TOGETHER = 4
@@ -72,6 +74,10 @@ class KeyedFiles:
     def possible(self) -> bool:
         """Whether the table has nothing that writers have to keep beside its rows, as a feed of changes, constraints,
         deletion vectors, other names for columns, or partitions."""
+        return self.exchangeable() and not self.table.metadata().partition_columns
+
+    def exchangeable(self) -> bool:
+        """The same of a table that may have partitions."""
         protocol, about = self.table.protocol(), self.table.metadata()
         plain = protocol.min_writer_version <= _PLAIN_WRITER
         known = protocol.min_writer_version == _FEATURES_WRITER and _KNOWN_FEATURES.issuperset(
@@ -79,7 +85,7 @@ class KeyedFiles:
         )
         asked = about.configuration.get("delta.appendOnly") == "true"
         asked = asked or "delta.invariants" in self.table.schema().to_json()
-        ours = {self.key, self.order}.issubset(self.schema.names) and not about.partition_columns
+        ours = {self.key, self.order}.issubset(self.schema.names)
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:
@@ -125,6 +131,23 @@ class KeyedFiles:
             self._commit(due, [file for some in added for file in some], changes=False)
         return bool(lots)
 
+    def write(self, batches: Iterable[pa.RecordBatch], wanted: int) -> list[AddAction]:
+        """Rows in files that the log does not know yet, of about that many bytes."""
+        return [file for rows in _runs(batches) for file in self._written(rows, (), wanted)]
+
+    def exchange(self, added: Sequence[AddAction]) -> None:
+        """Put written files in the place of all that there are, in one commit. CommitFailedError where somebody else
+        has written since the table was looked at."""
+        crash_point("delta_files_written")
+        by = self.table.metadata().partition_columns
+        self.table.create_write_transaction(
+            list(added), "overwrite", self.table.schema(), partition_by=by, commit_properties=ONE_TRY
+        )
+
+    def wanted_bytes(self) -> int:
+        """How large its files should be."""
+        return file_bytes(self._files(), near=self.near)
+
     def _files(self) -> list[DataFile]:
         return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key)
 
@@ -166,20 +189,32 @@ class KeyedFiles:
         size = rows.num_rows * before / counted if counted else rows.nbytes / _PACKED
         pieces = ceil(size / wanted) if size > 1.5 * wanted else 1
         rows, each = rows.sort_by(self.key), ceil(rows.num_rows / pieces)
-        return [self._put(rows.slice(start, each)) for start in range(0, rows.num_rows, each)]
+        starts = range(0, rows.num_rows, each)
+        return [self._put(of, part) for start in starts for of, part in self._parts(rows.slice(start, each))]
 
-    def _put(self, rows: pa.Table) -> AddAction:
+    def _parts(self, rows: pa.Table) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+        """The rows of each partition, without its columns, which no file has."""
+        by = self.table.metadata().partition_columns
+        if not by:
+            yield {}, rows
+            return
+        values = rows[by[0]]
+        for value in pc.unique(values).to_pylist():
+            same = pc.is_null(values) if value is None else pc.fill_null(pc.equal(values, value), False)
+            yield {by[0]: None if value in (None, "") else str(value)}, rows.filter(same).drop_columns(by)
+
+    def _put(self, of: dict[str, str | None], rows: pa.Table) -> AddAction:
         path = f"part-00000-{uuid4()}-c000.{CODEC}.parquet"
         with self._folder().open_output_stream(path) as stream:
             pq.write_table(rows, stream, compression=CODEC)
             size = stream.tell()
-        return AddAction(path, size, {}, _now_ms(), True, stats_of(rows.select(self._indexed())))
+        return AddAction(path, size, of, _now_ms(), True, stats_of(rows.select(self._indexed(rows.column_names))))
 
-    def _indexed(self) -> list[str]:
+    def _indexed(self, columns: list[str]) -> list[str]:
         """All columns, unless the table says of which its readers expect statistics."""
         said = self.table.metadata().configuration.get(STATISTICS) or ""
         names = said.split(",")
-        return names if said and set(names).issubset(self.schema.names) else self.schema.names
+        return names if said and set(names).issubset(columns) else columns
 
     def _commit(self, removed: Iterable[DataFile], added: Sequence[AddAction], *, changes: bool = True) -> None:
         crash_point("delta_files_written")
@@ -232,6 +267,18 @@ def _gathered(touched: Sequence[_Anew], new: Sequence[int], wanted: int) -> list
     gone: Any = pa.chunked_array([chunk for one in small for chunk in one.gone.chunks], pa.string())
     inside = [held for one in small for held in one.inside]
     return [*apart, _Anew(inside, gone, [*(number for one in small for number in one.rows), *new])]
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches in lots, of the bytes that are held at once."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= _AT_ONCE_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _conformed(found: pa.Table, schema: pa.Schema) -> pa.Table:

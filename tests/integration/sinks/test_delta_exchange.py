@@ -1,0 +1,92 @@
+"""All rows of a Delta table exchanged for another generation's while a sink, or somebody else, writes to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from cdc.clock import SYSTEM_CLOCK
+from sinks.delta.delta_storage import Storage
+from sinks.delta.delta_table import Delta
+from sinks.warehouse.warehouse_columns import KEY, POS
+
+SCHEMA = pa.schema([(KEY, pa.string()), (POS, pa.string()), ("_bucket_2", pa.int32())])
+WAYS = {"flat": SCHEMA.remove(2), "partitioned": SCHEMA}
+Meanwhile = Callable[[Path], object]
+
+
+class Interrupted(Delta):
+    """A generation during whose reading somebody writes to the table that is to have its rows."""
+
+    def interrupt(self, act: Callable[[], object]) -> Interrupted:
+        self._act = act
+        return self
+
+    def batches(self, most: int) -> Iterator[pa.RecordBatch]:
+        self._act()
+        return super().batches(most)
+
+
+def made(folder: Path, schema: pa.Schema, *lots: str, pos: str) -> Path:
+    """A table with a file for each lot of keys."""
+    table = Delta(Storage(root=str(folder)), "orders", SYSTEM_CLOCK)
+    table.create(schema, [name for name in schema.names if name.startswith("_bucket")])
+    for keys in lots:
+        rows = {KEY: list(keys), POS: [pos] * len(keys), "_bucket_2": [ord(key) % 2 for key in keys]}
+        whole = pa.table({name: rows[name] for name in schema.names}, schema)
+        deltalake.write_deltalake(table.path, whole, mode="append")
+    return Path(table.path)
+
+
+def joined(path: Path) -> None:
+    deltalake.DeltaTable(str(path)).optimize.compact()
+
+
+def added(path: Path) -> None:
+    """A row that the generation has, by a sink that is behind it. Once: each try is interrupted."""
+    table = deltalake.DeltaTable(str(path))
+    if "d" not in table.to_pyarrow_table()[KEY].to_pylist():
+        row = {KEY: ["d"], POS: ["1"], "_bucket_2": [0]}
+        names = [field.name for field in table.schema().fields]
+        deltalake.write_deltalake(table, pa.table({n: row[n] for n in names}, SCHEMA_OF[len(names)]), mode="append")
+
+
+SCHEMA_OF = {len(schema): schema for schema in WAYS.values()}
+
+
+@pytest.mark.parametrize("meanwhile", [joined, added])
+@pytest.mark.parametrize(("old", "new"), [("flat", "flat"), ("partitioned", "partitioned"), ("partitioned", "flat")])
+def test_h539_nothing_old_stays_beside_a_generation(tmp_path: Path, old: str, new: str, meanwhile: Meanwhile) -> None:
+    """Two rows a key: those of before came back with the files that were joined meanwhile."""
+    path = made(tmp_path / "used", WAYS[old], "ab", "ac", "x", pos="1")
+    made(tmp_path / "new", WAYS[new], "abcd", pos="2")
+    filled = Interrupted(Storage(root=str(tmp_path / "new")), "orders", SYSTEM_CLOCK).interrupt(lambda: meanwhile(path))
+    Delta(Storage(root=str(tmp_path / "used")), "orders", SYSTEM_CLOCK).take(filled)
+    rows = deltalake.DeltaTable(str(path)).to_pyarrow_table()
+    assert Counter(rows[KEY].to_pylist()) == Counter("abcd")
+    assert set(rows[POS].to_pylist()) == {"2"}
+    assert rows.schema.names == WAYS[new].names
+
+
+def test_h539_a_busy_writer_does_not_end_an_exchange(tmp_path: Path) -> None:
+    """Its rows are written before: what is left to be done is over between two commits of a sink."""
+    path = made(tmp_path / "used", WAYS["flat"], "ab", "x", pos="1")
+    made(tmp_path / "new", WAYS["flat"], "abcd", pos="2")
+    tries: list[int] = []
+
+    def commit() -> None:
+        tries.append(1)
+        assert len(tries) < 2, "rows are read once, however often somebody commits"
+        Delta(Storage(root=str(tmp_path / "used")), "orders", SYSTEM_CLOCK).put(ROW, KEY, POS)
+
+    filled = Interrupted(Storage(root=str(tmp_path / "new")), "orders", SYSTEM_CLOCK).interrupt(commit)
+    Delta(Storage(root=str(tmp_path / "used")), "orders", SYSTEM_CLOCK).take(filled)
+    assert sorted(deltalake.DeltaTable(str(path)).to_pyarrow_table()[KEY].to_pylist()) == list("abcd")
+
+
+ROW = pa.table({KEY: ["a"], POS: ["3"]}, WAYS["flat"])
