@@ -121,10 +121,13 @@ class KeyedFiles:
         return rows.num_rows - len(stale)
 
     def join(self) -> bool:
-        """Join small files where there are many. Whether there were."""
+        """Join small files where there are many, those of each partition by themselves. Whether there were.
+
+        delta-rs's own compaction tries again, whatever it is told: two at once leave each row twice (hazard H544)."""
         files = self._files()
         wanted = file_bytes(files, near=self.near)
-        due = due_join(files, wanted)
+        apart = ([file for file in files if file.part == part] for part in sorted({f.part for f in files}, key=str))
+        due = [file for some in apart for file in due_join(some, wanted)]
         lots = list(_lots(due, 16 * wanted))
         if lots:
             added = [self._written(pa.concat_tables(map(self._read, lot)), lot, wanted) for lot in lots]
@@ -149,7 +152,12 @@ class KeyedFiles:
         return file_bytes(self._files(), near=self.near)
 
     def _files(self) -> list[DataFile]:
-        return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key)
+        return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key, self._by)
+
+    @property
+    def _by(self) -> str:
+        """The column that the table is partitioned by. Empty for none."""
+        return "".join(self.table.metadata().partition_columns[:1])
 
     def _inside(self, held: KeysIn, rows: pa.Table, columns: list[str] | None) -> _Inside:
         """The rows of a batch whose keys a file holds. ``columns``: to read, all of which are kept where it is None."""
@@ -172,7 +180,15 @@ class KeyedFiles:
             file_of = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             found: pa.Table = file_of.read(columns, use_threads=False)
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return found if found.schema.equals(schema) else _conformed(found, schema)
+        if found.schema.equals(schema):
+            return found
+        whole = _conformed(found, schema)
+        if not self._by or self._by not in schema.names:
+            return whole
+        # No file has the column of its partition.
+        place, kind = schema.get_field_index(self._by), schema.field(self._by)
+        value = pa.scalar(file.part, pa.string()).cast(kind.type)
+        return whole.set_column(place, kind, pa.repeat(value, found.num_rows))
 
     def _folder(self) -> pa_fs.FileSystem:
         if self.near:
@@ -220,8 +236,14 @@ class KeyedFiles:
         crash_point("delta_files_written")
         for one in added:
             one.data_change = changes
-        gone = [RemoveAction(file.path, changes, _now_ms(), size=file.size, partition_values={}) for file in removed]
-        self.table.create_write_transaction([*gone, *added], "append", self.table.schema(), commit_properties=ONE_TRY)
+        by = self.table.metadata().partition_columns
+        gone = [
+            RemoveAction(file.path, changes, _now_ms(), size=file.size, partition_values=dict.fromkeys(by, file.part))
+            for file in removed
+        ]
+        self.table.create_write_transaction(
+            [*gone, *added], "append", self.table.schema(), partition_by=by, commit_properties=ONE_TRY
+        )
 
     def _side_by_side(self, act: Callable[[T], R], some: Sequence[T], largest: int) -> list[R]:
         """``largest``: bytes of the largest file that is read for one of them."""
@@ -291,10 +313,10 @@ def _conformed(found: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _lots(files: Sequence[DataFile], most: int) -> Iterator[list[DataFile]]:
-    """Files in the order of their keys, of so many bytes together."""
+    """Files of a partition in the order of their keys, of so many bytes together."""
     lot: list[DataFile] = []
-    for file in sorted(files, key=lambda one: one.low or ""):
-        if lot and sum(one.size for one in lot) + file.size > most:
+    for file in sorted(files, key=lambda one: (one.part or "", one.part is None, one.low or "")):
+        if lot and (file.part != lot[0].part or sum(one.size for one in lot) + file.size > most):
             yield lot
             lot = []
         lot.append(file)

@@ -349,7 +349,7 @@ class Delta:
     def _join(self, file_bytes: int) -> None:
         """Join the files that are smaller than that, or than what a table with keys has its files of."""
         keyed = self._keyed()
-        if not keyed.possible():
+        if not keyed.exchangeable():
             self._table.optimize.compact(target_size=file_bytes)
         elif keyed.join():
             self._updated()

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.clock import SYSTEM_CLOCK, ManualClock
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.warehouse.warehouse_columns import KEY, POS
@@ -90,3 +90,33 @@ def test_h539_a_busy_writer_does_not_end_an_exchange(tmp_path: Path) -> None:
 
 
 ROW = pa.table({KEY: ["a"], POS: ["3"]}, WAYS["flat"])
+
+
+PARTS = pa.schema([(KEY, pa.string()), (POS, pa.string()), ("place", pa.string()), ("_part_place", pa.string())])
+PLACES = ["a b/ü%", "", None, "q=1"]
+
+
+@pytest.mark.parametrize("column", ["_part_place", "_bucket_2"])
+def test_h544_files_of_partitions_are_joined(tmp_path: Path, column: str) -> None:
+    """Beside somebody's OPTIMIZE each row was there twice: delta-rs's own join tries again upon it."""
+    schema = PARTS if column == "_part_place" else pa.schema([*list(PARTS)[:3], ("_bucket_2", pa.int32())])
+    clock = ManualClock()
+    table, beside = (Delta(Storage(root=str(tmp_path)), "orders", clock) for _ in range(2))
+    table.create(schema, [column])
+    wanted = []
+    for number in range(20):
+        places = pa.array(PLACES, pa.string())
+        rows = {KEY: [f"{number}{n}" for n in range(4)], POS: ["1"] * 4, "place": places}
+        rows |= {"_part_place": places, "_bucket_2": pa.array([n % 2 for n in range(4)], pa.int32())}
+        deltalake.write_deltalake(table.path, pa.table({n: rows[n] for n in schema.names}, schema), mode="append")
+        wanted += [(key, place) for key, place in zip(rows[KEY], PLACES, strict=True)]
+    clock.advance(61)
+    assert table.refresh() and beside.exists()
+    for writer in (table, beside):
+        writer.tidy()
+        found = deltalake.DeltaTable(table.path)
+        assert len(found.file_uris()) < 60
+        kept = found.to_pyarrow_table().select([KEY, "place", column])
+        shown = zip(kept[KEY].to_pylist(), kept["place"].to_pylist(), strict=True)
+        assert sorted(shown, key=str) == sorted(wanted, key=str)
+        assert kept.schema.field(column).type == schema.field(column).type
