@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 import deltalake
@@ -51,6 +52,7 @@ _NEAR, _FAR = 2, 16
 _AT_ONCE_BYTES = 32 * 1024**2
 """Fewer, where they are larger together: a row takes several times as much in memory, and once more to be sorted."""
 _PACKED = 3
+_NONE = "__HIVE_DEFAULT_PARTITION__"
 _LARGEST_BYTES = 64 * 1024**2
 """Another writer's files may be larger. A file takes many times its size in memory while it is written anew."""
 _KEPT_BYTES = 8 * 1024**2
@@ -220,7 +222,11 @@ class KeyedFiles:
             yield {by[0]: None if value in (None, "") else str(value)}, rows.filter(same).drop_columns(by)
 
     def _put(self, of: dict[str, str | None], rows: pa.Table) -> AddAction:
-        path = f"part-00000-{uuid4()}-c000.{CODEC}.parquet"
+        # Some readers take the value of a partition from the folder's name.
+        place = "".join(f"{name}={_NONE if value is None else quote(value, safe='')}/" for name, value in of.items())
+        path = f"{place}part-00000-{uuid4()}-c000.{CODEC}.parquet"
+        if place and self.near:
+            self._folder().create_dir(place, recursive=True)
         with self._folder().open_output_stream(path) as stream:
             pq.write_table(rows, stream, compression=CODEC)
             size = stream.tell()

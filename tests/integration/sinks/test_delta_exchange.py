@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import deltalake
+import polars
 import pyarrow as pa
 import pytest
 
@@ -120,3 +121,6 @@ def test_h544_files_of_partitions_are_joined(tmp_path: Path, column: str) -> Non
         shown = zip(kept[KEY].to_pylist(), kept["place"].to_pylist(), strict=True)
         assert sorted(shown, key=str) == sorted(wanted, key=str)
         assert kept.schema.field(column).type == schema.field(column).type
+        by_folders = polars.scan_delta(table.path).select(KEY, column).collect()
+        both = zip(kept[KEY].to_pylist(), kept[column].to_pylist(), strict=True)
+        assert sorted(by_folders.rows(), key=str) == sorted(both, key=str)
