@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import polars
@@ -16,7 +17,8 @@ from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.warehouse.warehouse_columns import KEY, POS
 
-SCHEMA = pa.schema([(KEY, pa.string()), (POS, pa.string()), ("_bucket_2", pa.int32())])
+_schema: Any = pa.schema
+SCHEMA = _schema([(KEY, pa.string()), (POS, pa.string()), ("_bucket_2", pa.int32())])
 WAYS = {"flat": SCHEMA.remove(2), "partitioned": SCHEMA}
 Meanwhile = Callable[[Path], object]
 
@@ -38,7 +40,7 @@ def made(folder: Path, schema: pa.Schema, *lots: str, pos: str) -> Path:
     table = Delta(Storage(root=str(folder)), "orders", SYSTEM_CLOCK)
     table.create(schema, [name for name in schema.names if name.startswith("_bucket")])
     for keys in lots:
-        rows = {KEY: list(keys), POS: [pos] * len(keys), "_bucket_2": [ord(key) % 2 for key in keys]}
+        rows: dict[str, Any] = {KEY: list(keys), POS: [pos] * len(keys), "_bucket_2": [ord(key) % 2 for key in keys]}
         whole = pa.table({name: rows[name] for name in schema.names}, schema)
         deltalake.write_deltalake(table.path, whole, mode="append")
     return Path(table.path)
@@ -52,7 +54,7 @@ def added(path: Path) -> None:
     """A row that the generation has, by a sink that is behind it. Once: each try is interrupted."""
     table = deltalake.DeltaTable(str(path))
     if "d" not in table.to_pyarrow_table()[KEY].to_pylist():
-        row = {KEY: ["d"], POS: ["1"], "_bucket_2": [0]}
+        row: dict[str, Any] = {KEY: ["d"], POS: ["1"], "_bucket_2": [0]}
         names = [field.name for field in table.schema().fields]
         deltalake.write_deltalake(table, pa.table({n: row[n] for n in names}, SCHEMA_OF[len(names)]), mode="append")
 
@@ -87,27 +89,28 @@ def test_h539_a_busy_writer_does_not_end_an_exchange(tmp_path: Path) -> None:
 
     filled = Interrupted(Storage(root=str(tmp_path / "new")), "orders", SYSTEM_CLOCK).interrupt(commit)
     Delta(Storage(root=str(tmp_path / "used")), "orders", SYSTEM_CLOCK).take(filled)
-    assert sorted(deltalake.DeltaTable(str(path)).to_pyarrow_table()[KEY].to_pylist()) == list("abcd")
+    keys: list[Any] = deltalake.DeltaTable(str(path)).to_pyarrow_table()[KEY].to_pylist()
+    assert sorted(keys) == list("abcd")
 
 
 ROW = pa.table({KEY: ["a"], POS: ["3"]}, WAYS["flat"])
 
 
-PARTS = pa.schema([(KEY, pa.string()), (POS, pa.string()), ("place", pa.string()), ("_part_place", pa.string())])
+PARTS = _schema([(KEY, pa.string()), (POS, pa.string()), ("place", pa.string()), ("_part_place", pa.string())])
 PLACES = ["a b/ü%", "", None, "q=1"]
 
 
 @pytest.mark.parametrize("column", ["_part_place", "_bucket_2"])
 def test_h544_files_of_partitions_are_joined(tmp_path: Path, column: str) -> None:
     """Beside somebody's OPTIMIZE each row was there twice: delta-rs's own join tries again upon it."""
-    schema = PARTS if column == "_part_place" else pa.schema([*list(PARTS)[:3], ("_bucket_2", pa.int32())])
+    schema = PARTS if column == "_part_place" else _schema([*list(PARTS)[:3], ("_bucket_2", pa.int32())])
     clock = ManualClock()
     table, beside = (Delta(Storage(root=str(tmp_path)), "orders", clock) for _ in range(2))
     table.create(schema, [column])
     wanted = []
     for number in range(20):
         places = pa.array(PLACES, pa.string())
-        rows = {KEY: [f"{number}{n}" for n in range(4)], POS: ["1"] * 4, "place": places}
+        rows: dict[str, Any] = {KEY: [f"{number}{n}" for n in range(4)], POS: ["1"] * 4, "place": places}
         rows |= {"_part_place": places, "_bucket_2": pa.array([n % 2 for n in range(4)], pa.int32())}
         deltalake.write_deltalake(table.path, pa.table({n: rows[n] for n in schema.names}, schema), mode="append")
         wanted += [(key, place) for key, place in zip(rows[KEY], PLACES, strict=True)]
