@@ -12,7 +12,7 @@ from deltalake.transaction import AddAction
 from sinks.delta.delta_rewrite import PACKED, KeyedFiles
 
 
-class Exchange:
+class WholeExchange:
     """One exchange. ``target``: the table, as it is opened when this is asked. ``rows``: all that it is to have, from
     the first on each time. ``schema`` and ``by``: its columns and partitions from then on."""
 

@@ -18,7 +18,7 @@ from cdc.crash import crash_point, declare
 from cdc.sql import quote_literal
 from sinks.delta import delta_faults as faults
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
-from sinks.delta.delta_exchange import Exchange
+from sinks.delta.delta_exchange import WholeExchange
 from sinks.delta.delta_faults import Removed, Unfit
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
 from sinks.delta.delta_line import CommitLine
@@ -252,7 +252,7 @@ class Delta:
         schema, by = pa.schema(list(other.types().items())), other.partitions
         if not self.exists():
             self.create(schema, by)
-        exchange = Exchange(
+        exchange = WholeExchange(
             self._keyed, lambda: (widened(batch, schema) for batch in other.batches(16_384)), schema, by
         )
         self._retry.call(lambda: exchange.write(other._keyed().wanted_bytes()), again=self._reopen)

@@ -166,7 +166,7 @@ class Indexes:
 
     def _lead(self, alias: str, index: str) -> None:
         """Lead readers to what is written: where they are led nowhere, or to another generation still, as behind a
-        switch that was cut short. Which is in use the notes say (hazard H540)."""
+        switch that was cut short. The notes say which is in use (hazard H540)."""
         led = self._led_to(alias)
         ours = self._place.generation is not None and all(is_generation(one, alias) for one in led)
         if not led or (ours and self._place.current()):

@@ -93,9 +93,11 @@ class _SqlGenerations:
         target: tuple[SqlTables, SqlNotes],
         shapes: Sequence[TableSchema],
     ) -> None:
+        # The notes first: what they claim must not be more than the tables hold, which a sink may write (hazard H545).
+        notes = source[1].stored(connection)
         for shape in _latest(shapes):
             self._copy_table(connection, source[0], target[0], shape)
-        for name, text in source[1].stored(connection).items():
+        for name, text in notes.items():
             if name != GENERATION:
                 target[1].put(connection, name, text)
 
