@@ -7,7 +7,7 @@ the tables is replaced, each table in one commit (Delta) or all of them in one t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -31,7 +31,8 @@ class Generations(Protocol):
         """Keep what is in use as the generation of this number, so that a switch to it brings it back."""
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        """Let readers see this generation, and the query that feeds the store go on with it."""
+        """Let readers see this generation, and the query that feeds the store go on with it. Nothing happens where
+        that is over already: what was written since stays (hazard H541)."""
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Remove a generation that is not in use. Nothing happens when there is none."""
@@ -45,6 +46,11 @@ def said_in_use(notes: Notes) -> int:
     under way."""
     with reading("the generation in use, as the store says it,"):
         return int(notes.read().get(GENERATION, b"%d" % FIRST))
+
+
+def is_said(notes: Mapping[str, bytes], number: int) -> bool:
+    """Whether notes say in so many words that a generation is in use, and that no switch is under way."""
+    return notes.get(GENERATION) == b"%d" % number
 
 
 def number_in_use(notes: Notes) -> int:

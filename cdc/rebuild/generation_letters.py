@@ -23,6 +23,15 @@ def taken_over(run: RebuildState, letters: Iterable[DeadLetter]) -> list[DeadLet
     return [*fresh, *(replace(one, why=Why.RELEASED, reason="in use now", value=None, headers=()) for one in mine)]
 
 
+def given_up(run: RebuildState, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
+    """The records by which nothing waits any more for a generation that is discarded before it was in use."""
+    return [
+        replace(one, why=Why.RELEASED, reason="discarded", value=None, headers=())
+        for one in waiting(letters)
+        if one.sink == apart(run)
+    ]
+
+
 def retried(sink: str, letters: Iterable[DeadLetter], new_id: Callable[[], str]) -> list[DeadLetter]:
     """An order for each key that waits for the sink: its query tries the key on the generation in use now."""
     last = {(one.topic, one.key): one for one in waiting(letters) if one.sink == sink and one.parks}

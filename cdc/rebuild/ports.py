@@ -24,7 +24,8 @@ class RebuildGenerations(Protocol):
         """Keep what is in use as the generation of this number."""
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        """Let readers see this generation, and the query that feeds the store go on with it."""
+        """Let readers see this generation, and the query that feeds the store go on with it. Nothing happens where
+        that is over already: what was written since stays."""
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Remove a generation that is not in use. Nothing happens when there is none."""

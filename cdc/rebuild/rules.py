@@ -67,9 +67,14 @@ def next_rebuild(sink: str, in_use: int, last: RebuildState | None) -> RebuildSt
     return RebuildState(sink=sink, generation=number, previous=in_use, step=Step.BUILDING.value)
 
 
+def another(run: RebuildState, in_use: int) -> RebuildState:
+    """A new rebuild in the place of one whose generation cannot be gone on with."""
+    return next_rebuild(run.sink, in_use, run.at(Step.ROLLED_BACK))
+
+
 def rolled_back(sink: str, last: RebuildState | None) -> RebuildState:
-    """The last rebuild, to be taken back. UsageError when there is none that could be."""
-    if last is None or last.step != Step.DONE:
+    """The last rebuild, taken back: the same where it is already. UsageError when there is none that could be."""
+    if last is None or last.step not in (Step.DONE, Step.ROLLED_BACK):
         raise UsageError(f"there is no rebuild of {sink} to go back behind", hint=f"cdc rebuild {sink} makes one")
     return last.at(Step.ROLLED_BACK)
 

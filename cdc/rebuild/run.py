@@ -11,12 +11,13 @@ from functools import partial
 from secrets import token_hex
 
 from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
-from cdc.rebuild.generation_letters import retried, taken_over
+from cdc.errors import SinkError, TopicError
+from cdc.rebuild.generation_letters import given_up, retried, taken_over
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import (
     RebuildState,
     Step,
+    another,
     behind_claim,
     find_rebuild,
     level,
@@ -40,6 +41,7 @@ class Rebuild:
         self._sink = sink
         self._ports = ports
         self._separate = separate
+        self._resumed = False
 
     def run(self, tell: Tell) -> RebuildState:
         """Build the store anew from the log and switch to it. Goes on where an earlier call was killed.
@@ -50,7 +52,7 @@ class Rebuild:
         run = self._begin()
         crash_point("rebuild_after_begin")
         if run.step == Step.BUILDING:
-            run = self._fill(run, tell)
+            run = self._filled(run, tell)
         crash_point("rebuild_after_fill")
         shapes = self._ports.shapes()
         if run.step == Step.KEEPING:
@@ -65,18 +67,24 @@ class Rebuild:
         return run
 
     def roll_back(self) -> RebuildState:
-        """Switch back to the generation before the last rebuild. UsageError when there is none."""
-        run = rolled_back(self._sink, find_rebuild(self._ports.state.read(), self._sink))
+        """Switch back to the generation before the last rebuild, unless that is done: a command that was killed behind
+        its last step is told so. UsageError when there is none."""
+        last = find_rebuild(self._ports.state.read(), self._sink)
+        run = rolled_back(self._sink, last)
+        if run == last and self._ports.generations.in_use() == run.previous:
+            return run
         self._ports.generations.switch(run.previous, self._ports.shapes())
         self._retry()
         return self._note(run)
 
     def _begin(self) -> RebuildState:
         """The rebuild to go on with, or a new one, once nothing is left of the one before."""
-        last = find_rebuild(self._ports.state.read(), self._sink)
-        run = next_rebuild(self._sink, self._ports.generations.in_use(), last)
+        last, in_use = find_rebuild(self._ports.state.read(), self._sink), self._ports.generations.in_use()
+        run = next_rebuild(self._sink, in_use, last)
         if run == last:
-            return run
+            # The other one went on since a command was killed behind the filling: it is waited for again (hazard H541).
+            self._resumed = True
+            return run if in_use == run.generation else run.at(Step.BUILDING)
         if last is not None:
             self._discard(last)
         return self._note(run)
@@ -87,6 +95,19 @@ class Rebuild:
         in_use = {generations.in_use()} if self._separate else set()
         for number in sorted({last.previous, last.generation} - in_use):
             generations.discard(number, shapes)
+
+    def _filled(self, run: RebuildState, tell: Tell) -> RebuildState:
+        """The rebuild behind its filling. Where the log cannot go on with its generation, as with one that was left for
+        longer than the topics keep deletes, another one is begun (hazard H542)."""
+        try:
+            return self._fill(run, tell)
+        except TopicError:
+            if not self._resumed:
+                raise
+        self._resumed = False
+        self._ports.generations.discard(run.generation, self._ports.shapes())
+        self._ports.letters.write(given_up(run, self._ports.letters.read()))
+        return self._fill(self._note(another(run, self._ports.generations.in_use())), tell)
 
     def _fill(self, run: RebuildState, tell: Tell) -> RebuildState:
         """Feed the new generation until it shows what the old one shows."""

@@ -11,6 +11,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
@@ -32,13 +33,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class DataFile(NamedTuple):
-    """``low`` and ``high``: between these are its keys. None where the log does not say."""
+    """``low`` and ``high``: between these are its keys. None where the log does not say. ``part``: the value of the
+    column that the table is partitioned by, as a text."""
 
     path: str
     size: int
     rows: int
     low: str | None
     high: str | None
+    part: str | None = None
 
 
 class KeysIn(NamedTuple):
@@ -49,8 +52,9 @@ class KeysIn(NamedTuple):
     end: int
 
 
-def data_files(actions: pa.Table, key: str) -> list[DataFile]:
-    """By what delta-rs's ``get_add_actions(flatten=True)`` says. ``key``: the column of the keys."""
+def data_files(actions: pa.Table, key: str, by: str = "") -> list[DataFile]:
+    """By what delta-rs's ``get_add_actions(flatten=True)`` says. ``key``: the column of the keys. ``by``: that of the
+    partitions. Empty for none."""
     none: list[Any] = [None] * actions.num_rows
 
     def column(name: str) -> list[Any]:
@@ -58,7 +62,11 @@ def data_files(actions: pa.Table, key: str) -> list[DataFile]:
 
     rows = (count or 0 for count in column("num_records"))
     lows, highs = column(f"min.{key}"), column(f"max.{key}")
-    return [DataFile(*one) for one in zip(column("path"), column("size_bytes"), rows, lows, highs, strict=True)]
+    parts = (None if value is None else str(value) for value in column(f"partition.{by}"))
+    # The folders of partitions are escaped once more in the log than they are called.
+    paths = [unquote(path) if by else path for path in column("path")]
+    columns = paths, column("size_bytes"), rows, lows, highs, parts
+    return [DataFile(*one) for one in zip(*columns, strict=True)]
 
 
 def row_bytes(actions: pa.Table) -> float:

@@ -27,7 +27,7 @@ from sinks.delta.delta_notes import (
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
-from sinks.generations import GENERATION, Generations, lower, number_in_use, taken_over
+from sinks.generations import GENERATION, Generations, is_said, lower, number_in_use, taken_over
 from sinks.notes import WATERMARK, NotedWatermarks, TableIds
 from sinks.registry import SinkSpec
 
@@ -70,7 +70,10 @@ class _DeltaGenerations:
         notes = without_places(DeltaNotes(place, self._clock).read(), _OF_A_PLACE)
         if WATERMARK not in notes:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
-        if ENGINE in self._notes.read():
+        used = self._notes.read()
+        if is_said(used, number):
+            return
+        if ENGINE in used:
             notes = {ENGINE: dumped(EMBEDDED), **notes}
         found = NotedWatermarks(self._notes).read()
         goal = taken_over(Watermark.from_json(notes[WATERMARK]), found)

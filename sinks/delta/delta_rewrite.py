@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 import deltalake
@@ -33,13 +34,15 @@ declare("delta_files_written")
 T = TypeVar("T")
 R = TypeVar("R")
 
+ONE_TRY = CommitProperties(max_commit_retries=0)
+"""What another writer commits meanwhile ends the try: it may have put in a row that was looked for here, or joined the
+files that are replaced here, which delta-rs would let stand beside the new ones (hazard H539)."""
 PACKED: Mapping[str, Any] = {
-    "writer_properties": deltalake.WriterProperties(compression="ZSTD", statistics_truncate_length=64)
+    "writer_properties": deltalake.WriterProperties(compression="ZSTD", statistics_truncate_length=64),
+    "commit_properties": ONE_TRY,
 }
 """How delta-rs writes rows: by default snappy, but for what it joins or deletes from. Properties of one's own lose its
 other default: bounds of whole values would stand in the log, which Spark does not read above 20 MB (hazard H538)."""
-ONE_TRY = CommitProperties(max_commit_retries=0)
-"""What another writer commits meanwhile ends the try: it may have put in a row that was looked for here."""
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _PLAIN_WRITER, _FEATURES_WRITER = 2, 7
 _TOGETHER = 4
@@ -49,6 +52,7 @@ _NEAR, _FAR = 2, 16
 _AT_ONCE_BYTES = 32 * 1024**2
 """Fewer, where they are larger together: a row takes several times as much in memory, and once more to be sorted."""
 _PACKED = 3
+_NONE = "__HIVE_DEFAULT_PARTITION__"
 _LARGEST_BYTES = 64 * 1024**2
 """Another writer's files may be larger. A file takes many times its size in memory while it is written anew."""
 _KEPT_BYTES = 8 * 1024**2
@@ -72,6 +76,10 @@ class KeyedFiles:
     def possible(self) -> bool:
         """Whether the table has nothing that writers have to keep beside its rows, as a feed of changes, constraints,
         deletion vectors, other names for columns, or partitions."""
+        return self.exchangeable() and not self.table.metadata().partition_columns
+
+    def exchangeable(self) -> bool:
+        """The same of a table that may have partitions."""
         protocol, about = self.table.protocol(), self.table.metadata()
         plain = protocol.min_writer_version <= _PLAIN_WRITER
         known = protocol.min_writer_version == _FEATURES_WRITER and _KNOWN_FEATURES.issuperset(
@@ -79,7 +87,7 @@ class KeyedFiles:
         )
         asked = about.configuration.get("delta.appendOnly") == "true"
         asked = asked or "delta.invariants" in self.table.schema().to_json()
-        ours = {self.key, self.order}.issubset(self.schema.names) and not about.partition_columns
+        ours = {self.key, self.order}.issubset(self.schema.names)
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:
@@ -115,18 +123,43 @@ class KeyedFiles:
         return rows.num_rows - len(stale)
 
     def join(self) -> bool:
-        """Join small files where there are many. Whether there were."""
+        """Join small files where there are many, those of each partition by themselves. Whether there were.
+
+        delta-rs's own compaction tries again, whatever it is told: two at once leave each row twice (hazard H544)."""
         files = self._files()
         wanted = file_bytes(files, near=self.near)
-        due = due_join(files, wanted)
+        apart = ([file for file in files if file.part == part] for part in sorted({f.part for f in files}, key=str))
+        due = [file for some in apart for file in due_join(some, wanted)]
         lots = list(_lots(due, 16 * wanted))
         if lots:
             added = [self._written(pa.concat_tables(map(self._read, lot)), lot, wanted) for lot in lots]
             self._commit(due, [file for some in added for file in some], changes=False)
         return bool(lots)
 
+    def write(self, batches: Iterable[pa.RecordBatch], wanted: int) -> list[AddAction]:
+        """Rows in files that the log does not know yet, of about that many bytes."""
+        return [file for rows in _runs(batches) for file in self._written(rows, (), wanted)]
+
+    def exchange(self, added: Sequence[AddAction]) -> None:
+        """Put written files in the place of all that there are, in one commit. CommitFailedError where somebody else
+        has written since the table was looked at."""
+        crash_point("delta_files_written")
+        by = self.table.metadata().partition_columns
+        self.table.create_write_transaction(
+            list(added), "overwrite", self.table.schema(), partition_by=by, commit_properties=ONE_TRY
+        )
+
+    def wanted_bytes(self) -> int:
+        """How large its files should be."""
+        return file_bytes(self._files(), near=self.near)
+
     def _files(self) -> list[DataFile]:
-        return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key)
+        return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key, self._by)
+
+    @property
+    def _by(self) -> str:
+        """The column that the table is partitioned by. Empty for none."""
+        return "".join(self.table.metadata().partition_columns[:1])
 
     def _inside(self, held: KeysIn, rows: pa.Table, columns: list[str] | None) -> _Inside:
         """The rows of a batch whose keys a file holds. ``columns``: to read, all of which are kept where it is None."""
@@ -149,7 +182,15 @@ class KeyedFiles:
             file_of = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             found: pa.Table = file_of.read(columns, use_threads=False)
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return found if found.schema.equals(schema) else _conformed(found, schema)
+        if found.schema.equals(schema):
+            return found
+        whole = _conformed(found, schema)
+        if not self._by or self._by not in schema.names:
+            return whole
+        # No file has the column of its partition.
+        place, kind = schema.get_field_index(self._by), schema.field(self._by)
+        value = pa.scalar(file.part, pa.string()).cast(kind.type)
+        return whole.set_column(place, kind, pa.repeat(value, found.num_rows))
 
     def _folder(self) -> pa_fs.FileSystem:
         if self.near:
@@ -166,27 +207,49 @@ class KeyedFiles:
         size = rows.num_rows * before / counted if counted else rows.nbytes / _PACKED
         pieces = ceil(size / wanted) if size > 1.5 * wanted else 1
         rows, each = rows.sort_by(self.key), ceil(rows.num_rows / pieces)
-        return [self._put(rows.slice(start, each)) for start in range(0, rows.num_rows, each)]
+        starts = range(0, rows.num_rows, each)
+        return [self._put(of, part) for start in starts for of, part in self._parts(rows.slice(start, each))]
 
-    def _put(self, rows: pa.Table) -> AddAction:
-        path = f"part-00000-{uuid4()}-c000.{CODEC}.parquet"
+    def _parts(self, rows: pa.Table) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+        """The rows of each partition, without its columns, which no file has."""
+        by = self.table.metadata().partition_columns
+        if not by:
+            yield {}, rows
+            return
+        values = rows[by[0]]
+        for value in pc.unique(values).to_pylist():
+            same = pc.is_null(values) if value is None else pc.fill_null(pc.equal(values, value), False)
+            yield {by[0]: None if value in (None, "") else str(value)}, rows.filter(same).drop_columns(by)
+
+    def _put(self, of: dict[str, str | None], rows: pa.Table) -> AddAction:
+        # Some readers take the value of a partition from the folder's name.
+        place = "".join(f"{name}={_NONE if value is None else quote(value, safe='')}/" for name, value in of.items())
+        path = f"{place}part-00000-{uuid4()}-c000.{CODEC}.parquet"
+        if place and self.near:
+            self._folder().create_dir(place, recursive=True)
         with self._folder().open_output_stream(path) as stream:
             pq.write_table(rows, stream, compression=CODEC)
             size = stream.tell()
-        return AddAction(path, size, {}, _now_ms(), True, stats_of(rows.select(self._indexed())))
+        return AddAction(path, size, of, _now_ms(), True, stats_of(rows.select(self._indexed(rows.column_names))))
 
-    def _indexed(self) -> list[str]:
+    def _indexed(self, columns: list[str]) -> list[str]:
         """All columns, unless the table says of which its readers expect statistics."""
         said = self.table.metadata().configuration.get(STATISTICS) or ""
         names = said.split(",")
-        return names if said and set(names).issubset(self.schema.names) else self.schema.names
+        return names if said and set(names).issubset(columns) else columns
 
     def _commit(self, removed: Iterable[DataFile], added: Sequence[AddAction], *, changes: bool = True) -> None:
         crash_point("delta_files_written")
         for one in added:
             one.data_change = changes
-        gone = [RemoveAction(file.path, changes, _now_ms(), size=file.size, partition_values={}) for file in removed]
-        self.table.create_write_transaction([*gone, *added], "append", self.table.schema(), commit_properties=ONE_TRY)
+        by = self.table.metadata().partition_columns
+        gone = [
+            RemoveAction(file.path, changes, _now_ms(), size=file.size, partition_values=dict.fromkeys(by, file.part))
+            for file in removed
+        ]
+        self.table.create_write_transaction(
+            [*gone, *added], "append", self.table.schema(), partition_by=by, commit_properties=ONE_TRY
+        )
 
     def _side_by_side(self, act: Callable[[T], R], some: Sequence[T], largest: int) -> list[R]:
         """``largest``: bytes of the largest file that is read for one of them."""
@@ -234,6 +297,18 @@ def _gathered(touched: Sequence[_Anew], new: Sequence[int], wanted: int) -> list
     return [*apart, _Anew(inside, gone, [*(number for one in small for number in one.rows), *new])]
 
 
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches in lots, of the bytes that are held at once."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= _AT_ONCE_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
 def _conformed(found: pa.Table, schema: pa.Schema) -> pa.Table:
     """A file's rows in the columns that the table has by now."""
     columns: list[Any] = [
@@ -244,10 +319,10 @@ def _conformed(found: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _lots(files: Sequence[DataFile], most: int) -> Iterator[list[DataFile]]:
-    """Files in the order of their keys, of so many bytes together."""
+    """Files of a partition in the order of their keys, of so many bytes together."""
     lot: list[DataFile] = []
-    for file in sorted(files, key=lambda one: one.low or ""):
-        if lot and sum(one.size for one in lot) + file.size > most:
+    for file in sorted(files, key=lambda one: (one.part or "", one.part is None, one.low or "")):
+        if lot and (file.part != lot[0].part or sum(one.size for one in lot) + file.size > most):
             yield lot
             lot = []
         lot.append(file)

@@ -18,6 +18,7 @@ from cdc.crash import crash_point, declare
 from cdc.sql import quote_literal
 from sinks.delta import delta_faults as faults
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
+from sinks.delta.delta_exchange import WholeExchange
 from sinks.delta.delta_faults import Removed, Unfit
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
 from sinks.delta.delta_line import CommitLine
@@ -186,7 +187,7 @@ class Delta:
             table, whole = self._table, self._whole(rows)
             if not table.file_uris() or self._are_new(whole, key):
                 # At the version that was looked at: what another writer commits meanwhile ends this try.
-                deltalake.write_deltalake(table, whole, mode="append", commit_properties=ONE_TRY, **PACKED)
+                deltalake.write_deltalake(table, whole, mode="append", **PACKED)
                 return whole.num_rows
             return self._merged(whole, key, order)
 
@@ -241,24 +242,21 @@ class Delta:
             rows = made()
             if not self.exists():
                 self.create(rows.schema)
-            deltalake.write_deltalake(self._table, rows, mode="overwrite")
+            deltalake.write_deltalake(self._table, rows, mode="overwrite", commit_properties=ONE_TRY)
 
         self._retry.call(write, again=self._reopen)
         crash_point("delta_note_written")
 
     def take(self, other: Delta) -> None:
         """Put rows, columns and partitions of another table in the place of all there are, in one commit."""
-
-        def write() -> None:
-            schema, by = pa.schema(list(other.types().items())), other.partitions
-            if not self.exists():
-                self.create(schema, by)
-            batches = (widened(batch, schema) for batch in other.batches(16_384))
-            reader = pa.RecordBatchReader.from_batches(schema, batches)
-            anew: Any = {"schema_mode": "overwrite", "partition_by": by, **PACKED}
-            deltalake.write_deltalake(self._table, reader, mode="overwrite", **anew)
-
-        self._retry.call(write, again=self._reopen)
+        schema, by = pa.schema(list(other.types().items())), other.partitions
+        if not self.exists():
+            self.create(schema, by)
+        exchange = WholeExchange(
+            self._keyed, lambda: (widened(batch, schema) for batch in other.batches(16_384)), schema, by
+        )
+        self._retry.call(lambda: exchange.write(other._keyed().wanted_bytes()), again=self._reopen)
+        self._retry.call(exchange.commit, again=self._reopen)
         self._reopen()
         self.leave_out_bounds()
 
@@ -267,7 +265,7 @@ class Delta:
         self._retry.call(lambda: self._deleted(predicate), again=self._reopen)
 
     def _deleted(self, predicate: str | None) -> None:
-        self._table.delete(predicate)
+        self._table.delete(predicate, commit_properties=ONE_TRY)
 
     def dataset(self) -> ds.Dataset:
         """The table as it is, for reading."""
@@ -351,7 +349,7 @@ class Delta:
     def _join(self, file_bytes: int) -> None:
         """Join the files that are smaller than that, or than what a table with keys has its files of."""
         keyed = self._keyed()
-        if not keyed.possible():
+        if not keyed.exchangeable():
             self._table.optimize.compact(target_size=file_bytes)
         elif keyed.join():
             self._updated()

@@ -8,7 +8,7 @@ from typing import Any
 
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
-from sinks.generations import FIRST, OpenGeneration
+from sinks.generations import FIRST, GENERATION, OpenGeneration
 from sinks.names import index_alias, index_prefix
 from sinks.notes import NotedWatermarks
 from sinks.port import CannotCarry, PlaceMissing
@@ -35,11 +35,17 @@ class SearchPlace(OpenGeneration):
         self.notes = noted(NotesApart(every, every.apart, spec.share), spec)
         self.shown = given is None
         """Whether readers are led to it. Not to one that is filled beside."""
+        self._said = GENERATION in base.read()
 
     @property
     def generation(self) -> int | None:
-        """None: that of the index which the alias names."""
-        return None if self.shown and self.number == FIRST else self.number
+        """None: that of the index which the alias names, where no note says it."""
+        return None if self.shown and self.number == FIRST and not self._said else self.number
+
+    def look(self) -> bool:
+        changed = super().look()
+        self._said |= changed
+        return changed
 
 
 class Indexes:
@@ -158,6 +164,16 @@ class Indexes:
         crash_point("search_index_made")
         return True
 
+    def _lead(self, alias: str, index: str) -> None:
+        """Lead readers to what is written: where they are led nowhere, or to another generation still, as behind a
+        switch that was cut short. The notes say which is in use (hazard H540)."""
+        led = self._led_to(alias)
+        ours = self._place.generation is not None and all(is_generation(one, alias) for one in led)
+        if not led or (ours and self._place.current()):
+            actions: list[dict[str, Any]] = [{"remove": {"index": one, "alias": alias}} for one in led]
+            actions.append({"add": {"index": index, "alias": alias, "filter": LIVE}})
+            self._client.call("POST", "/_aliases", {"actions": actions})
+
     def _add_fields(self, index: str, schema: TableSchema, *, older: bool) -> None:
         """Fields of another shape. CannotCarry where the newest one indexes otherwise: what is indexed stays so."""
         [existing] = self._client.call("GET", f"/{path(index)}", absent={}).values() or [None]
@@ -169,8 +185,8 @@ class Indexes:
         if closed:
             raise CannotCarry.because(schema.table, f"its index takes no writes: index.blocks.{closed[0]} is set")
         alias = index_alias(self._prefix, schema.table)
-        if self._place.shown and alias not in existing["aliases"] and not self._led_to(alias):
-            self._client.call("PUT", f"/{path(index)}/_alias/{path(alias)}", {"filter": LIVE})
+        if self._place.shown and alias not in existing["aliases"]:
+            self._lead(alias, index)
         if write_alias(index) not in existing["aliases"]:
             self._client.call("PUT", f"/{path(index)}/_alias/{path(write_alias(index))}")
         custom = self._custom_of(schema)

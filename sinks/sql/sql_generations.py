@@ -13,7 +13,7 @@ from cdc.errors import DamagedError, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.sql import load
-from sinks.generations import GENERATION, Generations, number_in_use, taken_over
+from sinks.generations import GENERATION, Generations, is_said, number_in_use, taken_over
 from sinks.notes import WATERMARK, read_watermark
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import SqlClient
@@ -54,6 +54,8 @@ class _SqlGenerations:
                     f"there is no generation {number} of {self._client.store}", hint="cdc rebuild makes one"
                 )
             before = self._notes.stored(connection)
+            if is_said(before, number):
+                return
             self._copy(connection, (tables, notes), (self._tables, self._notes), shapes)
             with suppress(DamagedError):  # The sink fills the store anew then.
                 goal = Watermark.from_json(notes.stored(connection)[WATERMARK])
@@ -91,9 +93,11 @@ class _SqlGenerations:
         target: tuple[SqlTables, SqlNotes],
         shapes: Sequence[TableSchema],
     ) -> None:
+        # The notes first: what they claim must not be more than the tables hold, which a sink may write (hazard H545).
+        notes = source[1].stored(connection)
         for shape in _latest(shapes):
             self._copy_table(connection, source[0], target[0], shape)
-        for name, text in source[1].stored(connection).items():
+        for name, text in notes.items():
             if name != GENERATION:
                 target[1].put(connection, name, text)
 

@@ -76,6 +76,8 @@ def test_a_switch_may_be_repeated_and_taken_back(store: Store, generations: Gene
     for _ in range(2):
         generations.switch(2, [ORDERS])
     fill(store.open(), Topic(), 9, k3="changed since")
+    generations.switch(2, [ORDERS])
+    assert statuses(store.open())["3"] == "changed since", "a switch that is over takes nothing back (hazard H541)"
     generations.switch(1, [ORDERS])
     back = store.open()
     assert generations.in_use() == 1

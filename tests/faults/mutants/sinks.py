@@ -29,6 +29,11 @@ MUTANTS = (
         'not in ("", commit))', "!= commit)", "tests/integration/sinks/test_delta_copies.py -k h505",
     ),
     Mutant(
+        "let delta-rs try again upon what others have committed", "sinks/delta/delta_rewrite.py",
+        "CommitProperties(max_commit_retries=0)", "CommitProperties()",
+        "tests/integration/sinks/test_delta_exchange.py",
+    ),
+    Mutant(
         "pack the files of a merge by another codec", "sinks/delta/delta_table.py",
         "streamed_exec=False, **PACKED)", "streamed_exec=False)",
         "tests/integration/sinks/test_delta.py",

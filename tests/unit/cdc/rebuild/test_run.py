@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc.errors import SinkError, UsageError
+from cdc.errors import SinkError, TopicError, UsageError
 from cdc.progress import ShardMark, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.rules import RebuildState, Step, behind_claim, find_rebuild, level, level_with_log, share
@@ -53,7 +53,7 @@ def run(separate: bool) -> Callable[[Steps], object]:
 
 
 @KINDS
-def test_a_rebuild_killed_at_any_step_is_run_again(separate: bool) -> None:
+def test_h541_a_rebuild_killed_anywhere_is_run_again(separate: bool) -> None:
     count = 0
     for steps in every_kill(run(separate)):
         world = fed(separate)
@@ -67,6 +67,7 @@ def test_a_rebuild_killed_at_any_step_is_run_again(separate: bool) -> None:
         world.put("hc")
         world.feed()
         world.run()
+        assert world.tables.rows == world.wanted(), "level when it is switched to, also behind a kill (hazard H541)"
         assert state(world).generation == (3 if noted is not None and noted.step == Step.DONE else 2)
         whole(world)
         count += 1
@@ -74,7 +75,7 @@ def test_a_rebuild_killed_at_any_step_is_run_again(separate: bool) -> None:
 
 
 @KINDS
-def test_a_rollback_killed_at_any_step_is_run_again(separate: bool) -> None:
+def test_h543_a_rollback_killed_anywhere_is_run_again(separate: bool) -> None:
     def rolled_back(steps: Steps) -> World:
         world = fed(separate)
         world.run()
@@ -91,8 +92,7 @@ def test_a_rollback_killed_at_any_step_is_run_again(separate: bool) -> None:
             world.rebuild().roll_back()
         assert world.tables.rows in (old, world.wanted())
         world.steps = Steps()
-        if state(world).step == Step.DONE:
-            world.rebuild().roll_back()
+        assert world.rebuild().roll_back().previous == 1
         assert world.tables.rows == old
         assert state(world).step == Step.ROLLED_BACK
         world.run()
@@ -136,8 +136,35 @@ def test_there_is_no_rollback_before_a_rebuild_nor_a_second_one() -> None:
         world.rebuild().roll_back()
     world.run()
     world.rebuild().roll_back()
-    with pytest.raises(UsageError, match="no rebuild of cache"):
-        world.rebuild().roll_back()
+    world.put("h")
+    world.feed()
+    rows = dict(world.tables.rows)
+    assert world.rebuild().roll_back().previous == 1
+    assert world.tables.rows == rows, "it is done: what was written since stays"
+
+
+@KINDS
+def test_h542_a_generation_left_for_too_long_is_another_one(separate: bool) -> None:
+    """Its own store is behind what the topics keep, and the command that mends that went on with it for ever."""
+    for steps in every_kill(run(separate)):
+        world = fed(separate)
+        world.steps = steps
+        with pytest.raises(Killed):
+            world.run()
+        world.steps = Steps()
+        noted = find_rebuild(world.state.read(), SINK)
+        world.outdated = {2} if noted is not None and world.used == 1 else set()
+        world.run()
+        again = noted is not None and (noted.step == Step.DONE or (noted.unfinished and world.outdated))
+        assert state(world).generation == (3 if again else 2), noted
+        whole(world)
+
+
+def test_h542_a_new_rebuild_says_what_the_log_lacks() -> None:
+    world = fed(separate=True)
+    world.outdated = {2, 3}
+    with pytest.raises(TopicError, match="deletes"):
+        world.run()
 
 
 def test_the_share_of_the_log_that_was_read_is_told() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter, Parked, Waiting, Why, place, waiting
+from cdc.errors import TopicError
 from cdc.orders import Orders, Refusals, carry_out, queues
 from cdc.progress import Watermark
 from cdc.rebuild.generation_letters import apart
@@ -79,6 +80,8 @@ class World:
         self.state = MemoryCompactedTopic()
         self.letters = Letters(self)
         self.stops = False
+        self.outdated: set[int] = set()
+        """Generations that are behind what the log keeps."""
         self.claim: Watermark | None = None
         """What the generation in use says instead of what it has read."""
         self.told: list[tuple[str, float | None]] = []
@@ -160,6 +163,8 @@ class Generations:
             self._world.places[number] = self._world.tables.copy()
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        if self._world.used == number:
+            return
         found = self._world.places[number]
         self._world.tables = found if self._world.separate else found.copy()
         self._world.used = number
@@ -175,6 +180,8 @@ class Filling:
 
     def fill(self, run: RebuildState, level: Callable[[GenerationProgress], bool]) -> bool:
         world = self._world
+        if run.generation in world.outdated:
+            raise TopicError("it may have missed some deletes")
         new = world.places.setdefault(run.generation, Place())
         ends = {TOPIC: {0: len(world.log)}}
         while not level(GenerationProgress(world.claim or world.tables.mark(), ends, new.mark())):
