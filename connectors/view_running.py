@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ActiveError, CdcError, ConfigError, TopicError
 from cdc.settings import Settings, topics_maker
+from cdc.signal_event import SignalEvent
 from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
@@ -202,7 +203,7 @@ def run_views(
 
     See :func:`keep_views`.
     """
-    stopping = threading.Event()
+    stopping = SignalEvent()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         stopping.set()

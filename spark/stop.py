@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import CdcError, Exit
+from cdc.signal_event import SignalEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ class SinkStop:
     """A wish to stop, once uttered for good. ``file``: a path whose appearance says so. It is removed when seen."""
 
     def __init__(self, file: Path | None = None) -> None:
-        self.event = threading.Event()
+        self.event: threading.Event = SignalEvent()
         self.reason = ""
         self.left_behind = False
         """Whether a call goes on that nobody waits for: a library's own threads may keep the process from ending."""

@@ -336,4 +336,9 @@ MUTANTS = (
         "if len(asked) < len(pairs):", "if False:",
         "tests/unit/spark/test_wait_page.py",
     ),
+    Mutant(
+        "tell one of those who wait for a signal (H554)", "cdc/signal_event.py",
+        "        self._told.put(None)\n        return True", "        return True",
+        "tests/unit/cdc/test_signal_event.py",
+    ),
 )  # fmt: skip
