@@ -207,8 +207,14 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = command.main(hoisted(arguments) or ["--help"], prog_name="cdc", standalone_mode=False, obj=invocation)
         return code if isinstance(code, int) else Exit.OK
-    except (typer.Abort, KeyboardInterrupt):
-        return 130
+    except (typer.Abort, KeyboardInterrupt) as ended:
+        if not isinstance(ended.__context__, EOFError):
+            return 130
+        invocation.console.print()
+        hint = "answer in a terminal. --help says how to go without"
+        return report(
+            UsageError("this asks for an answer, and there is nobody to give one", hint=hint), invocation.console
+        )
     except BrokenPipeError:
         # The reader of our output left, as `head` does. Nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

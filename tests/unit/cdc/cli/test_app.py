@@ -172,3 +172,15 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m cdc config example | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_a_question_to_nobody_is_one_sentence(tmp_path: Path) -> None:
+    settings = tmp_path / "cdc.toml"
+    settings.write_text(CONFIG + '[views.docs]\nsql = "docs.sql"\n')
+    command = [sys.executable, "-m", "cdc", "--config", str(settings), "view", "drop", "docs"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.splitlines()[-2:] == [
+        "error: this asks for an answer, and there is nobody to give one",
+        "hint: answer in a terminal. --help says how to go without",
+    ]
