@@ -59,4 +59,37 @@ MUTANTS = (
         "_PIECES = -(-_MERGE_ROWS // _SCAN_ROWS)", "_PIECES = _MERGE_ROWS // _SCAN_ROWS",
         "tests/unit/sinks/test_warehouse_lots.py",
     ),
+    Mutant(
+        "go on with a switch however long ago the filling was (H541)", "cdc/rebuild/run.py",
+        "return run if in_use == run.generation else run.at(Step.BUILDING)", "return run",
+        "tests/unit/cdc/rebuild/test_run.py",
+    ),
+    Mutant(
+        "end with a generation that the log cannot go on with (H542)", "cdc/rebuild/run.py",
+        "            if not self._resumed:\n                raise", "            raise",
+        "tests/unit/cdc/rebuild/test_run.py",
+    ),
+    Mutant(
+        "refuse a rollback that is done (H543)", "cdc/rebuild/rules.py",
+        "last.step not in (Step.DONE, Step.ROLLED_BACK)", "last.step != Step.DONE",
+        "tests/unit/cdc/rebuild/test_run.py",
+    ),
+    Mutant(
+        "leave letters of a discarded generation waiting (H542)", "cdc/rebuild/run.py",
+        "self._ports.letters.write(given_up(run, self._ports.letters.read()))",
+        "given_up(run, self._ports.letters.read())",
+        "tests/unit/cdc/rebuild/test_run.py",
+    ),
+    Mutant(
+        "let a sink feed another index than readers see (H540)", "sinks/search/search_generations.py",
+        "        self._notes.write(GENERATION, b\"%d\" % number)\n        crash_point(\"search_generation_noted\")\n"
+        "        self._lead(aliases, number)",
+        "        self._lead(aliases, number)\n        crash_point(\"search_generation_noted\")\n"
+        "        self._notes.write(GENERATION, b\"%d\" % number)",
+        "tests/integration/sinks/test_search_switched.py",
+    ),
+    Mutant(
+        "join files of two partitions into one (H544)", "sinks/delta/delta_rewrite.py",
+        "file.part != lot[0].part or ", "", "tests/integration/sinks/test_delta_exchange.py",
+    ),
 )  # fmt: skip

@@ -74,4 +74,22 @@ MUTANTS = (
         "return (key_part(found if found is not None else key, kind, nullable),)",
         "tests/unit/cdc/views/test_key_rows.py -k h511",
     ),
+    Mutant(
+        "read a text up to its NUL (H550)", "cdc/views/syntax.py",
+        'if "\\0" in sql:', "if not sql:", "tests/unit/cdc/views/test_refused_views.py",
+    ),
+    Mutant(
+        "try a damaged state again for ever (H551)", "cdc/views/view_state.py",
+        "if is_damaged(failure):", "if False:", "tests/unit/cdc/views/test_state_faults.py",
+    ),
+    Mutant(
+        "open the tables of another text's state (H551)", "cdc/views/view_state.py",
+        "                bound.require(self.reached, generation, str(path))\n                self.rows",
+        "                self.rows", "tests/unit/cdc/views/test_state_faults.py",
+    ),
+    Mutant(
+        "let a killed repair's answered wish stand in the way (H552)", "connectors/view_recomputing.py",
+        "if answer is None or answer.id != newest.id:", "if True:",
+        "tests/integration/views/test_asking_runners.py -k h552",
+    ),
 )  # fmt: skip
