@@ -36,10 +36,10 @@ def test_h554_a_handler_ends_the_wait_that_it_interrupts() -> None:
 
 
 def test_h554_each_that_waits_is_told() -> None:
-    event, told = SignalEvent(), threading.Barrier(4, timeout=10 * TIME_SCALE)
+    event, told = SignalEvent(), threading.Barrier(4, timeout=5 * TIME_SCALE)
 
     def wait() -> None:
-        if event.wait(10 * TIME_SCALE):
+        if event.wait(60 * TIME_SCALE):
             told.wait()
 
     threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]

@@ -157,6 +157,7 @@ def test_h542_a_generation_left_for_too_long_is_another_one(separate: bool) -> N
         world.run()
         again = noted is not None and (noted.step == Step.DONE or (noted.unfinished and world.outdated))
         assert state(world).generation == (3 if again else 2), noted
+        assert world.letters.waiting(f"{SINK}@2") == [], "nothing waits for a generation that is gone"
         whole(world)
 
 
