@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cdc.errors import ConfigError
 from cdc.stack.part import LOOPBACK
@@ -29,22 +29,30 @@ _SHARES = 8
 def free_ports(names: Iterable[str] = DEFAULT_PORTS, *, share: int | None = None) -> dict[str, int]:
     """A free port for every name, chosen at random so that two stacks started at once seldom meet.
 
-    ``share``: a number from 0 on. Stacks with different ones, up to eight, never choose the same port for OpenSearch,
-    which has a hundred ports alone and may be started long after the choice. Raises ConfigError when a range has no
+    ``share``: a number from 0 on. Stacks with different ones, up to eight, never choose the same port, and one without
+    a share takes theirs last: a server may be started long after the choice. Raises ConfigError when a range has no
     free port.
     """
     chosen: dict[str, int] = {}
     for name in names:
-        candidates = list(_FREE_OPENSEARCH if name == "opensearch" else _FREE)
-        if name == "opensearch" and share is not None:
-            candidates = candidates[share % _SHARES :: _SHARES]
-        random.SystemRandom().shuffle(candidates)
-        free = (port for port in candidates if port not in chosen.values() and _is_free(port))
+        ports = _FREE_OPENSEARCH if name == "opensearch" else _FREE
+        free = (port for port in _candidates(ports, share) if port not in chosen.values() and _is_free(port))
         port = next(free, None)
         if port is None:
-            raise ConfigError(f"no free port for {name} between {candidates[0]} and {candidates[-1]}")
+            raise ConfigError(f"no free port for {name} between {ports[0]} and {ports[-1]}")
         chosen[name] = port
     return chosen
+
+
+def _candidates(ports: range, share: int | None) -> list[int]:
+    number = _SHARES if share is None else share % _SHARES
+    own = ports[number :: _SHARES + 1]
+    others = [port for port in ports if port not in own] if share is None else []
+    return [*_drawn(own), *_drawn(others)]
+
+
+def _drawn(ports: Sequence[int]) -> list[int]:
+    return random.SystemRandom().sample(ports, len(ports))
 
 
 def _is_free(port: int) -> bool:

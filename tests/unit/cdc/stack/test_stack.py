@@ -85,6 +85,18 @@ def test_free_ports_differ_and_keep_off_outgoing_connections() -> None:
     assert all(20_000 <= port < 32_000 for port in ports.values())
 
 
+def test_a_share_s_ports_stay_free_until_its_server_starts() -> None:
+    """A stack of a test of its own took the port that a whole session's OpenSearch was to start on minutes later."""
+    chosen = {number: set(free_ports(share=number).values()) for number in range(8)}
+    slots = {number: {port % 9 for port in ports if port >= 20_000} for number, ports in chosen.items()}
+    assert all(len(found) == 1 for found in slots.values())
+    kept = {slot for found in slots.values() for slot in found}
+    assert len(kept) == 8
+    assert len({port for ports in chosen.values() for port in ports if port < 20_000}) == 8
+    taken = [port for _ in range(20) for port in free_ports().values()]
+    assert not {port % 9 for port in taken if port >= 20_000} & kept
+
+
 def test_a_taken_port_is_refused_in_a_sentence() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
