@@ -79,7 +79,8 @@ class KeyedFiles:
         return self.exchangeable() and not self.table.metadata().partition_columns
 
     def exchangeable(self) -> bool:
-        """The same of a table that may have partitions."""
+        """The same of a table that may have partitions, by one column: files by several, which somebody else made, are
+        left to delta-rs."""
         protocol, about = self.table.protocol(), self.table.metadata()
         plain = protocol.min_writer_version <= _PLAIN_WRITER
         known = protocol.min_writer_version == _FEATURES_WRITER and _KNOWN_FEATURES.issuperset(
@@ -87,7 +88,7 @@ class KeyedFiles:
         )
         asked = about.configuration.get("delta.appendOnly") == "true"
         asked = asked or "delta.invariants" in self.table.schema().to_json()
-        ours = {self.key, self.order}.issubset(self.schema.names)
+        ours = {self.key, self.order}.issubset(self.schema.names) and len(about.partition_columns) <= 1
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:

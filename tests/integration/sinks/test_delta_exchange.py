@@ -127,3 +127,24 @@ def test_h544_files_of_partitions_are_joined(tmp_path: Path, column: str) -> Non
         by_folders = polars.scan_delta(table.path).select(KEY, column).collect()
         both = zip(kept[KEY].to_pylist(), kept[column].to_pylist(), strict=True)
         assert sorted(by_folders.rows(), key=str) == sorted(both, key=str)
+
+
+def test_h544_files_by_two_columns_keep_both(tmp_path: Path) -> None:
+    """Somebody has written the table anew like that: a partition of ours is by one column."""
+    schema = _schema([(KEY, pa.string()), (POS, pa.string()), ("one", pa.string()), ("two", pa.int32())])
+    clock = ManualClock()
+    table = Delta(Storage(root=str(tmp_path)), "orders", clock)
+    table.create(schema, ["one", "two"])
+    wanted = []
+    for number in range(20):
+        for one, two in (("x", 1), ("x", 2)):
+            row: dict[str, Any] = {KEY: [f"{number}{two}"], POS: ["1"], "one": [one], "two": [two]}
+            deltalake.write_deltalake(table.path, pa.table(row, schema), mode="append")
+            wanted.append((f"{number}{two}", one, two))
+    clock.advance(61)
+    assert table.refresh()
+    table.tidy()
+    found = deltalake.DeltaTable(table.path)
+    assert len(found.file_uris()) < 40
+    shown = found.to_pyarrow_table().select([KEY, "one", "two"]).to_pylist()
+    assert sorted((row[KEY], row["one"], row["two"]) for row in shown) == sorted(wanted)
