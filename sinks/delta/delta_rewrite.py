@@ -79,7 +79,7 @@ class KeyedFiles:
         return self.exchangeable() and not self.table.metadata().partition_columns
 
     def exchangeable(self) -> bool:
-        """The same of a table that may have partitions, by one column: files by several, which somebody else made, are
+        """The same of a table that may have partitions as we make them, by one column of texts or integers. Others are
         left to delta-rs."""
         protocol, about = self.table.protocol(), self.table.metadata()
         plain = protocol.min_writer_version <= _PLAIN_WRITER
@@ -88,7 +88,9 @@ class KeyedFiles:
         )
         asked = about.configuration.get("delta.appendOnly") == "true"
         asked = asked or "delta.invariants" in self.table.schema().to_json()
-        ours = {self.key, self.order}.issubset(self.schema.names) and len(about.partition_columns) <= 1
+        ours = {self.key, self.order}.issubset(self.schema.names)
+        ours = ours and len(about.partition_columns) <= 1
+        ours = ours and all(_plain(self.schema.field(name).type) for name in about.partition_columns)
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:
@@ -296,6 +298,11 @@ def _gathered(touched: Sequence[_Anew], new: Sequence[int], wanted: int) -> list
     gone: Any = pa.chunked_array([chunk for one in small for chunk in one.gone.chunks], pa.string())
     inside = [held for one in small for held in one.inside]
     return [*apart, _Anew(inside, gone, [*(number for one in small for number in one.rows), *new])]
+
+
+def _plain(kind: pa.DataType) -> bool:
+    """Whether Python writes values of a partition as Delta does."""
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind))
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -148,3 +148,19 @@ def test_h544_files_by_two_columns_keep_both(tmp_path: Path) -> None:
     assert len(found.file_uris()) < 40
     shown = found.to_pyarrow_table().select([KEY, "one", "two"]).to_pylist()
     assert sorted((row[KEY], row["one"], row["two"]) for row in shown) == sorted(wanted)
+
+
+def test_h544_files_by_another_type_keep_its_values(tmp_path: Path) -> None:
+    schema = _schema([(KEY, pa.string()), (POS, pa.string()), ("paid", pa.bool_())])
+    clock = ManualClock()
+    table = Delta(Storage(root=str(tmp_path)), "orders", clock)
+    table.create(schema, ["paid"])
+    for number in range(20):
+        row: dict[str, Any] = {KEY: [str(number)], POS: ["1"], "paid": [True]}
+        deltalake.write_deltalake(table.path, pa.table(row, schema), mode="append")
+    clock.advance(61)
+    assert table.refresh()
+    table.tidy()
+    found = deltalake.DeltaTable(table.path)
+    assert len(found.file_uris()) < 20
+    assert found.to_pyarrow_table()["paid"].to_pylist() == [True] * 20
