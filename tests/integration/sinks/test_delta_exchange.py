@@ -164,3 +164,6 @@ def test_h544_files_by_another_type_keep_its_values(tmp_path: Path) -> None:
     found = deltalake.DeltaTable(table.path)
     assert len(found.file_uris()) < 20
     assert found.to_pyarrow_table()["paid"].to_pylist() == [True] * 20
+    log = "".join(file.read_text() for file in (Path(table.path) / "_delta_log").glob("*.json"))
+    assert '"paid":"true"' in log
+    assert '"paid":"True"' not in log
