@@ -89,8 +89,10 @@ class KeyedFiles:
         asked = about.configuration.get("delta.appendOnly") == "true"
         asked = asked or "delta.invariants" in self.table.schema().to_json()
         ours = {self.key, self.order}.issubset(self.schema.names)
-        ours = ours and len(about.partition_columns) <= 1
-        ours = ours and all(_plain(self.schema.field(name).type) for name in about.partition_columns)
+        by = about.partition_columns
+        ours = ours and len(by) <= 1
+        # A table of another shape may be partitioned by a column that ours has not.
+        ours = ours and all(name in self.schema.names and _plain(self.schema.field(name).type) for name in by)
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:
