@@ -20,7 +20,7 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic, state_topic
-from cdc.views.eager import ShownLsns, TopicsReach, cut_to
+from cdc.views.eager import ShownLsns, TopicsReach, cut_to, rests_long
 from cdc.views.fences import Fence, fence_at
 from cdc.views.known_views import claim_key
 from cdc.views.sql_types import SqlType, type_of
@@ -221,7 +221,8 @@ class EagerViewInput:
         require_within(reach, reached.offsets, reached.fence.epoch)
         if not reach.settled and not reached.built:
             return None
-        cut = cut_to(reach, reached, self._shown.at(reached.fence), self._tables)
+        rests = rests_long(reached, self.progress_ms, self.retention_s)
+        cut = cut_to(reach, reached, None if rests else self._shown.at(reached.fence), self._tables)
         self._shown.note(Fence(cut.epoch, cut.lsn), reach.shown)
         return cut
 

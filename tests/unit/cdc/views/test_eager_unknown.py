@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -116,3 +117,35 @@ def test_h564_a_restart_parks_no_more_than_before(visits: Visits) -> None:
     visits.end()
     visits.write(2, "c")
     assert visits.documents() == {1: "long", 2: "c"}
+
+
+def test_h565_a_state_that_rests_is_kept(visits: Visits, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing was written for longer than topics keep deletions, and the runner was there all the time."""
+    for _ in range(8):
+        visits.clock.advance(visits.source.retention_s / 4)
+        visits.compact()
+        visits.documents()
+    visits.end()
+    visits.write(1, UNAVAILABLE)
+    caplog.set_level(logging.WARNING)
+    assert visits.documents() == {1: "long", 2: "b"}
+    assert [one.getMessage() for one in caplog.records] == []
+
+
+def test_h565_a_state_that_rests_is_not_written_at_each_look(visits: Visits) -> None:
+    visits.documents()
+    claims = len(visits.topic.claims)
+    for _ in range(8):
+        visits.clock.advance(visits.source.retention_s / 100)
+        visits.documents()
+    assert len(visits.topic.claims) == claims
+    visits.clock.advance(visits.source.retention_s / 4)
+    visits.documents()
+    assert len(visits.topic.claims) == claims + 1
+
+
+def test_a_state_that_was_away_for_longer_is_built_anew(visits: Visits, caplog: pytest.LogCaptureFixture) -> None:
+    visits.end()
+    visits.clock.advance(2 * visits.source.retention_s)
+    visits.documents()
+    assert next(one.getMessage() for one in caplog.records) == "view_state_too_old"
