@@ -40,6 +40,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_log import KafkaViewOutput
+from connectors.view_tombstones import LoneTombstones
 from connectors.view_topics import ViewTopicsChanged
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ class EagerViewInput:
         self._reading = KafkaReading(tuple(sorted(fetching_config(settings.log).items())))
         self._reader = self._reading.open()
         self._translation: Translation | None = None
+        self._tombstones = LoneTombstones(state, {topic: table for table, topic in topics.items()}, self.shape)
         self._next: dict[tuple[str, int], int] = {}
 
     def progress(self) -> Progress | None:
@@ -257,7 +259,7 @@ class EagerViewInput:
         whole = False
         try:
             for lot in self._reader.read(wanted):
-                yield translated_lot(self._translation, lot)
+                yield self._tombstones.placed(lot, translated_lot(self._translation, lot))
             whole = True
         finally:
             if not whole:
@@ -278,6 +280,7 @@ class EagerViewInput:
             NotedEpochs(settings, lambda: Connector(settings).offsets()),
             earlier=self._reading.open,
             reselected=reselects(settings),
+            lone=True,
             clock=self._clock,
         )
 
