@@ -7,7 +7,7 @@ source is asked of Kafka Connect, as the sinks ask.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,12 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic, state_topic
-from cdc.views.eager import ShownLsns, TopicsReach, cut_to
+from cdc.views.eager import ShownLsns, TopicsReach, cut_to, rests_long
 from cdc.views.fences import Fence, fence_at
 from cdc.views.known_views import claim_key
+from cdc.views.sql_types import SqlType, type_of
 from cdc.views.state_reach import Reached
+from cdc.views.stored_values import plain_types
 from cdc.views.view_state import ViewState
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from cdc.wire.records import Lot, Span
@@ -38,6 +40,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_log import KafkaViewOutput
+from connectors.view_tombstones import LoneTombstones
 from connectors.view_topics import ViewTopicsChanged
 
 if TYPE_CHECKING:
@@ -90,16 +93,22 @@ def require_epoch(epochs: EpochsState, reached: Reached) -> None:
         )
 
 
-def require_kept_key(shape: TableSchema, newest: TableSchema | None, kept: Collection[str] | None) -> None:
+def require_kept_key(shape: TableSchema, newest: TableSchema | None, kept: Mapping[str, SqlType] | None) -> None:
     """ConfigError where a table's ``newest`` shape has another key than ``kept``, by which a view keeps its rows: two
-    rows would be one (H214). A record of a former shape says nothing."""
-    key = {column.name for column in shape.key}
-    if kept is not None and shape == newest and key != set(kept):
+    rows would be one (H214). So it is where a column of it has another type: none of the rows would have a key (H563).
+    A record of a former shape says nothing."""
+    if kept is None or shape != newest:
+        return
+    key = {column.name: type_of(column) for column in shape.key}
+    if key.keys() != kept.keys() or any(plain_types(kept[name]).isdisjoint(plain_types(key[name])) for name in key):
         raise ConfigError(
-            f"the key of {shape.table} is ({', '.join(sorted(key))}) now, and the view keeps its rows by "
-            f"({', '.join(sorted(kept))})",
+            f"the key of {shape.table} is ({_said(key)}) now, and the view keeps its rows by ({_said(kept)})",
             hint="a view of the changed table is another one: another name in cdc.toml, and in the stores",
         )
+
+
+def _said(key: Mapping[str, SqlType]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in sorted(key.items()))
 
 
 class SourceLooks:
@@ -185,7 +194,8 @@ class EagerViewInput:
         self._state = state
         self._topics = {str(table): topic for table, topic in topics.items()}
         self._tables = list(self._topics)
-        self._keys = {topic: state.plan.relations[table].key for table, topic in topics.items()}
+        relations = {topic: state.plan.relations[table] for table, topic in topics.items()}
+        self._keys = {topic: {name: one.kind(name) for name in one.key} for topic, one in relations.items()}
         self._shown = shown
         self._clock = clock
         self._looks = SourceLooks(settings, clock)
@@ -195,6 +205,7 @@ class EagerViewInput:
         self._reading = KafkaReading(tuple(sorted(fetching_config(settings.log).items())))
         self._reader = self._reading.open()
         self._translation: Translation | None = None
+        self._tombstones = LoneTombstones(state, {topic: table for table, topic in topics.items()}, self.shape)
         self._next: dict[tuple[str, int], int] = {}
 
     def progress(self) -> Progress | None:
@@ -212,7 +223,8 @@ class EagerViewInput:
         require_within(reach, reached.offsets, reached.fence.epoch)
         if not reach.settled and not reached.built:
             return None
-        cut = cut_to(reach, reached, self._shown.at(reached.fence), self._tables)
+        rests = rests_long(reached, self.progress_ms, self.retention_s)
+        cut = cut_to(reach, reached, None if rests else self._shown.at(reached.fence), self._tables)
         self._shown.note(Fence(cut.epoch, cut.lsn), reach.shown)
         return cut
 
@@ -247,7 +259,7 @@ class EagerViewInput:
         whole = False
         try:
             for lot in self._reader.read(wanted):
-                yield translated_lot(self._translation, lot)
+                yield self._tombstones.placed(lot, translated_lot(self._translation, lot))
             whole = True
         finally:
             if not whole:
@@ -268,6 +280,7 @@ class EagerViewInput:
             NotedEpochs(settings, lambda: Connector(settings).offsets()),
             earlier=self._reading.open,
             reselected=reselects(settings),
+            lone=True,
             clock=self._clock,
         )
 

@@ -10,6 +10,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -66,8 +67,8 @@ class Translation:
 
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
-    records from before the run, which say how the order stood there. None to look at none. ``reselected``: as
-    :class:`cdc.wire.debezium.reading.PartitionReader` has it.
+    records from before the run, which say how the order stood there. None to look at none. ``reselected`` and ``lone``:
+    as :class:`cdc.wire.debezium.reading.PartitionReader` has them.
     """
 
     def __init__(
@@ -78,13 +79,14 @@ class Translation:
         compaction_lag_s: float = 0.0,
         earlier: Callable[[], RecordReader] | None = None,
         reselected: bool = False,
+        lone: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._shapes = shapes
         self._epochs = epochs
         self._lag_ms = int(compaction_lag_s * 1000)
         self._earlier = earlier
-        self._reselected = reselected
+        self._reader = partial(PartitionReader, reselected=reselected, lone=lone)
         self._clock = clock
         self._readers: dict[Partition, PartitionReader] = {}
         self._versions: dict[EmbeddedVersion, int] = {}
@@ -292,7 +294,7 @@ class Translation:
         """Make a reader of each partition that has none, and let it see some records from before where it starts."""
         begun = {place: offset for place, offset in starts.items() if place not in self._readers}
         for place in begun:
-            self._readers[place] = PartitionReader(*place, epochs=epochs, reselected=self._reselected)
+            self._readers[place] = self._reader(*place, epochs=epochs)
         missing = {place: offset for place, offset in begun.items() if offset > 0}
         for back in depths if self._earlier is not None else ():
             missing = self._seed(missing, back, self._readers) if missing else {}

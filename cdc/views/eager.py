@@ -21,6 +21,8 @@ EAGER = "eager"
 _STEP = 8
 """Fences are multiples of it: the versions of a search index tell no smaller steps apart."""
 _MOST_MARKS = 1_000
+_LOOKS = 8
+"""So often a state that rests is noted as level while topics keep a deletion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,12 @@ def cut_to(reach: TopicsReach, reached: Reached, shown: Fence | None, tables: It
         begun=begun,
         epoch_id=epoch_id,
     )
+
+
+def rests_long(reached: Reached, now_ms: int, retention_s: float) -> bool:
+    """Whether a state that has read all is to be noted as level once more, though nothing has come since. A start
+    throws one away that was level before the topics forgot deletions, with the long values that it has kept (H565)."""
+    return reached.proven and 0 < retention_s * 1000 / _LOOKS < now_ms - reached.level_ms
 
 
 class ShownLsns:

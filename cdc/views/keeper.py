@@ -21,6 +21,7 @@ from cdc.views.closed_windows import Final
 from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
+from cdc.views.eager import EagerProgress
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper_rules import (
@@ -117,7 +118,7 @@ class Keeper:
         self._above = parts.above
         self._blocked: frozenset[Row] = frozenset()
         self._watched = AwaitedTables(parts.input, parts.output, parts.topics, clock)
-        self._at_end = False
+        self._at_end = self._eager = False
         self._bulk = bulk
         self._fence = BEFORE_ALL
         self._claimed = BEFORE_ALL
@@ -160,7 +161,7 @@ class Keeper:
             state.note(ends=ends, **published_before(state.reached, claimed, newest, self._above, anew=anew))
             self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._asked.begin(state.reached.asked)
-        self._find_blocked()
+        self._blocked = frozenset(self._applied.blocked())
         self._bind()
 
     def _bind(self) -> None:
@@ -212,8 +213,8 @@ class Keeper:
         return prepared(self._state.reached, self._state.reached.held, self._unswept())
 
     def _advance(self) -> int:
-        progress = self._input.progress()
-        reached = self._state.reached
+        progress, reached = self._input.progress(), self._state.reached
+        self._eager = isinstance(progress, EagerProgress)
         self._at_end = progress is not None and fence_of(progress) <= reached.fence
         if progress is None or self._at_end:
             if (awaited := self._watched.changed(reached)) is not None:
@@ -265,7 +266,7 @@ class Keeper:
         else:
             every = [change for piece in pieces(None) for change in piece]
             keys = self._applied.apply(every, cut.floors, fence=cut.fence, below=known, put_aside=aside)
-        self._find_blocked()
+        self._blocked = frozenset(self._applied.blocked())
         proven = cut_is_whole(self._input, cut, self._tables, self._clock.now_ns())
         built = reached.built or proven
         if whole and built:
@@ -296,9 +297,6 @@ class Keeper:
         left = self._state.unpublished(rows_asked(self._plan, asked.keys))
         if all(left.values()):
             self._asked.answer({self._records.key(key).decode(): str(reason) for key, reason in left.items()})
-
-    def _find_blocked(self) -> None:
-        self._blocked = frozenset(self._applied.blocked())
 
     def _blocked_documents(self) -> frozenset[Row]:
         """The keys of the documents that a row concerns of which a value is not known."""
@@ -341,9 +339,10 @@ class Keeper:
         return sound and not self._takes_back()
 
     def _takes_back(self) -> bool:
-        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25)."""
+        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25). An
+        eager view's documents claim none: those that lack a value wait alone (H564)."""
         known = self._state.unseen.known_below
-        return known is not None and known < self._topic_claim
+        return known is not None and known < self._topic_claim and not self._eager
 
     def _publish(self) -> Turn:
         state = self._state

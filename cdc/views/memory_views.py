@@ -13,7 +13,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.views.answers import RunnerAnswer
 from cdc.views.closed_windows import ClosedUpTo
-from cdc.views.eager import ShownLsns, TopicsReach, cut_to
+from cdc.views.eager import ShownLsns, TopicsReach, cut_to, rests_long
 from cdc.views.fences import Fence, fence_at
 from cdc.views.view_records import ViewRecord
 from cdc.views.view_state import ViewState
@@ -195,7 +195,8 @@ class MemoryEagerInput(MemoryViewInput):
             return None
         ends = {topic: self.looked.offsets[topic] for topic in self.topics.values() if topic in self.looked.offsets}
         looked = replace(self.looked, offsets=ends)
-        cut = cut_to(looked, reached, self.shown.at(reached.fence), map(str, self.topics))
+        rests = rests_long(reached, self.progress_ms, self.retention_s)
+        cut = cut_to(looked, reached, None if rests else self.shown.at(reached.fence), map(str, self.topics))
         self.shown.note(Fence(cut.epoch, cut.lsn), self.looked.shown)
         return cut
 

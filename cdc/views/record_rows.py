@@ -13,7 +13,7 @@ from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
 from cdc.views.row_changes import KEPT, LOST
 from cdc.views.sql_types import Group, SqlType, type_of
-from cdc.views.stored_values import stored
+from cdc.views.stored_values import checked, stored
 from cdc.views.view_plan import KeptTable, ViewPlan
 from cdc.wire.plain import PlainTable
 from cdc.wire.unavailable import is_unavailable, may_be_unavailable
@@ -31,16 +31,17 @@ class StateRows:
     """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
 
     ConfigError and PlanOutdated as :func:`require_planned`. A shape without an oid is not of Postgres's catalog.
-    Another database has values of which Postgres has none, as a time of 101 hours: such a value is
-    :data:`cdc.views.row_changes.LOST`.
+    Another database has values of which Postgres has none, as a time of 101 hours, and no catalog says when a column
+    got another type: a value that is none of the column's is :data:`cdc.views.row_changes.LOST` (H563).
     """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
         require_planned(schema, relation)
         self._plain = PlainTable(schema, nested=False)
         self._foreign = not schema.oid
-        self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
-        self._key = [(name, stored(relation.kind(name))) for name in relation.key]
+        form: Callable[[SqlType], Callable[[Any], Any] | None] = checked if self._foreign else stored
+        self._row = [(name, form(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
+        self._key = [(name, form(relation.kind(name))) for name in relation.key]
         self._names = None if self._foreign else as_they_stand(self._row)
         self._key_names = as_they_stand(self._key)
         self._needed = {name for name, _ in self._key}
@@ -66,12 +67,13 @@ class StateRows:
 
     def _keyed(self, row: Row) -> Row:
         """The same. A record of somebody else's may be a row without its key, of which no row is made (H214)."""
-        if None in row[: len(self._key)]:
+        key = row[: len(self._key)]
+        if None in key or LOST in key:
             raise ValueError("the row does not have the columns of its key")
         return row
 
     def key(self, key_json: bytes) -> Row:
-        """A record's key. ValueError where it is none of this table."""
+        """A record's key. ValueError, TypeError or AttributeError where it is none of this table."""
         key = orjson.loads(key_json)
         if not isinstance(key, dict) or not key.keys() >= self._needed:
             raise ValueError("the key does not have the columns of the table's key")

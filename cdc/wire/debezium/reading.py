@@ -14,7 +14,7 @@ import orjson
 
 from cdc.epochs import EpochsState
 from cdc.json_bytes import dumped
-from cdc.position import Position
+from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.debezium.falls import Falls, ServerMove
@@ -81,11 +81,18 @@ class PartitionReader:
     none. A reader that starts in the middle can be given some records from before, their changes not applied.
     It also knows from which offset on it has read every one, so that a patch names what it may be applied to. It can be
     pickled between two records, and goes on in another process. ``epochs`` have to be given to it there.
-    ``reselected``: the connector asks the database for what is NULL, so a NULL is one.
+    ``reselected``: the connector asks the database for what is NULL, so a NULL is one. ``lone``: a tombstone before any
+    other record is told, at the lowest place of all, and not taken for one whose delete was read.
     """
 
     def __init__(
-        self, topic: str, partition: int, *, epochs: EpochsState | None = None, reselected: bool = False
+        self,
+        topic: str,
+        partition: int,
+        *,
+        epochs: EpochsState | None = None,
+        reselected: bool = False,
+        lone: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -104,6 +111,7 @@ class PartitionReader:
         """The topic's time of the first such record."""
         self._falls = Falls()
         self._reselected = reselected
+        self._lone = lone
         self._time_ms = 0
         self._wrappings = Wrappings()
         self._deleted: bytes | None = None
@@ -243,10 +251,11 @@ class PartitionReader:
         deleted, self._deleted = self._deleted, None
         if deleted == key:
             return SettledRecord("its delete was read before it")
-        if self.highest is None:
+        highest = self.highest or (Position(epoch, 0, SNAPSHOT_SEQ) if self._lone else None)
+        if highest is None:
             return SettledRecord("its delete lies before the first record that was read")
         # The delete itself was compacted away. Nothing later of this key has been read: offsets say so.
-        pos = _by_offset(epoch, offset) if self._by_offsets else self.highest
+        pos = _by_offset(epoch, offset) if self._by_offsets else highest
         return self._change(key, None, pos, "d")
 
     def _change(self, key: bytes, value: bytes | None, pos: Position, op: str) -> DebeziumChange:

@@ -226,6 +226,68 @@ def test_h200_a_value_that_postgres_has_not_is_not_known() -> None:
         rows.key(orjson.dumps({"other": 1}))
 
 
+FITTING: list[tuple[str, Any]] = [
+    ("int4", 5),
+    ("numeric", "5.00"),
+    ("float8", 5),
+    ("float8", "NaN"),
+    ("bool", False),
+    ("text", "5"),
+    ("jsonb", "[]"),
+    ("inet", "::1"),
+    ("int4[]", [1, None, [2]]),
+]
+OTHERS: list[tuple[str, Any]] = [
+    ("int4", "abc"),
+    ("int4", '5,"v":"x"'),
+    ("int4", True),
+    ("int8", 1 << 63),
+    ("numeric", "POSITIVE_INFINITY"),
+    ("numeric", 5),
+    ("float8", "abc"),
+    ("bool", 5),
+    ("text", 5),
+    ("text", ["a"]),
+    ("text", {"x": 1}),
+    ("inet", ["::1"]),
+    ("bytea", "abc"),
+    ("text[]", "abc"),
+    ("int4[]", ["a"]),
+]
+
+
+def _as_kept(kind: str, value: Any) -> Any:
+    """The value of a record of Debezium's in a row of the state, of a column of this type."""
+    array = kind.endswith("[]")
+    plain = table_of("visits", {"id": "int4", "v": kind.removesuffix("[]")})
+    columns = (plain.columns[0], replace(plain.columns[1], array=array))
+    shape = replace(plain, oid=0, columns=columns)
+    plan = planned("select v.id, v.v from visits v", [shape])
+    return StateRows(shape, plan.relations[TableName("public", "visits")]).row({"id": 1, "v": value})[1]
+
+
+@pytest.mark.parametrize(("kind", "value"), FITTING)
+def test_h563_a_value_of_a_columns_type_is_known(kind: str, value: Any) -> None:
+    assert _as_kept(kind, value) is not LOST
+
+
+@pytest.mark.parametrize(("kind", "value"), OTHERS)
+def test_h563_a_value_of_another_type_is_not_known(kind: str, value: Any) -> None:
+    """Among numbers a text would be written into the document as it is, which is no JSON then, or another one."""
+    assert _as_kept(kind, value) is LOST
+
+
+@pytest.mark.parametrize("key", [b'{"id":"x"}', b'{"id":[1]}', b'{"id":{"a":1}}', b'{"id":9223372036854775808}'])
+def test_h563_a_key_of_another_type_is_none(key: bytes) -> None:
+    shape = replace(table_of("visits", {"id": "int4", "v": "text"}), oid=0)
+    plan = planned("select v.id, v.v from visits v", [shape])
+    rows = StateRows(shape, plan.relations[TableName("public", "visits")])
+    with pytest.raises((ValueError, TypeError)):
+        rows.key(key)
+    with pytest.raises(ValueError, match="key"):
+        rows.row({**orjson.loads(key), "v": "s"})
+
+
 ROWS: list[tuple[int, Any]] = [(1, 99), (2, "x")]
 
 
