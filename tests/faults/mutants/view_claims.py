@@ -92,4 +92,35 @@ MUTANTS = (
         "if answer is None or answer.id != newest.id:", "if True:",
         "tests/integration/views/test_asking_runners.py -k h552",
     ),
+    Mutant(
+        "keep a value of another type (H563)", "cdc/views/stored_values.py",
+        "if type(value) not in types or", "if False and", "tests/unit/cdc/views/test_eager.py -k h563",
+    ),
+    Mutant(
+        "keep an integer that SQLite cannot hold (H563)", "cdc/views/stored_values.py",
+        "(number and not -(2**63) <= value < 2**63)", "False", "tests/unit/cdc/views/test_eager.py -k h563",
+    ),
+    Mutant(
+        "go on with a key of another type (H563)", "connectors/view_eager.py",
+        " or any(plain_types(kept[name]).isdisjoint(plain_types(key[name])) for name in key):", ":",
+        "tests/unit/connectors/test_view_eager.py -k h563",
+    ),
+    Mutant(
+        "hold an eager view for a value that is not known (H564)", "cdc/views/keeper.py",
+        "known < self._topic_claim and not self._eager", "known < self._topic_claim",
+        "tests/unit/cdc/views/test_eager_unknown.py -k h564",
+    ),
+    Mutant(
+        "leave an eager state as it was level long ago (H565)", "cdc/views/eager.py",
+        "0 < retention_s * 1000 / _LOOKS < now_ms - reached.level_ms", "now_ms < 0",
+        "tests/unit/cdc/views/test_eager_unknown.py -k h565",
+    ),
+    Mutant(
+        "place a lone tombstone below its row (H566)", "connectors/view_tombstones.py",
+        "return max(pos, known.encode())", "return pos", "tests/unit/connectors/test_view_tombstones.py",
+    ),
+    Mutant(
+        "take a first tombstone for settled (H566)", "cdc/wire/debezium/reading.py",
+        "if self._lone else None)", "if not self else None)", "tests/unit/connectors/test_view_tombstones.py",
+    ),
 )  # fmt: skip
