@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,7 +18,7 @@ from cdc.foreign import quoted
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.views.explaining import DocumentPart, parts_of
-from cdc.views.lookups import DocumentSource, Row
+from cdc.views.lookups import Row
 from cdc.views.post_functions import read_document
 from cdc.views.refused import NotComputable
 from cdc.views.state_faults import is_there
@@ -26,10 +26,16 @@ from cdc.views.typed_keys import typed_row
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_state import ViewState
 from cdc.wire.plain import KEYLESS
+from connectors.view_documents import require_built, stored_document
 from connectors.view_looks import state_path
 from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
 from sinks.sections import load_settings
+
+
+class _Finished(NamedTuple):
+    row: str | None
+    lacks: tuple[str, ...]
 
 
 class View:
@@ -79,36 +85,32 @@ class View:
         ``key``: as :func:`cdc.views.typed_keys.typed_row` takes it. UsageError as :meth:`document`, and where the
         document cannot be computed. ConfigError where another text, or another number of buckets, made the state.
         """
+        return self._document(key).row
+
+    def shown(self, key: str) -> tuple[str, tuple[str, ...]]:
+        """As :meth:`row`, and why it may be another than the text gives, a sentence each: where nothing can be computed
+        from a row of a group, or a table holds the view. UsageError where the view has no such document."""
+        found = self._document(key)
+        if found.row is None:
+            hint = "; ".join(found.lacks) or "its root is gone, or WHERE leaves it out"
+            raise UsageError(f"{self.name} has no document {key}", hint=hint)
+        return found.row, found.lacks
+
+    def _document(self, key: str) -> _Finished:
         row = self._key_row(key)
         path, generation = self._state()
         place = self._view.place
         if place.on_executors:
             from connectors.view_bucket_looks import shown_document  # noqa: PLC0415 - Delta is of use there alone
 
-            return self._said(key, shown_document(path, self._view.shipped(path, place.buckets), generation, row))
-        with closing(ViewState(path, self.plan, generation)) as state, state.guarded():
-            _require_built(state, path)
-            final = state.final_row(row)
-            if final is not None:
-                return final
-            groups = state.groups
-            source = DocumentSource(self.plan)
-            found = (source.of(state.rows, [row]) if groups is None else groups.of([row]))[row]
-        return self._said(key, found)
-
-    def _said(self, key: str, found: object) -> str | None:
+            found = shown_document(path, self._view.shipped(path, place.buckets), generation, row)
+        else:
+            found = stored_document(path, self.plan, generation, row)
         try:
-            return self._finished(found)
+            return _Finished(self._finished(found.row), found.lacks)
         except NotComputable as failure:
             hint = "the runner parks it by its key"
             raise UsageError(f"{self.name} {key} cannot be computed: {quoted(failure)}", hint=hint) from None
-
-    def shown(self, key: str) -> str:
-        """As :meth:`row`. UsageError where the view has no such document."""
-        found = self.row(key)
-        if found is None:
-            raise UsageError(f"{self.name} has no document {key}", hint="its root is gone, or WHERE leaves it out")
-        return found
 
     def parts(self, key: str) -> list[DocumentPart]:
         """The rows that the document is made of, the one that changed last first. ``key``: as :meth:`row` takes it.
@@ -124,7 +126,7 @@ class View:
                 f"the rows of {self.name} lie with executors and are not listed", hint="leave --explain out"
             )
         with closing(ViewState(path, self.plan, generation)) as state, state.guarded():
-            _require_built(state, path)
+            require_built(state.reached, path)
             return parts_of(self.plan, state.rows, row)
 
     def _finished(self, found: object) -> str | None:
@@ -148,11 +150,3 @@ class View:
         if known is None or not is_there(path):
             raise UsageError(f"there is no state of the view {self.name} in {path}", hint="cdc view run makes it")
         return path, known.generation
-
-
-def _require_built(state: ViewState, path: Path) -> None:
-    """UsageError for a state that has not read its tables yet: it would have no document of any key."""
-    if not state.reached.built:
-        raise UsageError(
-            f"the state in {path} is not built yet", hint="cdc view run builds it, cdc status says how far"
-        )

@@ -279,7 +279,9 @@ def show(
     """
     view = View(context.obj.settings(), name)
     if not explain:
-        typer.echo(view.shown(key))
+        document, lacks = view.shown(key)
+        typer.echo(document)
+        _said(context, lacks)
         return
     for part in view.parts(key):
         own = ":".join(map(str, part.key))

@@ -329,7 +329,7 @@ class Keeper:
             computed = self._documents.of(self._state.rows, [key for key in piece if key not in self._blocked])
             failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
             below = self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)
-            known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}
+            known = {k: c for k, c in computed.items() if not isinstance(c, NotComputable)}
             found |= self._closing.absorb(known, self._state.rows, self._fence)
         return found, below
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -29,8 +29,9 @@ _BUCKET = "bucket"
 _MANIFEST_SCHEMA = pa.schema([("document", pa.string())])
 _UNMERGED = CommitProperties(max_commit_retries=0)
 """Otherwise Delta puts a commit behind those that others have made meanwhile."""
-_CLEANED = (0, 2)
-"""How many commits Delta makes to remove files: none where there are none, or one at each end."""
+_LOG_STAYS = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Otherwise Delta removes the log behind the manifest's version with each checkpoint, once that is a month old: of a
+table that rests for so long, and then has a batch that is not finished (H568)."""
 declare("view_before_table", "view_after_table", "view_before_manifest", "view_after_manifest")
 
 
@@ -101,8 +102,8 @@ class DeltaTables:
             ) from None
 
     @contextmanager
-    def _alone(self, table: DeltaTable, made: Sequence[int] = (1,)) -> Iterator[None]:
-        """A commit to a table, or as many as ``made`` allows. ActiveError where another runner has made one since the
+    def _alone(self, table: DeltaTable, made: int = 1) -> Iterator[None]:
+        """A commit to a table, or as many as ``made`` says. ActiveError where another runner has made one since the
         table was looked at: the lock beside the folder does not hold between machines on every mount (H243)."""
         before = table.version()
         refused: CommitFailedError | None = None
@@ -115,7 +116,7 @@ class DeltaTables:
             more = table.version() - before
             if refused is not None and not more:
                 raise refused
-        if refused is not None or more not in made:
+        if refused is not None or more != made:
             raise ActiveError(
                 f"another runner writes the state of the view in {self._root}", hint="one runner per view: end it"
             )
@@ -146,7 +147,7 @@ class DeltaTables:
             table = self._tables[name]
             if table.version() > version:
                 with self._alone(table):
-                    table.restore(version, commit_properties=_UNMERGED)
+                    table.restore(version, commit_properties=_UNMERGED, post_commithook_properties=_LOG_STAYS)
         return self.versions()
 
     def files(self, name: str, version: int) -> Mapping[int, Sequence[BucketFile]]:
@@ -202,7 +203,12 @@ class DeltaTables:
                 actions.append(RemoveAction(one.path, True, now_ms, one.size, within))
         schema = pa.schema([*self._forms[name].schema, (_BUCKET, pa.int32())])
         self._tables[name].create_write_transaction(
-            actions, "overwrite" if emptied else "append", schema, [_BUCKET], commit_properties=_UNMERGED
+            actions,
+            "overwrite" if emptied else "append",
+            schema,
+            [_BUCKET],
+            commit_properties=_UNMERGED,
+            post_commithook_properties=_LOG_STAYS,
         )
 
     def note(self, document: str) -> None:
@@ -220,24 +226,25 @@ class DeltaTables:
         return self._root / name / file.path
 
     def clean(self, keep: Mapping[str, Sequence[int]], hours: int) -> int:
-        """Remove files that no version among ``keep`` and no newer one has, and that went so long ago. Returns how
-        many."""
-        count = 0
-        for name, table in self._tables.items():
-            with self._alone(table, _CLEANED):
-                count += len(
-                    table.vacuum(
-                        hours,
-                        dry_run=False,
-                        enforce_retention_duration=False,
-                        commit_properties=_UNMERGED,
-                        full=True,
-                        keep_versions=[*keep[name]],
-                    )
-                )
-        with self._alone(self._manifest, _CLEANED):
-            self._manifest.vacuum(hours, dry_run=False, enforce_retention_duration=False, commit_properties=_UNMERGED)
-        return count
+        """Remove files that no version among ``keep`` and no newer one has, and that went so long ago, and the logs of
+        versions before the newest, once they are a month old. Returns how many files.
+
+        ActiveError, and nothing is removed, where another runner has made a version: its files stand in none that is
+        known here (H567).
+        """
+        useless: list[Path] = []
+        for name, table in [*self._tables.items(), (MANIFEST, self._manifest)]:
+            kept = [*keep[name]] if name in keep else None
+            with self._alone(table, made=0):
+                # Before that is seen. So a process may be frozen behind it: what comes then is not among these.
+                found = table.vacuum(hours, enforce_retention_duration=False, full=kept is not None, keep_versions=kept)
+            useless += [self._root / name / path for path in found]
+        with self.guarded():
+            for path in useless:
+                path.unlink(missing_ok=True)
+            for table in self._tables.values():
+                table.cleanup_metadata()
+        return len(useless)
 
     def size_bytes(self) -> int:
         """Of all files of the newest versions."""

@@ -123,4 +123,23 @@ MUTANTS = (
         "take a first tombstone for settled (H566)", "cdc/wire/debezium/reading.py",
         "if self._lone else None)", "if not self else None)", "tests/unit/connectors/test_view_tombstones.py",
     ),
+    Mutant(
+        "take a failing row's part out of its group (H547)", "cdc/views/keeper.py",
+        "known = {k: c for k, c in computed.items() if not isinstance(c, NotComputable)}",
+        "known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}",
+        "tests/unit/cdc/views/test_failed_rows.py -k h547",
+    ),
+    Mutant(
+        "remove what another runner has written (H567)", "spark/views/delta_tables.py",
+        "            with self._alone(table, made=0):", "            with self.guarded():",
+        "tests/unit/spark/test_bucket_files.py -k h567",
+    ),
+    Mutant(
+        "let Delta remove the manifest's logs (H568)", "spark/views/delta_tables.py",
+        "cleanup_expired_logs=False", "cleanup_expired_logs=True", "tests/unit/spark/test_bucket_files.py -k h568",
+    ),
+    Mutant(
+        "show a state on Spark that is not built (H569)", "connectors/view_bucket_looks.py",
+        "        require_built(manifest.reached, path)\n", "", "tests/unit/connectors/test_view_documents.py -k h569",
+    ),
 )  # fmt: skip

@@ -24,7 +24,7 @@ def test_h239_a_state_of_other_buckets_is_not_looked_into(tmp_path: Path) -> Non
     runner.until_level()
     runner.end()
     found = shown_document(runner.root, runner.shipped, 1, (1,))
-    assert found == '{"id":1,"name":null,"lines":null}'
+    assert found == ('{"id":1,"name":null,"lines":null}', ())
     runner.buckets = 5
     with pytest.raises(ConfigError, match="was made with 3 buckets"):
         shown_document(runner.root, runner.shipped, 1, (1,))

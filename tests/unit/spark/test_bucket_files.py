@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import ActiveError, CdcError, ConfigError, Exit
@@ -190,6 +193,53 @@ def test_a_file_that_went_stays_for_its_hours_however_old(tmp_path: Path) -> Non
     assert made.clean({name: [version] for name, version in made.versions().items()}, 1) == 1
     there = {one.path for one in (went, stays, written, of_old) if made.path(PENDING.table, one).exists()}
     assert there == {went.path, stays.path, written.path}
+
+
+def test_h567_a_frozen_runner_removes_no_files_of_the_other(tmp_path: Path) -> None:
+    """It was frozen for two hours just before it cleans, and somebody else has kept the state meanwhile."""
+    frozen = DeltaTables(tmp_path, [PENDING], SYSTEM_CLOCK)
+    known = frozen.versions()
+    other, files = DeltaTables(tmp_path, [PENDING], SYSTEM_CLOCK), BucketFiles(tmp_path)
+    written = files.write(PENDING, 0, keys("[1]"))
+    other.commit(files.changes)
+    _aged([other.path(PENDING.table, written)], 7_200)
+    with pytest.raises(ActiveError, match="another runner writes the state of the view in"):
+        frozen.clean({name: [version] for name, version in known.items()}, 1)
+    assert other.path(PENDING.table, written).exists()
+
+
+def test_h568_a_table_that_rested_can_be_taken_back(tmp_path: Path) -> None:
+    """For longer than Delta keeps its log. The batch that is not finished is the one at which it sums its log up."""
+    often = {"delta.checkpointInterval": "3"}
+    schema = pa.schema([*PENDING.schema, ("bucket", pa.int32())])
+    DeltaTable.create(tmp_path / PENDING.table, schema, partition_by=["bucket"], configuration=often)
+    made = DeltaTables(tmp_path, [PENDING], SYSTEM_CLOCK)
+    _added(made, tmp_path, 1)
+    versions = made.versions()
+    made.note("of these")
+    log = tmp_path / PENDING.table / "_delta_log"
+    _aged(log.iterdir(), 40 * 86_400)
+    _added(made, tmp_path, 2)
+    assert [*log.glob("*2.checkpoint.parquet")]
+    again = DeltaTables(tmp_path, [PENDING], SYSTEM_CLOCK)
+    taken = again.restore(versions)
+    assert len(again.files(PENDING.table, taken[PENDING.table])[0]) == 1
+    again.clean({name: [version] for name, version in taken.items()}, 1)
+    assert not [*log.glob("*1.json")], "of old versions nothing stays for ever"
+    assert len(again.files(PENDING.table, taken[PENDING.table])[0]) == 1
+
+
+def _added(tables_of: DeltaTables, folder: Path, number: int) -> None:
+    """One version more, of one file more."""
+    files = BucketFiles(folder)
+    files.write(PENDING, 0, keys(f"[{number}]"))
+    tables_of.commit(files.changes)
+
+
+def _aged(paths: Iterable[Path], age_s: float) -> None:
+    """Files as if they were written so long ago."""
+    for path in paths:
+        os.utime(path, (time.time() - age_s, time.time() - age_s))
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

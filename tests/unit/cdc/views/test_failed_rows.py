@@ -58,6 +58,20 @@ def failing(tmp_path: Path) -> tuple[Lines, Runner]:
     return history, runner
 
 
+def test_h547_a_row_that_fails_leaves_its_former_part(tmp_path: Path) -> None:
+    history, runner = failing(tmp_path)
+    former = {b'{"order_id":1}': {"order_id": 1, "n": 1, "total": "10"}}
+    assert shown(runner.topic) == former
+    history.line(4, 1, 1)
+    claims_of(runner, 3)
+    assert shown(runner.topic) == {b'{"order_id":1}': {"order_id": 1, "n": 2, "total": "12"}}
+    history.delete("lines", 1)
+    history.progress_now()
+    claims_of(runner, 3)
+    assert shown(runner.topic) == {b'{"order_id":1}': {"order_id": 1, "n": 1, "total": "2"}}
+    runner.end()
+
+
 def test_h487_wider_types_claim_what_is_out(tmp_path: Path) -> None:
     history, runner = failing(tmp_path)
     runner.end()
