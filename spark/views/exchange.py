@@ -102,7 +102,8 @@ def guarded_step(step: Step, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
     except (OSError, pa.ArrowException) as failure:
         raise StateAway(
             f"an executor cannot use the state of the view: {quoted(failure)}",
-            hint="see that its disk has room, and that every executor sees the folder",
+            hint="see that its disk has room, and that every executor sees the folder. Where a file of it is gone, "
+            "cdc view rebuild makes it anew",
         ) from None
 
 
