@@ -279,8 +279,8 @@ def show(
     """
     view = View(context.obj.settings(), name)
     if not explain:
-        document, lacks = view.shown(key)
-        typer.echo(document)
+        shown, lacks = view.shown(key)
+        typer.echo(shown)
         _said(context, lacks)
         return
     for part in view.parts(key):

@@ -338,7 +338,10 @@ MUTANTS = (
     ),
     Mutant(
         "tell one of those who wait for a signal (H554)", "cdc/signal_event.py",
-        "        self._told.put(None)\n        return True", "        return True",
-        "tests/unit/cdc/test_signal_event.py",
+        "                self._open()\n", "                pass\n", "tests/unit/cdc/test_signal_event.py",
+    ),
+    Mutant(
+        "wait for a signal's handler without a limit (H554)", "cdc/signal_event.py",
+        "_LOOK_EVERY_S = 0.5", "_LOOK_EVERY_S = 1e6", "tests/unit/cdc/test_signal_event.py",
     ),
 )  # fmt: skip

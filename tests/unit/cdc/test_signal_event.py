@@ -27,12 +27,42 @@ print("each was heard")
 """
 
 
+ELSEWHERE = """
+import signal, threading
+
+from cdc.signal_event import SignalEvent
+
+event = SignalEvent()
+signal.signal(signal.SIGALRM, lambda *_: event.set())
+waits = threading.Event()
+
+
+def send():
+    waits.wait()
+    signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+
+
+threading.Thread(target=send).start()
+waits.set()
+event.wait()
+print("it was heard")
+"""
+
+
 def test_h554_a_handler_ends_the_wait_that_it_interrupts() -> None:
     """With an event of threading's one of some hundred handlers waits for ever for the lock of the wait below it."""
     done = subprocess.run(
         [sys.executable, "-c", SIGNALLED], capture_output=True, text=True, timeout=20 * TIME_SCALE, check=True
     )
     assert done.stdout == "each was heard\n"
+
+
+def test_h554_a_signal_to_another_thread_ends_it() -> None:
+    """Nothing wakes the thread that waits then, as where the signal comes just before it falls asleep."""
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=20 * TIME_SCALE, check=True
+    )
+    assert done.stdout == "it was heard\n"
 
 
 def test_h554_each_that_waits_is_told() -> None:
