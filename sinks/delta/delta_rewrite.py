@@ -92,7 +92,7 @@ class KeyedFiles:
         by = about.partition_columns
         ours = ours and len(by) <= 1
         # A table of another shape may be partitioned by a column that ours has not.
-        ours = ours and all(name in self.schema.names and _plain(self.schema.field(name).type) for name in by)
+        ours = ours and all(name in self.schema.names and _written_alike(self.schema.field(name).type) for name in by)
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:
@@ -302,7 +302,7 @@ def _gathered(touched: Sequence[_Anew], new: Sequence[int], wanted: int) -> list
     return [*apart, _Anew(inside, gone, [*(number for one in small for number in one.rows), *new])]
 
 
-def _plain(kind: pa.DataType) -> bool:
+def _written_alike(kind: pa.DataType) -> bool:
     """Whether Python writes values of a partition as Delta does."""
     return bool(pa.types.is_string(kind) or pa.types.is_integer(kind))
 
