@@ -32,7 +32,7 @@ from cdc.wire.records import Lot, Span
 from connectors.connect.connector import Connector
 from connectors.connect.connector_epochs import NotedEpochs, read_epochs
 from connectors.connect.topics import noted_ends
-from connectors.debezium.connector_config import reselects
+from connectors.debezium.partition_reading import reader_of_partitions
 from connectors.debezium.source_progress import ConnectProgress
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.clients import fetching_config
@@ -259,7 +259,7 @@ class EagerViewInput:
         whole = False
         try:
             for lot in self._reader.read(wanted):
-                yield self._tombstones.placed(lot, translated_lot(self._translation, lot))
+                yield self._tombstones.placed(translated_lot(self._translation, lot))
             whole = True
         finally:
             if not whole:
@@ -279,8 +279,7 @@ class EagerViewInput:
             EmbeddedShapes(self._registry),
             NotedEpochs(settings, lambda: Connector(settings).offsets()),
             earlier=self._reading.open,
-            reselected=reselects(settings),
-            lone=True,
+            reader=reader_of_partitions(settings),
             clock=self._clock,
         )
 

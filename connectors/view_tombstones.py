@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.views.fences import TopicRecord
 from cdc.views.record_changes import RecordChanges
 from cdc.views.view_state import ViewState
+from cdc.wire.format import DELETE_OP
 from cdc.wire.records import Lot
+from cdc.wire.unplaced import UNPLACED_DELETE_OP, lifted
+
+_DELETE, _UNPLACED = DELETE_OP.encode(), UNPLACED_DELETE_OP.encode()
 
 
 class LoneTombstones:
@@ -29,23 +33,23 @@ class LoneTombstones:
         self._tables = tables
         self._changes = RecordChanges(state.plan, tables, shape)
 
-    def placed(self, raw: Lot, lot: Lot) -> Lot:
-        """A translated lot, with its tombstones no lower than the rows of their keys. ``raw``: as it was read."""
-        lone = {offset for offset, value in zip(raw.offsets, raw.values, strict=True) if value is None}
-        if lone.isdisjoint(lot.offsets):
+    def placed(self, lot: Lot) -> Lot:
+        """A translated lot, with the deletes that lack their place no lower than the rows of their keys."""
+        if _UNPLACED not in lot.op:
             return lot
-        return lot._replace(pos=[self._place(lot, n, lone) for n in range(len(lot.offsets))])
+        pos = [self._place(lot, n) if op == _UNPLACED else lot.pos[n] for n, op in enumerate(lot.op)]
+        return lot._replace(pos=pos, op=[_DELETE if op == _UNPLACED else op for op in lot.op])
 
-    def _place(self, lot: Lot, number: int, lone: Collection[int]) -> bytes | None:
+    def _place(self, lot: Lot, number: int) -> bytes | None:
         pos, key = lot.pos[number], lot.keys[number]
-        if lot.offsets[number] not in lone or pos is None or key is None:
+        if pos is None or key is None:
             return pos
         version = int(lot.ver[number] or b"0")
         place = lot.topic, lot.partition, lot.offsets[number]
-        record = TopicRecord(*place, key, None, pos.decode(), "d", version, lot.times_ms[number])
+        record = TopicRecord(*place, key, None, pos.decode(), DELETE_OP, version, lot.times_ms[number])
         try:
             change = self._changes.of(record, 0)
         except (ValueError, KeyError, TypeError, AttributeError):
             return pos  # It is none of the table's, and is named as such where it is read.
         _, known = self._rows.known(change.table, [change.key]).get(change.key, (None, ""))
-        return max(pos, known.encode())
+        return lifted(pos.decode(), known).encode()

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdc.wire.format import OP, POS, ROW_OPS
+from cdc.wire.format import OP, POS
 from sinks.arrow import Column, Mask, all_true, joined, mask_of, pc
-from sinks.batch import FLOOR_OP, conform
+from sinks.batch import CHANGE_OPS, FLOOR_OP, conform
 
 POS_CHARS = 32
 _WORDS = POS_CHARS // 8
@@ -47,7 +47,7 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
 
 def rows_mask(events: pa.Table) -> Mask:
     """True for each record that is a row's change with a place in the order. Never null."""
-    known = pc.fill_null(pc.is_in(events[OP], value_set=pa.array(ROW_OPS)), False)
+    known = pc.fill_null(pc.is_in(events[OP], value_set=pa.array(CHANGE_OPS)), False)
     return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events[POS]))
 
 

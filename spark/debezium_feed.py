@@ -10,7 +10,6 @@ import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -67,8 +66,8 @@ class Translation:
 
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
-    records from before the run, which say how the order stood there. None to look at none. ``reselected`` and ``lone``:
-    as :class:`cdc.wire.debezium.reading.PartitionReader` has them.
+    records from before the run, which say how the order stood there. None to look at none. ``reader``: makes a
+    reader of a partition.
     """
 
     def __init__(
@@ -78,15 +77,14 @@ class Translation:
         *,
         compaction_lag_s: float = 0.0,
         earlier: Callable[[], RecordReader] | None = None,
-        reselected: bool = False,
-        lone: bool = False,
+        reader: Callable[..., PartitionReader] = PartitionReader,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._shapes = shapes
         self._epochs = epochs
         self._lag_ms = int(compaction_lag_s * 1000)
         self._earlier = earlier
-        self._reader = partial(PartitionReader, reselected=reselected, lone=lone)
+        self._reader = reader
         self._clock = clock
         self._readers: dict[Partition, PartitionReader] = {}
         self._versions: dict[EmbeddedVersion, int] = {}

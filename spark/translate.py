@@ -10,7 +10,7 @@ A record that cannot be read keeps its bytes and gets a header that says why. :m
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +22,8 @@ from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import ServerMove
 from cdc.wire.debezium.order import FIRST
 from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
-from cdc.wire.format import HEADERS, POS, REASON_HEADER
+from cdc.wire.format import DELETE_OP, HEADERS, POS, REASON_HEADER
+from cdc.wire.unplaced import UNPLACED_DELETE_OP
 from spark.source import RECORD_SCHEMA
 
 Partition = tuple[str, int]
@@ -126,8 +127,10 @@ def translated(
     if records.column(POS).null_count == 0:
         return records
     records = in_order(records)
-    columns = [records[name].to_pylist() for name in ("topic", "partition", "offset", "time_ms", "key", "value", POS)]
+    names = ("topic", "partition", "offset", "time_ms", "key", "value", POS)
+    columns: list[list[Any]] = [records[name].to_pylist() for name in names]
     rows: list[_Row | None] = []
+    lone: dict[int, DebeziumChange] = {}
     for topic, partition, offset, time, key, value, pos in zip(*columns, strict=True):
         if pos is not None:
             rows.append(_KEPT)
@@ -135,24 +138,32 @@ def translated(
         reader, time_ms = readers((topic, partition)), time or 0
         reader.epochs = epochs
         found = reader.read(offset, key, value, kept=time_ms > kept_ms, time_ms=time_ms)
-        if reader.fell:
-            listener.fell(Fall(RecordPlace(topic, partition, offset, time_ms), reader.fell))
-        if reader.moved is not None:
-            listener.moves(Moved(RecordPlace(topic, partition, offset, time_ms), reader.moved))
+        if reader.fell or reader.began or reader.moved is not None:
+            _tell(listener, reader, found, RecordPlace(topic, partition, offset, time_ms))
         match found:
             case SettledRecord():
                 rows.append(None)
             case UnreadableRecord(reason):
                 rows.append(_Row(key, value, None, reason))
             case DebeziumChange() as change:
-                if reader.began and change.pos.epoch == epochs.latest:
-                    place = RecordPlace(topic, partition, offset, time_ms)
-                    over, table = reader.over >= change.pos.epoch, reader.began != FIRST
-                    listener.begins(Begun(place, change.pos, over, table))
-                ver = str(listener.version(topic, change)).encode()
+                if change.lone:
+                    lone[len(rows)] = change
+                ver = b"" if change.lone else str(listener.version(topic, change)).encode()
                 told = (change.pos.text().encode(), change.op.encode(), ver)
                 rows.append(_Row(change.key, change.value, told, None))
+    if lone:
+        _see_to_lone(lone, rows, columns[0], columns[1], listener)
     return _table(records, rows)
+
+
+def _tell(listener: Listener, reader: PartitionReader, found: object, place: RecordPlace) -> None:
+    if reader.fell:
+        listener.fell(Fall(place, reader.fell))
+    if reader.moved is not None:
+        listener.moves(Moved(place, reader.moved))
+    if reader.began and isinstance(found, DebeziumChange) and found.pos.epoch == reader.epochs.latest:
+        over, table = reader.over >= found.pos.epoch, reader.began != FIRST
+        listener.begins(Begun(place, found.pos, over, table))
 
 
 class _Row(NamedTuple):
@@ -163,6 +174,48 @@ class _Row(NamedTuple):
     value: bytes | None
     told: tuple[bytes, bytes, bytes] | None
     reason: str | None
+
+
+def _see_to_lone(
+    lone: Mapping[int, DebeziumChange],
+    rows: list[_Row | None],
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    listener: Listener,
+) -> None:
+    """Give tombstones whose deletes the cleaner has taken the place of the next record of their partition: above all
+    that the partition had of the key before them, and below all that it has behind. Where none is read behind one, the
+    store has to be asked (hazard H566). A record between that cannot be read may be one of the key.
+
+    Their versions last: the shape may have come behind them. A table of which no shape is known is in no store.
+    """
+    behind: dict[Partition, tuple[bytes, bytes | None]] = {}
+    newest: dict[tuple[str, int, int], int] = {}
+    for number in range(len(rows) - 1, -1, -1):
+        place, row = (topics[number], partitions[number]), rows[number]
+        if row is None:
+            continue
+        change = lone.get(number)
+        if change is not None:
+            known = (place[0], change.ver, change.pos.epoch)
+            if known not in newest:
+                newest[known] = listener.version(place[0], change)
+            told = _told_of_lone(change, newest[known], behind.get(place))
+            rows[number] = row._replace(told=told) if newest[known] != UNVERSIONED else None
+        elif row.told is not None:
+            behind[place] = (row.told[0], row.key)
+        else:
+            behind.pop(place, None)
+
+
+def _told_of_lone(
+    change: DebeziumChange, version: int, behind: tuple[bytes, bytes | None] | None
+) -> tuple[bytes, bytes, bytes]:
+    pos, op = change.pos.text().encode(), UNPLACED_DELETE_OP
+    if behind is not None:
+        above, key = behind
+        pos, op = (pos if key == change.key else max(pos, above)), DELETE_OP
+    return pos, op.encode(), str(version).encode()
 
 
 _KEPT = _Row(None, None, None, None)

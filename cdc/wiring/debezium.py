@@ -64,7 +64,7 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     """
     from connectors.connect.connector_epochs import NotedEpochs
     from connectors.connect.topics import compaction_lag_s
-    from connectors.debezium.connector_config import reselects
+    from connectors.debezium.partition_reading import reader_of_partitions
     from connectors.kafka.schema_registry import EmbeddedShapes
     from spark.debezium_feed import Translation
 
@@ -78,7 +78,7 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
             NotedEpochs(settings, lambda: open_connector(settings).offsets()),
             compaction_lag_s=lag_s,
             earlier=earlier,
-            reselected=reselects(settings),
+            reader=reader_of_partitions(settings),
         )
 
     kafka = application.kafka

@@ -48,7 +48,11 @@ _OPS = frozenset("cudrt")
 
 
 class DebeziumChange(NamedTuple):
-    """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one. None for the schema topic's."""
+    """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one. None for the schema topic's.
+
+    ``lone``: of a tombstone whose delete the cleaner has taken. It stands at ``pos`` or higher, and below all that its
+    partition goes on with.
+    """
 
     key: bytes
     value: bytes | None
@@ -56,6 +60,7 @@ class DebeziumChange(NamedTuple):
     op: str
     ver: int
     schema: TableSchema | None
+    lone: bool = False
 
 
 class SettledRecord(NamedTuple):
@@ -82,7 +87,8 @@ class PartitionReader:
     It also knows from which offset on it has read every one, so that a patch names what it may be applied to. It can be
     pickled between two records, and goes on in another process. ``epochs`` have to be given to it there.
     ``reselected``: the connector asks the database for what is NULL, so a NULL is one. ``lone``: a tombstone before any
-    other record is told, at the lowest place of all, and not taken for one whose delete was read.
+    other record is told, at the lowest place of its epoch, and not taken for one whose delete was read; and each whose
+    delete was not read is called that. ``documents``: the keys before the first row are those of MongoDB's documents.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class PartitionReader:
         epochs: EpochsState | None = None,
         reselected: bool = False,
         lone: bool = False,
+        documents: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -119,7 +126,8 @@ class PartitionReader:
         self._first, self._next = 0, -1
         self._kept = False
         self._embedded: Embedded | None = None
-        self._of_documents = False
+        self._of_documents = documents
+        self._rows_read = documents
         self._schema: TableSchema | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,10 +171,12 @@ class PartitionReader:
         names = _key_of(key)
         wrapped = self._wrappings.unwrap(value) if value is not None else None
         if wrapped is None or wrapped.payload is None:
-            return self._tombstone(_needed(names), epoch, offset)
+            found = _needed(names)
+            return self._tombstone(found if self._rows_read else self._by_its_schema(found, key), epoch, offset)
         payload = wrapped.payload
         if not isinstance(payload, dict):
             raise _Refused("not a record of Debezium's: its value is no JSON object")
+        self._rows_read = True
         self._flat = not _is_envelope(payload)
         of_mongodb = not self._flat and payload["source"].get("connector") == "mongodb"
         self._by_offsets = self._flat or of_mongodb
@@ -251,12 +261,13 @@ class PartitionReader:
         deleted, self._deleted = self._deleted, None
         if deleted == key:
             return SettledRecord("its delete was read before it")
-        highest = self.highest or (Position(epoch, 0, SNAPSHOT_SEQ) if self._lone else None)
-        if highest is None:
+        if self.highest is None and not self._lone:
             return SettledRecord("its delete lies before the first record that was read")
         # The delete itself was compacted away. Nothing later of this key has been read: offsets say so.
-        pos = _by_offset(epoch, offset) if self._by_offsets else highest
-        return self._change(key, None, pos, "d")
+        if self._by_offsets:
+            return self._change(key, None, _by_offset(epoch, offset), "d")
+        lowest = Position(epoch, 0, SNAPSHOT_SEQ)
+        return self._change(key, None, max(self.highest or lowest, lowest), "d")._replace(lone=self._lone)
 
     def _change(self, key: bytes, value: bytes | None, pos: Position, op: str) -> DebeziumChange:
         ver = UNVERSIONED if self._schema is None else self._schema.version
@@ -278,6 +289,14 @@ class PartitionReader:
             return dumped({ID: id_text(names)})
         shape = self._embedded.shape if self._embedded is not None else None
         return dumped(names if shape is None else shape.readable(names))
+
+    def _by_its_schema(self, names: Mapping[str, Any], key: bytes | None) -> Mapping[str, Any]:
+        """A key as rows' schemas would have it read, before there was a row: by the schema that it embeds itself."""
+        document: Any = orjson.loads(key) if key is not None else None
+        if not is_wrapped(document) or document["schema"] is None:
+            return names
+        table = _flat_table(self.topic, {})
+        return self._readable(shape_of(document["schema"]["fields"], (), table, self.topic), names)
 
     def _readable(self, shape: Shape, row: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -197,4 +197,46 @@ MUTANTS = (
         "    asked = [table for table, at_ms in waiting.items() if at_ms]", "    asked = [*waiting]",
         "tests/integration/debezium/test_joining.py -k do_not_show",
     ),
+    Mutant(
+        "leave a lone tombstone below its row in the store (H570)", "sinks/fill.py",
+        'lifted(batch.pos[n], stood.get(batch.keys[n], ""))', "batch.pos[n]",
+        "tests/contract/test_unplaced_deletes.py -k memory",
+    ),
+    Mutant(
+        "delete the row of a later epoch by a lone tombstone (H570)", "cdc/wire/unplaced.py",
+        "return max(pos, stored) if stored[:_EPOCH_CHARS] == pos[:_EPOCH_CHARS] else pos", "return max(pos, stored)",
+        "tests/contract/test_unplaced_deletes.py -k memory",
+    ),
+    Mutant(
+        "drop a lone tombstone below a floor (H570)", "sinks/batch_plan.py",
+        "pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))", "pc.greater_equal(rows[POS], floor)",
+        "tests/contract/test_unplaced_deletes.py -k memory",
+    ),
+    Mutant(
+        "remember a lone tombstone below a floor (H570)", "sinks/fill.py", "if pos < readable.floor}", "if not pos}",
+        "tests/contract/test_unplaced_deletes.py -k memory",
+    ),
+    Mutant(
+        "place a lone tombstone at a later row of its key (H570)", "spark/translate.py",
+        "(pos if key == change.key else max(pos, above))", "max(pos, above)", "tests/unit/spark/test_lone_deletes.py",
+    ),
+    Mutant(
+        "place a lone tombstone beyond a record unread (H570)", "spark/translate.py",
+        "            behind.pop(place, None)\n", "            pass\n", "tests/unit/spark/test_lone_deletes.py",
+    ),
+    Mutant(
+        "place a lone tombstone of an epoch in the one before (H570)", "cdc/wire/debezium/reading.py",
+        "max(self.highest or lowest, lowest)", "self.highest or lowest",
+        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+    ),
+    Mutant(
+        "read a first tombstone's key without its schema (H570)", "cdc/wire/debezium/reading.py",
+        "found if self._rows_read else self._by_its_schema(found, key)", "found",
+        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+    ),
+    Mutant(
+        "let sinks take a first tombstone for settled (H570)", "connectors/debezium/partition_reading.py",
+        "lone=True", "lone=False",
+        "tests/integration/spark/test_compacted_deletes.py",
+    ),
 )  # fmt: skip

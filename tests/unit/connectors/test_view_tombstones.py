@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -15,6 +16,7 @@ from cdc.views.fences import Fence
 from cdc.views.row_changes import RowChange
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
+from cdc.wire.debezium.reading import PartitionReader
 from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_eager import translated_lot
@@ -25,6 +27,7 @@ from tests.unit.cdc.wire.debezium.recorded import Recorded
 from tests.unit.spark.test_rekeyed import FORMER, TOPIC, row
 from tests.unit.spark.translating import Earlier
 
+LONE = partial(PartitionReader, lone=True)
 STOOD = Position(1, 799, 0).text()
 """Of the row in the state."""
 
@@ -46,10 +49,9 @@ def read_behind(earlier: list[Recorded], *records: Recorded, folder: Path) -> tu
         with state.transaction():
             change = RowChange(shape.table, ("7",), ("7", "x"), STOOD)
             EmbeddedState(state.rows, state.unseen, plan).load([change], Fence(1, 808), KnownUpTo(), [])
-        run = Translation(shapes, KnownEpochs(), earlier=lambda: Earlier(earlier), lone=True)
+        run = Translation(shapes, KnownEpochs(), earlier=lambda: Earlier(earlier), reader=LONE)
         tombstones = LoneTombstones(state, {TOPIC: shape.table}, lambda *_: shape)
-        raw = lot_of(*records)
-        lot = tombstones.placed(raw, translated_lot(run, raw))
+        lot = tombstones.placed(translated_lot(run, lot_of(*records)))
     return lot.offsets, lot.pos
 
 
@@ -68,8 +70,8 @@ def test_h566_other_tombstones_stand_where_they_did(tmp_path: Path) -> None:
     deleted = [row(123, FORMER, op="d"), Recorded(TOPIC, 0, 124, b'{"id":"123"}', None)]
     offsets, positions = read_behind([row(2, FORMER)], unknown, later, behind, foreign, *deleted, folder=tmp_path)
     assert offsets == [90, 120, 121, 122, 123], "the last one's delete was read before it"
-    below, own, *rest = (Position(1, 8 * (n + 1) - 1, 0).text().encode() for n in (2, 120, 123))
-    assert positions == [below, own, own, own, *rest]
+    own, gone = (Position(1, 8 * (n + 1) - 1, 0).text().encode() for n in (120, 123))
+    assert positions == [own, own, gone, gone, gone], "each where the next record of its partition stands"
 
 
 def test_h566_a_first_record_that_is_a_tombstone(tmp_path: Path) -> None:
