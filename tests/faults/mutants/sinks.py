@@ -103,8 +103,8 @@ MUTANTS = (
     ),
     Mutant(
         "ignore the floor", "sinks/batch_plan.py",
-        "return where(rows, pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))) if floor else rows", "return rows",
-        _MEMORY,
+        "return where(rows, pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))) if floor else rows",
+        "return rows", _MEMORY,
     ),
     Mutant(
         "keep the floor in mind only", "sinks/notes.py",
