@@ -22,7 +22,7 @@ from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import ServerMove
 from cdc.wire.debezium.order import FIRST
 from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
-from cdc.wire.format import DELETE_OP, HEADERS, POS, REASON_HEADER
+from cdc.wire.format import DELETE_OP, HEADERS, POS, READ_OP, REASON_HEADER
 from cdc.wire.unplaced import UNPLACED_DELETE_OP
 from spark.source import RECORD_SCHEMA
 
@@ -32,6 +32,7 @@ Version = tuple[str, int]
 EmbeddedVersion = tuple[str, int, int]
 """A topic, the number of a shape that its records embed, and their epoch: in each one a shape is looked at again, for
 its key (H236). :data:`UNVERSIONED` for records that embed none."""
+_READ = READ_OP.encode()
 _TOLD = 1_000
 """Snapshots, shapes and servers that one share reports, at most: the rest is reported when the slice runs again."""
 
@@ -185,7 +186,8 @@ def _see_to_lone(
 ) -> None:
     """Give tombstones whose deletes the cleaner has taken the place of the next record of their partition: above all
     that the partition had of the key before them, and below all that it has behind. Where none is read behind one, the
-    store has to be asked (hazard H566). A record between that cannot be read may be one of the key.
+    store has to be asked (hazard H566). A record between that cannot be read may be one of the key, and a row that was
+    read from its table stands no lower than those before it, which may be all that is left of them.
 
     Their versions last: the shape may have come behind them. A table of which no shape is known is in no store.
     """
@@ -202,7 +204,7 @@ def _see_to_lone(
                 newest[known] = listener.version(place[0], change)
             told = _told_of_lone(change, newest[known], behind.get(place))
             rows[number] = row._replace(told=told) if newest[known] != UNVERSIONED else None
-        elif row.told is not None:
+        elif row.told is not None and row.told[1] != _READ:
             behind[place] = (row.told[0], row.key)
         else:
             behind.pop(place, None)
@@ -214,7 +216,8 @@ def _told_of_lone(
     pos, op = change.pos.text().encode(), UNPLACED_DELETE_OP
     if behind is not None:
         above, key = behind
-        pos, op = (pos if key == change.key else max(pos, above)), DELETE_OP
+        # After a restart the connector sends changes again: those before the tombstone may stand above those behind it.
+        pos, op = (min(pos, above) if key == change.key else above), DELETE_OP
     return pos, op.encode(), str(version).encode()
 
 

@@ -121,8 +121,8 @@ class PartitionReader:
         self._lone = lone
         self._time_ms = 0
         self._wrappings = Wrappings()
-        self._deleted: bytes | None = None
-        self._flat = self._by_offsets = False
+        self._deleted: tuple[bytes, int] | None = None
+        self._flat, self._by_offsets = False, documents
         self._first, self._next = 0, -1
         self._kept = False
         self._embedded: Embedded | None = None
@@ -149,7 +149,7 @@ class PartitionReader:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as fault:
             words = str(fault) if isinstance(fault, Unordered) else f"it is not readable ({type(fault).__name__})"
             return UnreadableRecord(f"not a record of Debezium's: {words}")
-        if isinstance(found, DebeziumChange):
+        if isinstance(found, DebeziumChange) and not found.lone:
             self.highest = found.pos if self.highest is None else max(self.highest, found.pos)
         return found
 
@@ -196,7 +196,7 @@ class PartitionReader:
         shape = self._take_shape(wrapped.embedded, names, _table_of(payload["source"]))
         key = self._key(names)
         if payload["op"] == "d":
-            self._deleted = key
+            self._deleted = key, self._next - 1
             return self._change(key, None, pos, "d")
         if not isinstance(payload["after"], dict):
             raise _Refused("it holds no row")
@@ -226,7 +226,7 @@ class PartitionReader:
         self._of_documents = True
         key, op = self._key(names), payload["op"]
         if op == "d":
-            self._deleted = key
+            self._deleted = key, self._next - 1
             return self._change(key, None, pos, op)
         try:
             document = document_after(payload)
@@ -259,13 +259,15 @@ class PartitionReader:
         if self._flat:
             return self._change(key, None, _by_offset(epoch, offset), "d")
         deleted, self._deleted = self._deleted, None
-        if deleted == key:
+        # A connector that wrote no tombstones for a while has left others' deletes without one.
+        if deleted == (key, offset - 1):
             return SettledRecord("its delete was read before it")
         if self.highest is None and not self._lone:
             return SettledRecord("its delete lies before the first record that was read")
         # The delete itself was compacted away. Nothing later of this key has been read: offsets say so.
         if self._by_offsets:
-            return self._change(key, None, _by_offset(epoch, offset), "d")
+            found = self._change(key, None, _by_offset(epoch, offset), "d")
+            return found._replace(lone=self.highest is None)
         lowest = Position(epoch, 0, SNAPSHOT_SEQ)
         return self._change(key, None, max(self.highest or lowest, lowest), "d")._replace(lone=self._lone)
 

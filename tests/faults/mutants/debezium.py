@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         "place a lone tombstone at a later row of its key (H570)", "spark/translate.py",
-        "(pos if key == change.key else max(pos, above))", "max(pos, above)", "tests/unit/spark/test_lone_deletes.py",
+        "(min(pos, above) if key == change.key else above)", "above", "tests/unit/spark/test_lone_deletes.py",
     ),
     Mutant(
         "place a lone tombstone beyond a record unread (H570)", "spark/translate.py",
@@ -238,5 +238,24 @@ MUTANTS = (
         "let sinks take a first tombstone for settled (H570)", "connectors/debezium/partition_reading.py",
         "lone=True", "lone=False",
         "tests/integration/spark/test_compacted_deletes.py",
+    ),
+    Mutant(
+        "take a row read from its table for a lone tombstone's place (H576)", "spark/translate.py",
+        " and row.told[1] != _READ", "", "tests/unit/spark/test_lone_deletes.py",
+    ),
+    Mutant(
+        "place a lone tombstone above what is sent again (H576)", "spark/translate.py",
+        "key == change.key else above)", "key == change.key else max(pos, above))",
+        "tests/unit/spark/test_lone_deletes.py",
+    ),
+    Mutant(
+        "let a lone tombstone lend its place (H576)", "cdc/wire/debezium/reading.py",
+        "isinstance(found, DebeziumChange) and not found.lone", "isinstance(found, DebeziumChange)",
+        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+    ),
+    Mutant(
+        "settle a tombstone by a delete long before it (H576)", "cdc/wire/debezium/reading.py",
+        "deleted == (key, offset - 1)", "deleted is not None and deleted[0] == key",
+        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
     ),
 )  # fmt: skip

@@ -122,6 +122,27 @@ def test_h570_partitions_say_nothing_of_each_other(way: type[Translation]) -> No
     assert parse(found).events["op"].to_pylist() == ["u", "d?", "u", "d", "d", "u"]
 
 
+def test_h576_a_row_read_from_its_table_says_nothing_of_it(way: type[Translation]) -> None:
+    """It stands no lower than what was read before it, which may be all that is left below the deleted row."""
+    runs = Runs(way)
+    runs.run([row(n, FORMER) for n in range(8)])
+    asked = row(9, FORMER, op="r")
+    asked = asked._replace(value=(asked.value or b"").replace(b'"snapshot":"false"', b'"snapshot":"incremental"'))
+    asked = asked._replace(offset=12, value=(asked.value or b"").replace(b'[\\"80\\"', b'[\\"8\\"'))
+    runs.run([gone(11, 7), asked], left=[row(2, FORMER)])
+    assert "7" not in runs.live()
+    assert "9" in runs.live()
+
+
+def test_h576_changes_that_are_sent_again_stand_behind_it(way: type[Translation]) -> None:
+    """A worker was killed: what it sends again stands below what its partition had before the tombstone."""
+    runs = Runs(way)
+    again = row(6, FORMER)._replace(offset=22)
+    runs.run([row(n, FORMER) for n in range(3)])
+    runs.run([row(9, FORMER), gone(20, 6), row(5, FORMER)._replace(offset=21), again])
+    assert {"5", "6", "9"} <= runs.live()
+
+
 @pytest.mark.parametrize("followed", [True, False])
 def test_h570_a_topic_that_begins_with_a_tombstone(way: type[Translation], followed: bool) -> None:
     """Its shape is that of the rows behind it. A table of which no shape is known is in no store."""

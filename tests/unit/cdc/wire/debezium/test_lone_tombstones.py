@@ -65,3 +65,23 @@ def test_h570_a_key_that_its_schema_does_not_fit_is_refused(payload: dict[str, o
 def test_h570_the_key_of_a_document_is_its_id() -> None:
     reader = PartitionReader(mongodb.TOPIC, 0, lone=True, documents=True)
     assert lone(mongodb.key('"a"'), reader).key == b'{"id":"a"}'
+
+
+def test_h576_it_is_no_place_that_another_row_may_take() -> None:
+    """A row that comes without a place of its own takes that of a record before it."""
+    source = {"connector": "oracle", "schema": "s", "table": "t", "snapshot": "incremental", "scn": None}
+    value = orjson.dumps({"before": None, "after": {"id": 2}, "op": "r", "source": source})
+    reader = PartitionReader("d.s.t", 0, lone=True)
+    lone(b'{"id":1}', reader)
+    assert reader.highest is None
+    assert isinstance(reader.read(6, b'{"id":2}', value), UnreadableRecord)
+
+
+@pytest.mark.parametrize("between", [0, 3])
+def test_h576_a_tombstone_is_settled_right_behind_its_delete(between: int) -> None:
+    """A delete that was left without a tombstone settles no later one of its key."""
+    delete = next(one for one in recorded("sh_operations") if b'"op":"d"' in (one.value or b""))
+    reader = PartitionReader("d.s.t", 0, lone=True)
+    assert isinstance(reader.read(0, delete.key, delete.value), DebeziumChange)
+    found = reader.read(1 + between, delete.key, None)
+    assert isinstance(found, DebeziumChange if between else SettledRecord)
