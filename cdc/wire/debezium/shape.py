@@ -105,9 +105,9 @@ def _may_be_silent(column: Column, encoding: str) -> bool:
     if column.array:
         return column.kind not in _WITH_PLACEHOLDER
     if column.kind == "numeric":
-        return encoding == "debezium" and (column.precision is None or column.precision > _FITS_DIGITS)
+        return encoding == "debezium" and not _fits(column)
     if column.kind in ("bit", "varbit"):
-        return column.precision is None or column.precision > _FITS_BITS
+        return not _fits(column)
     spatial = column.kind == "other" and column.type.partition("(")[0].rpartition(".")[2] in _SPATIAL
     return column.kind in _SILENT or spatial
 
@@ -116,8 +116,14 @@ def _is_silent(column: Column, field: Mapping[str, Any]) -> bool:
     """A type that is written as text, or as bytes of no particular meaning, has a placeholder."""
     if column.array:
         return column.kind not in _WITH_PLACEHOLDER
-    plain = field["type"] == "string" or (field["type"] == "bytes" and not field.get("name"))
+    plain = _fits(column) or field["type"] == "string" or (field["type"] == "bytes" and not field.get("name"))
     return may_be_unavailable(column) and not plain
+
+
+def _fits(column: Column) -> bool:
+    """Whether every value is so short that it is never stored out of line."""
+    most = {"numeric": _FITS_DIGITS, "bit": _FITS_BITS, "varbit": _FITS_BITS}.get(column.kind, 0)
+    return column.precision is not None and column.precision <= most
 
 
 def _type_name(field: Mapping[str, Any], kind: str, array: bool) -> str:

@@ -36,6 +36,17 @@ SILENT = {
     "polygon": field("struct", "polygon", name="io.debezium.data.geometry.Geometry", fields=[]),
     "numeric": field("bytes", "numeric", name="org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"}),
 }
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+LENGTH = "__debezium.source.column.length"
+LARGE = {
+    "numeric(29,2)": field("bytes", "numeric", name=DECIMAL, parameters={"connect.decimal.precision": "29"}),
+    "varbit(65)": field("bytes", "varbit", name="io.debezium.data.Bits", parameters={LENGTH: "65"}),
+}
+SMALL = {
+    "numeric(28,2)": field("bytes", "numeric", name=DECIMAL, parameters={"connect.decimal.precision": "28"}),
+    "varbit(64)": field("bytes", "varbit", name="io.debezium.data.Bits", parameters={LENGTH: "64"}),
+    "bit(8)": field("bytes", "bit", name="io.debezium.data.Bits", parameters={LENGTH: "8"}),
+}
 SAID = {
     "text": field("string", "text"),
     "text[]": array("string", "text"),
@@ -69,6 +80,12 @@ def test_h125_a_null_of_a_type_without_placeholder_is_marked(kind: str) -> None:
     assert is_unavailable(marked)
     # The sink looks at the columns that may lack a value.
     assert change.schema is not None and may_be_unavailable(change.schema.columns[1])
+
+
+@pytest.mark.parametrize("kind", SMALL | LARGE)
+def test_h577_a_null_of_what_is_never_out_of_line_is_one(kind: str) -> None:
+    """Else each update to NULL of a price went to the dead letters, and its key waited."""
+    assert read((SMALL | LARGE)[kind], None)[0] == (None if kind in SMALL else NULL_OR_UNCHANGED)
 
 
 @pytest.mark.parametrize("kind", SAID)
