@@ -19,9 +19,9 @@ from cdc.wire.format import DELETE_OP, OP, POS, VER
 from cdc.wire.plain import PlainTable
 from cdc.wire.row import row_reader
 from cdc.wire.unplaced import UNPLACED_DELETE_OP
-from sinks.arrow import Column, Mask, pc, where
+from sinks.arrow import Column, pc, where
 from sinks.batch import CHANGE_OPS, FLOOR_OP, Event, conform
-from sinks.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask
+from sinks.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask, unplaced
 from sinks.notes import FloorMark
 from sinks.port import Refused, Schemas
 
@@ -254,11 +254,6 @@ def _groups(rows: pa.Table) -> list[pa.Table]:
 def _above(rows: pa.Table, floor: str) -> pa.Table:
     """The rows at or above a floor, and deletes that may be."""
     return where(rows, pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))) if floor else rows
-
-
-def unplaced(events: pa.Table) -> Mask:
-    """True for each delete that lacks its place. Never null."""
-    return pc.fill_null(pc.equal(events[OP], UNPLACED_DELETE_OP), False)
 
 
 def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refused, ...]]:

@@ -20,9 +20,9 @@ from cdc.wire.unavailable import missing
 from cdc.wire.unplaced import lifted
 from sinks.arrow import pc
 from sinks.batch import Event
-from sinks.batch_plan import Readable, TableBatch, event_rows, reason, unplaced
+from sinks.batch_plan import Readable, TableBatch, event_rows, reason
 from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
-from sinks.newest import ordered_mask
+from sinks.newest import ordered_mask, unplaced
 from sinks.patches import after_patches, is_patch
 from sinks.port import READ_BYTES, Refused, StoredRow
 

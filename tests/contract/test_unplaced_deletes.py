@@ -61,6 +61,15 @@ def test_h570_a_floor_above_its_place_hides_no_row(store: Store, at_once: bool) 
     assert "2" not in rows(sink, ORDERS), "nothing is remembered below a floor"
 
 
+def test_h578_an_earlier_row_of_the_key_beside_it_is_gone(store: Store) -> None:
+    """Letters of two runs, tried again together: the run that read the tombstone had not read the row."""
+    sink, topic = store.open(), Topic()
+    some = [topic.upsert(order(1), at(5)), topic.upsert(order(2), at(6)), gone(topic, 1, at(3))]
+    later = [gone(topic, 2, at(3)), topic.upsert(order(2, "again"), at(9))]
+    sink.sink.apply(batch(*later, *some), SHAPES)
+    assert set(live(sink, ORDERS)) == {"2"}
+
+
 def test_h570_a_key_that_cannot_be_read_is_refused(store: Store) -> None:
     sink, topic = store.open(), Topic()
     sink.sink.apply(batch(topic.upsert(order(1), at(5))), SHAPES)

@@ -262,4 +262,8 @@ MUTANTS = (
         "take each NULL of a numeric for an unchanged value (H577)", "cdc/wire/debezium/shape.py",
         "plain = _fits(column) or ", "plain = ", "tests/unit/cdc/wire/debezium/test_unsaid.py",
     ),
+    Mutant(
+        "let a letter's row win over its lone tombstone (H578)", "sinks/newest.py",
+        "lifted(pos, highest.get(key, \"\"))", "pos", "tests/contract/test_unplaced_deletes.py -k memory",
+    ),
 )  # fmt: skip
