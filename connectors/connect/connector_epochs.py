@@ -20,7 +20,7 @@ from connectors.debezium.captured_tables import table_of
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import is_first_snapshot
 from connectors.kafka.admin import TopicAdmin, TopicFacts
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.offsets_at import offsets_at
 
 Place = tuple[str, int, int, int]
@@ -125,10 +125,10 @@ def begin_table_again(settings: Settings, topic: str, partition: int, offset: in
         ends, topic_ids = _written(admin, settings, TopicsState.find(documents))
         epochs = epochs.of_topics(topic_ids)
         starts = {name: {p: epochs.began(name, p) for p in parts} for name, parts in ends.items()}
-        if epochs.began(topic, partition) >= offset:
-            return epochs  # noted already
         starts |= offsets_at(settings.log, {topic: ends[topic]}, {topic: time_ms})
         starts[topic][partition] = offset
+        if all(epochs.began(topic, p) >= start for p, start in starts[topic].items()):
+            return epochs  # noted already
         first = epochs.first()
         begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}", topic_ids).settled()
         begun = begun.still_rekeyed(epochs, topic)
@@ -149,10 +149,16 @@ def repeated(settings: Settings, places: Collection[P]) -> list[P]:
         turn = {place[0]: place for place in reversed(rest)}  # one of each topic
         asked = {topic: ends[topic] for topic in turn}
         for topic, before in offsets_at(settings.log, asked, {topic: one[3] for topic, one in turn.items()}).items():
-            if any(offset > epochs.began(topic, partition) for partition, offset in before.items()):
+            if any(_has_any(settings, topic, p, epochs.began(topic, p), offset) for p, offset in before.items()):
                 found.append(turn[topic])
         rest = [place for place in rest if place is not turn[place[0]]]
     return found
+
+
+def _has_any(settings: Settings, topic: str, partition: int, start: int, end: int) -> bool:
+    """Whether a partition has a record between two offsets: the cleaner takes some, and none of the others moves."""
+    first = next(read_range(settings.log, topic, partition, start), None) if start < end else None
+    return first is not None and (first.offset() or 0) < end
 
 
 def note_key(state: CompactedTopic, topic: str, epoch: int) -> None:

@@ -266,4 +266,14 @@ MUTANTS = (
         "let a letter's row win over its lone tombstone (H578)", "sinks/newest.py",
         "lifted(pos, highest.get(key, \"\"))", "pos", "tests/contract/test_unplaced_deletes.py -k memory",
     ),
+    Mutant(
+        "take the cleaner's gap for an older reading (H571)", "connectors/connect/connector_epochs.py",
+        "return first is not None and (first.offset() or 0) < end", "return start < end",
+        "tests/integration/log/test_table_readings.py -k h571",
+    ),
+    Mutant(
+        "take an epoch for noted by one partition (H572)", "connectors/connect/connector_epochs.py",
+        "if all(epochs.began(topic, p) >= start for p, start in starts[topic].items()):",
+        "if epochs.began(topic, partition) >= offset:", "tests/integration/log/test_table_readings.py -k h572",
+    ),
 )  # fmt: skip
