@@ -111,6 +111,18 @@ def _said(key: Mapping[str, SqlType]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in sorted(key.items()))
 
 
+def _behind(epochs: EpochsState, epoch: int, ends: Offsets) -> dict[str, dict[int, int]]:
+    """Where the epochs after this one begin. A topic of which nothing is noted was made since: all of it is of them
+    (hazard H573)."""
+    found = {topic: dict(parts) for topic, parts in epochs.behind(epoch).items()}
+    for topic, parts in ends.items():
+        noted = found.get(topic, {})
+        made = {p: 0 for p in parts if p not in noted and epochs.epoch(topic, p, 0) > epoch}
+        if made:
+            found[topic] = noted | made
+    return found
+
+
 class SourceLooks:
     """The source's epochs and LSN, asked about once a second. For one thread."""
 
@@ -146,7 +158,7 @@ class SourceLooks:
             offsets=ends,
             settled=known or self._feed is None,
             reread=newest is not None and known and newest.reread,
-            begun={epoch: epochs.behind(epoch) for epoch in range(FIRST_EPOCH, epochs.latest)},
+            begun={epoch: _behind(epochs, epoch, ends) for epoch in range(FIRST_EPOCH, epochs.latest)},
             epoch_id=epochs.identity(epochs.latest),
         )
 
@@ -233,6 +245,7 @@ class EagerViewInput:
         noted = self._looks.noted
         require_places(self._topics, noted.tables)
         facts = self._admin.describe(self._partitions)
+        self._looks.epochs = self._looks.epochs.of_topics({topic: found.topic_id for topic, found in facts.items()})
         own = {topic: noted.topics[topic] for topic in self._partitions if topic in noted.topics}
         if own:
             known = TopicsState(cluster_id=noted.cluster_id, topics=own, tables={})

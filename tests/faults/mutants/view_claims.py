@@ -143,4 +143,13 @@ MUTANTS = (
         "show a state on Spark that is not built (H569)", "connectors/view_bucket_looks.py",
         "        require_built(manifest.reached, path)\n", "", "tests/unit/connectors/test_view_documents.py -k h569",
     ),
+    Mutant(
+        "read a topic made anew where the former one was read (H573)", "connectors/view_eager.py",
+        "_behind(epochs, epoch, ends) for", "epochs.behind(epoch) for", "tests/integration/log/test_made_anew.py",
+    ),
+    Mutant(
+        "take a topic made anew for the one that was noted (H573)", "connectors/view_eager.py",
+        "self._looks.epochs.of_topics({topic: found.topic_id for topic, found in facts.items()})", "self._looks.epochs",
+        "tests/integration/log/test_made_anew.py",
+    ),
 )  # fmt: skip
