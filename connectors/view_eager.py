@@ -42,6 +42,7 @@ from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_log import KafkaViewOutput
 from connectors.view_tombstones import LoneTombstones
 from connectors.view_topics import ViewTopicsChanged
+from connectors.view_unsaid import UnsaidNulls
 
 if TYPE_CHECKING:
     from spark.debezium_feed import Translation
@@ -217,7 +218,9 @@ class EagerViewInput:
         self._reading = KafkaReading(tuple(sorted(fetching_config(settings.log).items())))
         self._reader = self._reading.open()
         self._translation: Translation | None = None
-        self._tombstones = LoneTombstones(state, {topic: table for table, topic in topics.items()}, self.shape)
+        tables = {topic: table for table, topic in topics.items()}
+        self._tombstones = LoneTombstones(state, tables, self.shape)
+        self._unsaid = UnsaidNulls(state, tables, self.shape, self._sure_ms)
         self._next: dict[tuple[str, int], int] = {}
 
     def progress(self) -> Progress | None:
@@ -269,15 +272,19 @@ class EagerViewInput:
             self._translation = None  # What it knows of the order lies ahead.
         if self._translation is None:
             self._translation = self._translated()
+        self._unsaid.begin()
         whole = False
         try:
             for lot in self._reader.read(wanted):
-                yield self._tombstones.placed(translated_lot(self._translation, lot))
+                yield self._unsaid.said(self._tombstones.placed(translated_lot(self._translation, lot)))
             whole = True
         finally:
             if not whole:
                 self._translation = None
         self._next |= {span[:2]: span.end for span in wanted}
+
+    def _sure_ms(self) -> float:
+        return self._clock.now_ns() / 1e6 - self.compaction_lag_s * 1000 / 2
 
     def _translated(self) -> Translation:
         try:

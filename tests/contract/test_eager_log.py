@@ -34,6 +34,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.view_eager import EagerViewInput, EagerViewOutput
 from connectors.view_embedded import shape_in
 from tests.unit.cdc.wire.debezium.recorded import Recorded, changes, recorded
+from tests.unit.cdc.wire.debezium.test_unsaid import SILENT, record
 from tests.waiting import wait_until
 
 PARTITIONS = 2
@@ -237,3 +238,27 @@ def test_h199_a_record_read_again_is_translated_alike(looked: Looked) -> None:
     del given  # A turn that failed in between.
     rest = [key for lot in looked.source.read([Span(looked.topic, 0, 2, 4)]) for key in lot.keys]
     assert rest == [record.key for record in ORDERS[2:4]]
+
+
+def test_h574_the_input_tells_such_a_null(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """An array of numbers that becomes NULL or did not change: no value of the column's type."""
+    settings = pipeline(request)
+    topic, table = f"{settings.name}.s.t", TableName("s", "t")
+    values = [record(SILENT["numeric[]"], ["1.0"], op="c"), record(SILENT["numeric[]"], None)]
+    shape = shape_in(topic, 0, [(0, b'{"id":1}', values[0])])
+    assert shape is not None
+    TopicAdmin(settings.log).create(
+        [*pipeline_topic_specs(settings.log, settings.name), table_topic_spec(settings.log, topic)]
+    )
+    producer = Producer({"bootstrap.servers": settings.log.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, b'{"id":1}', 0)
+    assert producer.flush(30) == 0
+    with closing(ViewState(tmp_path / "state", planned("select t.id, t.v from s.t", [shape]), 1)) as state:
+        source = EagerViewInput(
+            settings, state, {table: topic}, ShownLsns(), compaction_lag_s=60.0, retention_s=86_400.0
+        )
+        with closing(source):
+            assert source.progress() is not None
+            lots = list(source.read([Span(topic, 0, BEGINNING, 2)]))
+    assert [orjson.loads(value or b"")["after"]["v"] for lot in lots for value in lot.values] == [["1.0"], {}]

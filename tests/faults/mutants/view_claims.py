@@ -152,4 +152,18 @@ MUTANTS = (
         "self._looks.epochs.of_topics({topic: found.topic_id for topic, found in facts.items()})", "self._looks.epochs",
         "tests/integration/log/test_made_anew.py",
     ),
+    Mutant(
+        "keep the former value for a NULL that may be unchanged (H574)", "connectors/view_eager.py",
+        "self._unsaid.said(self._tombstones.placed(translated_lot(self._translation, lot)))",
+        "self._tombstones.placed(translated_lot(self._translation, lot))", "tests/contract/test_eager_log.py -k h574",
+    ),
+    Mutant(
+        "believe the state of a row that the reading has changed (H574)", "connectors/view_unsaid.py",
+        "if seen is not None or self._forgot:", "if False:", "tests/unit/connectors/test_view_unsaid.py",
+    ),
+    Mutant(
+        "believe the row before an old record (H574)", "connectors/view_unsaid.py",
+        "if lot.times_ms[number] > self._sure_ms() else frozenset()", "if True else frozenset()",
+        "tests/unit/connectors/test_view_unsaid.py",
+    ),
 )  # fmt: skip
