@@ -15,8 +15,9 @@ from cdc.errors import DamagedError
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import bounds, log_error
+from connectors.kafka.compacted import bounds
 from connectors.kafka.dead_letters import letter_of
+from connectors.kafka.doubted_topics import following_error
 
 log = logging.getLogger(__name__)
 _MOST = 1000
@@ -79,7 +80,7 @@ class _Feed:
         for message in messages:
             error = message.error()
             if error is not None and error.code() not in _PASSING:
-                raise log_error(error, f"following {self._topic}", self._settings)
+                raise following_error(error, [self._topic], self._settings)
             if error is None:
                 yield message
 
@@ -140,7 +141,7 @@ class ProgressTopic(_Feed):
             found = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=max(0.1, within_s))
         except KafkaException as failure:
             if failure.args[0].code() not in _PASSING:
-                raise log_error(failure.args[0], f"following {self._topic}", self._settings) from None
+                raise following_error(failure.args[0], [self._topic], self._settings) from None
             return 0
         return 0 if found is None else found[1]
 
@@ -185,7 +186,7 @@ class ShardedProgress:
         for message in [first, *rest] if first is not None else ():
             error, topic, value = message.error(), message.topic() or "", message.value()
             if error is not None and error.code() not in _PASSING:
-                raise log_error(error, f"following {topic or 'the progress topics'}", self._settings)
+                raise following_error(error, [topic] if topic else self._shards, self._settings)
             try:
                 if error is None and message.key() == PROGRESS_KEY and isinstance(value, bytes):
                     found.append(replace(Progress.from_json(value), shard=self._shards[topic]))
@@ -231,7 +232,7 @@ class CompactedFeed:
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 self.caught_up = True
             elif error is not None and error.code() not in _PASSING:
-                raise log_error(error, f"following {self._topic}", self._settings)
+                raise following_error(error, [self._topic], self._settings)
             elif error is None and isinstance(key, bytes):
                 found.append((key, value if isinstance(value, bytes) else None))
         return found

@@ -66,4 +66,8 @@ MUTANTS = (
         "if one.in_sync < (", "if one.in_sync < 0 * (",
         "tests/unit/connectors/kafka/test_in_sync.py",
     ),
+    Mutant(
+        "believe a broker that has just started (H579)", "connectors/kafka/doubted_topics.py",
+        "if clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_doubted_topics.py",
+    ),
 )  # fmt: skip
