@@ -164,8 +164,8 @@ class SourceLooks:
         )
 
     def ask(self) -> bool:
-        """Ask, where that is due. Returns whether the notes were read. The topics' ends count where they are asked
-        behind it.
+        """Ask, where that is due. Returns whether the notes were read: it is due again until :meth:`rest`. The topics'
+        ends count where they are asked behind it.
 
         The notes are read behind the connector's word: that an epoch's reading is over says something of the topics
         alone that were noted before it (H213).
@@ -175,12 +175,15 @@ class SourceLooks:
         self._newest = found[-1] if found else self._newest
         if not found and now_s < self._due_s:
             return False
-        self._due_s = now_s  # A look that fails is due again.
+        self._due_s = now_s  # A look that fails is due again, and one whose finding is refused.
         documents = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
         self.epochs = EpochsState.find(documents) or EpochsState()
         self.noted = TopicsState.find(documents) or self.noted
-        self._due_s = now_s + _ASK_S
         return True
+
+    def rest(self) -> None:
+        """What was found holds: ask again in a second."""
+        self._due_s = self._clock.monotonic() + _ASK_S
 
 
 class EagerViewInput:
@@ -231,6 +234,7 @@ class EagerViewInput:
         """
         if self._looks.ask():
             self._require_topics()
+            self._looks.rest()
         self.progress_ms = self._clock.now_ns() // 1_000_000
         reach = self._looks.reach(self._admin.end_offsets(self._partitions))
         reached = self._state.reached

@@ -11,12 +11,14 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
+from cdc.clock import ManualClock
 from cdc.epochs import EpochsState
 from cdc.errors import TopicError
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
+from cdc.state import TopicsState
 from cdc.topic import TableName, state_topic, view_topic, views_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from cdc.views.eager import EagerProgress, ShownLsns, TopicsReach
@@ -33,6 +35,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.view_eager import EagerViewInput, EagerViewOutput
 from connectors.view_embedded import shape_in
+from connectors.view_topics import ViewTopicsChanged
 from tests.unit.cdc.wire.debezium.recorded import Recorded, changes, recorded
 from tests.unit.cdc.wire.debezium.test_unsaid import SILENT, record
 from tests.waiting import wait_until
@@ -226,6 +229,28 @@ def test_h237_a_look_asks_whose_epoch_the_states_is(request: pytest.FixtureReque
                 state.note(fence=Fence(2, 8), epoch_id="second", built=True)
             with pytest.raises(TopicError, match="made in another epoch 2 than the log's"):
                 source.progress()
+
+
+def test_h573_topics_that_are_refused_are_looked_at_again(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """By the next try at once: what was noted of them may be another one's."""
+    settings = pipeline(request)
+    topic, table = f"{settings.name}.shop.orders", TableName("shop", "orders")
+    shape = shape_in(topic, 0, [(0, ORDERS[0].key, ORDERS[0].value)])
+    assert shape is not None
+    plan = planned("select o.id, o.status from orders o", [shape], search_path=("shop",))
+    specs = [*pipeline_topic_specs(settings.log, settings.name), table_topic_spec(settings.log, topic)]
+    TopicAdmin(settings.log).create(specs)
+    noted = TopicsState(cluster_id="", topics={}, tables={str(table): "another"})
+    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(noted.key(), noted.to_json())])
+    with closing(ViewState(tmp_path / "state", plan, 1)) as state:
+        source = EagerViewInput(
+            settings, state, {table: topic}, ShownLsns(), compaction_lag_s=60.0, retention_s=86_400.0,
+            clock=ManualClock(),
+        )  # fmt: skip
+        with closing(source):
+            for _ in range(2):
+                with pytest.raises(ViewTopicsChanged, match="are in the topic another"):
+                    source.progress()
 
 
 def test_h199_a_record_read_again_is_translated_alike(looked: Looked) -> None:
