@@ -182,7 +182,7 @@ class SourceLooks:
         return True
 
     def rest(self) -> None:
-        """What was found holds: ask again in a second."""
+        """The finding holds: ask again in a second."""
         self._due_s = self._clock.monotonic() + _ASK_S
 
 
