@@ -33,7 +33,7 @@ from cdc.settings import LogSettings
 from cdc.state import TopicsState
 from cdc.topic_specs import TopicSpec
 from connectors.kafka.clients import client_config
-from connectors.kafka.compacted import log_error, passing
+from connectors.kafka.compacted import leaderless, log_error, passing
 from connectors.kafka.portions import rounds
 
 _TIMEOUT_S = 15.0
@@ -382,8 +382,8 @@ def topics_state(
 
 
 def _brokerless(error: BaseException) -> bool:
-    """Whether the answer names no broker."""
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._PARTIAL
+    """Whether the answer names no broker, or the one that was asked went meanwhile."""
+    return leaderless(error) or (isinstance(error, KafkaException) and error.args[0].code() == KafkaError._PARTIAL)
 
 
 def _policy(text: str) -> set[str]:

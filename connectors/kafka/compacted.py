@@ -12,24 +12,12 @@ from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.settings import LogSettings
 from connectors.kafka.clients import READER_GROUP, producer_config, reader_config
+from connectors.kafka.passing_errors import GONE, LEADERLESS, PASSING, SILENT
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
 _BRIEF_TIMEOUT_S = 3.0
 _AGAIN_S = 0.1
-_SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
-_LEADERLESS = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    # A leader chosen a moment ago, which cannot say yet where the partition ends.
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    # The answer when none of the requested partitions has a leader.
-    KafkaError._NOENT,
-)
-
-
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: " on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: f" on the group {READER_GROUP}",
@@ -51,7 +39,7 @@ _MAKERS = "cdc init makes the topics, and where Debezium writes them cdc connect
 
 def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
     """A Kafka error as ours: one sentence that names the servers."""
-    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+    if error.code() in GONE:
         return TopicError(f"{doing}: the topic does not exist", hint=_MAKERS)
     if error.code() in _DENIED:
         return _denied(error, doing)
@@ -144,7 +132,7 @@ def read_on(
                         return
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return
-                elif waiting is None or error.code() not in _SILENT:
+                elif error.code() not in (LEADERLESS if waiting is None else PASSING):
                     raise log_error(error, f"reading {topic}", settings)
     finally:
         consumer.unassign()
@@ -175,14 +163,14 @@ def bounds(
             if SYSTEM_CLOCK.monotonic() < until_s and _passes(failure, consumer, where, timeout_s):
                 SYSTEM_CLOCK.sleep(_AGAIN_S)
                 continue
-            if waiting is None or failure.args[0].code() not in _SILENT:
+            if waiting is None or failure.args[0].code() not in SILENT:
                 raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
         waiting()
         until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
 
 
 def _passes(failure: KafkaException, consumer: Consumer, where: TopicPartition, timeout_s: float) -> bool:
-    if failure.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+    if failure.args[0].code() in GONE:
         return _may_stand(consumer, where, timeout_s)
     return leaderless(failure)
 
@@ -192,13 +180,46 @@ def _may_stand(consumer: Consumer, where: TopicPartition, timeout_s: float) -> b
     try:
         found = consumer.list_topics(where.topic, timeout=timeout_s)
     except KafkaException as failure:
-        return failure.args[0].code() in _SILENT
-    return stands(found.topics.get(where.topic), where.partition)
+        return failure.args[0].code() in PASSING
+    topic = found.topics.get(where.topic)
+    return stands(topic, where.partition) or _unsure(topic)
+
+
+def _unsure(topic: KnownTopic | None) -> bool:
+    """Whether the brokers know of a topic and cannot say more for the moment."""
+    return topic is not None and isinstance(topic.error, KafkaError) and topic.error.code() in PASSING
+
+
+def known_partitions(
+    consumer: Consumer, topic: str, settings: LogSettings, waiting: Callable[[], None] | None = None
+) -> list[int]:
+    """The numbers of a topic's partitions. Without an answer it is asked again, for 30 s.
+
+    Raises TopicError where the brokers say that there is no such topic, LogError when they say neither, and what
+    ``waiting`` raises, which is called every few seconds.
+    """
+    until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            found = consumer.list_topics(topic, timeout=_BRIEF_TIMEOUT_S).topics.get(topic)
+        except KafkaException as failure:
+            error: object = failure.args[0]
+        else:
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART) if found is None else found.error
+            if found is not None and error is None:
+                return sorted(found.partitions)
+        if not isinstance(error, KafkaError):
+            raise LogError(f"reading {topic}: Kafka says {quoted(error)}", hint="check the brokers")
+        if error.code() not in PASSING or SYSTEM_CLOCK.monotonic() >= until_s:
+            raise log_error(error, f"reading {topic}", settings)
+        if waiting is not None:
+            waiting()
+        SYSTEM_CLOCK.sleep(_AGAIN_S)
 
 
 def leaderless(error: BaseException) -> bool:
     """Whether this passes by itself within seconds."""
-    return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
+    return isinstance(error, KafkaException) and error.args[0].code() in LEADERLESS
 
 
 def passing(error: BaseException) -> bool:

@@ -11,8 +11,8 @@ from cdc.errors import LogError
 from cdc.settings import LogSettings
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import log_error
+from connectors.kafka.passing_errors import GONE
 
-_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _DOUBTED_S, _EVERY_S = 5.0, 0.5
 
 
@@ -23,7 +23,7 @@ def following_error(error: KafkaError, topics: Collection[str], settings: LogSet
     topics that it has (hazard H579): then it is a LogError that passes.
     """
     doing = f"following {' and '.join(sorted(topics))}"
-    if error.code() not in _GONE or stays_gone(topics, TopicAdmin(settings).names):
+    if error.code() not in GONE or stays_gone(topics, TopicAdmin(settings).names):
         return log_error(error, doing, settings)
     return LogError(
         f"{doing}: Kafka at {settings.bootstrap_servers} did not know the topic for a moment",

@@ -18,18 +18,11 @@ from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import bounds
 from connectors.kafka.dead_letters import letter_of
 from connectors.kafka.doubted_topics import following_error
+from connectors.kafka.passing_errors import PASSING
 
 log = logging.getLogger(__name__)
 _MOST = 1000
-_PASSING = (
-    KafkaError._PARTITION_EOF,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-)
+_PASSING = (KafkaError._PARTITION_EOF, *PASSING)
 """Errors that the client recovers from by itself."""
 
 

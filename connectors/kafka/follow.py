@@ -12,6 +12,7 @@ from cdc.wire.events import Record
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import log_error
+from connectors.kafka.passing_errors import LEADERLESS
 
 _BATCH = 500
 _POLL_S = 0.2
@@ -42,9 +43,9 @@ def follow(
                 topic, partition, error = message.topic() or "", message.partition() or 0, message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     left.discard((topic, partition))
-                elif error is not None:
+                elif error is not None and error.code() not in LEADERLESS:
                     raise log_error(error, f"reading {topic}", settings)
-                else:
+                elif error is None:
                     batch.append(_record(message))
             yield batch
     finally:

@@ -16,6 +16,7 @@ from cdc.stale import KeyHistory, PartitionTail
 from cdc.wire.format import POS
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import log_error
+from connectors.kafka.passing_errors import LEADERLESS
 from connectors.kafka.tail import Tail
 
 _TIMEOUT_S = 30.0
@@ -128,9 +129,10 @@ def _one(
 ) -> None:
     place, error = (message.topic() or "", message.partition() or 0), message.error()
     if error is not None:
-        if error.code() != KafkaError._PARTITION_EOF:
+        if error.code() == KafkaError._PARTITION_EOF:
+            left.pop(place, None)
+        elif error.code() not in LEADERLESS:
             raise log_error(error, f"reading the end of {place[0]}", settings)
-        left.pop(place, None)
         return
     offset = message.offset() or 0
     end = left.get(place)

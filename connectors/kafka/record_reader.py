@@ -20,6 +20,7 @@ from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.wire.format import HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, Lot, Span, split_headers
+from connectors.kafka.passing_errors import PASSING
 
 _SILENCE_S = 30.0
 _ROUND, _TURN = 20_000, 500
@@ -29,21 +30,8 @@ _MOST_AHEAD, _MOST_AHEAD_BYTES = 20_000, 16 * 1024**2
 """Records taken out of the client that nobody asked for yet, of one partition, and bytes of them, of all partitions:
 those that have more are paused (hazard H102)."""
 _POS, _OP, _VER = HEADERS
-PASSING = (
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    # A broker that restarts does not know its partitions for a while.
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError.REQUEST_TIMED_OUT,
-)
-"""The client goes on by itself after these."""
+# A broker that restarts does not know its partitions for a while.
+_PASSING = (*PASSING, KafkaError.UNKNOWN_TOPIC_OR_PART)
 _DENIED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -164,7 +152,7 @@ class KafkaRecords:
                     place.known = max(place.known, message.offset())
             else:
                 said = error
-        if said is not None and said.code() not in PASSING:
+        if said is not None and said.code() not in _PASSING:
             raise self._failure(said)
 
     def _round(self, first: Any) -> list[Any]:

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 from cdc.errors import CdcError, PoisonError, TopicError
 from cdc.settings import LogSettings
 from connectors.kafka.compacted import log_error
+from connectors.kafka.passing_errors import GONE
 
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 def key_hash(key: bytes) -> str:
@@ -24,7 +24,7 @@ def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSetti
     named = _named(key)
     if error.code() in _TOO_LARGE:
         return too_large(topic, key, settings)
-    if error.code() in _GONE:
+    if error.code() in GONE:
         return TopicError(f"the topic {topic} does not exist any more", hint="cdc check compares the topics")
     return log_error(error, f"writing a record of {topic}{named}", settings)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import bounds, log_error, read_on
+from connectors.kafka.compacted import bounds, known_partitions, read_on
 
-_TIMEOUT_S = 10.0
 _SMALL = {"queued.max.messages.kbytes": 8192, "fetch.max.bytes": 8 * 1024**2}
 """Read beside the stream, so no more than a few megabytes are fetched ahead, however large the records are."""
 
@@ -20,16 +19,13 @@ def read_small(
 ) -> Iterator[Message] | None:
     """The records of all partitions, one partition after the other. None where there may be more than ``most``.
 
-    ``waiting``: as for :class:`connectors.kafka.compacted.KafkaCompactedTopic`. Raises LogError.
+    ``waiting``: as for :class:`connectors.kafka.compacted.KafkaCompactedTopic`. Raises LogError,
+    TopicError where there is no such topic.
     """
     consumer = Consumer(reader_config(settings) | _SMALL)
     try:
-        found = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics.get(topic)
-        partitions = sorted(found.partitions) if found is not None else []
+        partitions = known_partitions(consumer, topic, settings, waiting)
         ranges = [bounds(consumer, TopicPartition(topic, each), settings, waiting) for each in partitions]
-    except KafkaException as failure:
-        consumer.close()
-        raise log_error(failure.args[0], f"reading {topic}", settings) from None
     except BaseException:
         consumer.close()
         raise

@@ -19,7 +19,7 @@ from cdc.forget.letter_history import SeenLetter
 from cdc.forget.rules import TopicOptions
 from cdc.settings import LogSettings
 from connectors.kafka.clients import client_config, reader_config
-from connectors.kafka.compacted import log_error, read_on, stands
+from connectors.kafka.compacted import known_partitions, log_error, read_on
 from connectors.kafka.dead_letters import letter_of
 
 _TIMEOUT_S = 15.0
@@ -39,18 +39,9 @@ class WholeTopics:
     def _messages(self, topic: str) -> Iterator[tuple[int, Message]]:
         # Records of an aborted transaction are in the files as well.
         with closing(Consumer(reader_config(self._settings) | {"isolation.level": "read_uncommitted"})) as consumer:
-            for partition in self._partitions(consumer, topic):
+            for partition in known_partitions(consumer, topic, self._settings):
                 for message in read_on(consumer, self._settings, topic, partition):
                     yield partition, message
-
-    def _partitions(self, consumer: Consumer, topic: str) -> list[int]:
-        try:
-            found = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics.get(topic)
-        except KafkaException as error:
-            raise log_error(error.args[0], f"reading {topic}", self._settings) from None
-        if found is None or not found.partitions or not stands(found, 0):
-            raise TopicError(f"reading {topic}: the topic does not exist", hint="cdc diff says what is missing")
-        return sorted(found.partitions)
 
     def options(self, topic: str) -> TopicOptions:
         admin, asked = AdminClient(client_config(self._settings)), ConfigResource(ResourceType.TOPIC, topic)

@@ -87,7 +87,8 @@ def test_the_picture_shows_the_demo_as_it_is_today(tmp_path: Path) -> None:
     pictured_before, pictured_behind, pictured_page = parts(written_in(PICTURE.read_text(encoding="utf-8")))
     assert (pictured_before, pictured_behind) == (before, behind)
     assert "$ cdc events orders" in before
-    assert set(pictured_page) <= set(page)
+    # A busy machine has looked once by then, and a pace takes two looks.
+    assert set(pictured_page) - set(page) in (set(), {"per", "the"})
     # A store of a busy machine may lag behind a view: one warning, of two lines.
     assert set(page) - set(pictured_page) <= {"!", "LSN"}
 

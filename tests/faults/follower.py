@@ -25,7 +25,7 @@ from cdc.settings import LogSettings, load
 from cdc.wire.format import HEADERS
 from cdc.wiring.sinks import build_sinks
 from connectors.kafka.clients import reader_config
-from connectors.kafka.record_reader import PASSING
+from connectors.kafka.passing_errors import PASSING
 from spark.application import SinkApplication
 from spark.log_watch import LogWatch
 from spark.sink_metrics import Metrics
@@ -103,7 +103,7 @@ def _from(offset: int) -> int:
 
 
 def _sound(messages: Iterable[Message]) -> Iterable[Message]:
-    passing = (KafkaError._PARTITION_EOF, *PASSING)
+    passing = (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART, *PASSING)
     for message in messages:
         error = message.error()
         if error is None:

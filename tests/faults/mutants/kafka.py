@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.mutants.mutant import Mutant
 
 _SCHEDULES = "tests/faults/test_schedules.py"
+_COMPACTED = "tests/unit/connectors/kafka/test_compacted.py"
 
 MUTANTS = (
     Mutant(
@@ -69,5 +70,17 @@ MUTANTS = (
     Mutant(
         "believe a broker that has just started (H579)", "connectors/kafka/doubted_topics.py",
         "if clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_doubted_topics.py",
+    ),
+    Mutant(
+        "take a broker that went for a refusal (H580)", "connectors/kafka/passing_errors.py",
+        "    KafkaError._DESTROY_BROKER,\n", "", _COMPACTED,
+    ),
+    Mutant(
+        "take a topic without a leader for none (H580)", "connectors/kafka/compacted.py",
+        "return stands(topic, where.partition) or _unsure(topic)", "return stands(topic, where.partition)", _COMPACTED,
+    ),
+    Mutant(
+        "take partitions that are not known for none (H580)", "connectors/kafka/compacted.py",
+        "            if found is not None and error is None:\n", "            if found is not None:\n", _COMPACTED,
     ),
 )  # fmt: skip

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from cdc.errors import LogError, TopicError
 from cdc.settings import LogSettings
-from connectors.kafka.compacted import KafkaCompactedTopic, bounds, leaderless, stands
+from connectors.kafka.compacted import KafkaCompactedTopic, bounds, known_partitions, leaderless, stands
 
 
 class _GivenUp(Exception):
@@ -50,7 +52,9 @@ def test_a_broker_that_just_came_back_has_no_leaders_yet() -> None:
     newer = KafkaError(KafkaError.FENCED_LEADER_EPOCH)  # pipeline_kills, seed 0
     # A broker that came back to a leader with one replica less (test_in_sync).
     behind = KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)
-    assert all(leaderless(KafkaException(error)) for error in (none_found, newer, behind))
+    # A consumer that asks just as its broker is killed (H580).
+    gone_meanwhile = KafkaError(KafkaError._DESTROY_BROKER)
+    assert all(leaderless(KafkaException(error)) for error in (none_found, newer, behind, gone_meanwhile))
     assert not leaderless(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
 
 
@@ -64,21 +68,36 @@ def test_a_partition_without_a_leader_is_there_all_the_same() -> None:
 
 
 class _Brokers:
-    """Brokers that know no partition at first, and answer nothing when asked whether there is one."""
+    """Brokers that know no partition at first, and fail when asked whether there is one. Then they know two."""
 
-    def __init__(self, silence: int) -> None:
+    def __init__(
+        self, silence: int, refusal: int = KafkaError._UNKNOWN_PARTITION, failure: int = KafkaError._TRANSPORT
+    ) -> None:
         self.silence = silence
         self.asked = 0
+        self._refusal, self._failure = KafkaError(refusal), KafkaError(failure)
 
     def get_watermark_offsets(self, where: TopicPartition, timeout: float) -> tuple[int, int]:
         if self.silence:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+            raise KafkaException(self._refusal)
         return 3, 7
 
     def list_topics(self, topic: str, timeout: float) -> object:
         self.asked += 1
+        if not self.silence:
+            return SimpleNamespace(topics={topic: _Topic(error=None, partitions={1: None, 0: None})})
         self.silence -= 1
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
+        raise KafkaException(self._failure)
+
+
+class _Naming(_Brokers):
+    """Brokers that say of the topic that something is wrong with it, so many times."""
+
+    def list_topics(self, topic: str, timeout: float) -> object:
+        self.asked += 1
+        self.silence -= 1
+        said = self._failure if self.silence >= 0 else None
+        return SimpleNamespace(topics={topic: _Topic(error=said, partitions={} if said else {0: None})})
 
 
 def test_without_an_answer_a_partition_may_be_there() -> None:
@@ -87,6 +106,46 @@ def test_without_an_answer_a_partition_may_be_there() -> None:
     settings = LogSettings(bootstrap_servers="127.0.0.1:1")
     found = bounds(cast("Consumer", brokers), TopicPartition("shop.progress", 0), settings)
     assert (found, brokers.asked) == ((3, 7), 2)
+
+
+@pytest.mark.parametrize("failure", [KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT])
+@pytest.mark.parametrize("refusal", [KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+@pytest.mark.parametrize("brokers", [_Brokers, _Naming])
+def test_h580_a_broker_that_went_says_nothing_of_topics(brokers: type[_Brokers], refusal: int, failure: int) -> None:
+    """It is forgotten while it is asked, and what is known of the topic then is nothing."""
+    asked = brokers(2, refusal, failure)
+    settings = LogSettings(bootstrap_servers="127.0.0.1:1")
+    assert bounds(cast("Consumer", asked), TopicPartition("shop.progress", 0), settings) == (3, 7)
+    assert asked.asked == 2
+
+
+def test_h580_a_topic_that_the_brokers_refuse_is_not_asked_again() -> None:
+    asked = _Naming(9, failure=KafkaError.UNKNOWN_TOPIC_OR_PART)
+    with pytest.raises(TopicError, match="does not exist"):
+        bounds(cast("Consumer", asked), TopicPartition("t", 0), LogSettings(bootstrap_servers="127.0.0.1:1"))
+    assert asked.asked == 1
+
+
+def _partitions(asked: _Brokers, waiting: Callable[[], None] | None = None) -> list[int]:
+    return known_partitions(cast("Consumer", asked), "shop.t", LogSettings(bootstrap_servers="127.0.0.1:1"), waiting)
+
+
+def test_h580_partitions_that_are_not_known_are_not_none() -> None:
+    """A table's topic was read as an empty one, and its rows that were gone from the table stayed."""
+    assert _partitions(_Brokers(2)) == [0, 1]
+    assert _partitions(_Naming(2, failure=KafkaError.LEADER_NOT_AVAILABLE)) == [0]
+    with pytest.raises(TopicError, match="does not exist"):
+        _partitions(_Naming(9, failure=KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(LogError, match="lacks the right Read on the topic"):
+        _partitions(_Naming(9, failure=KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+def test_h580_whoever_waits_for_partitions_may_give_up() -> None:
+    def given_up() -> None:
+        raise _GivenUp
+
+    with pytest.raises(_GivenUp):
+        _partitions(_Brokers(2), given_up)
 
 
 def test_h449_a_closed_consumer_goes_without_the_collector() -> None:
