@@ -46,6 +46,7 @@ from connectors.view_unsaid import UnsaidNulls
 
 if TYPE_CHECKING:
     from spark.debezium_feed import Translation
+    from spark.ports import ProgressFeed
 
 log = logging.getLogger(__name__)
 _ASK_S = 1.0
@@ -125,29 +126,21 @@ def _behind(epochs: EpochsState, epoch: int, ends: Offsets) -> dict[str, dict[in
 
 
 class SourceLooks:
-    """The source's epochs and LSN, asked about once a second. For one thread."""
+    """The source's epochs and LSN, asked about once a second. For one thread.
 
-    def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+    ``feed``: says what the connector has read. None where its reading is not known, and counts as over.
+    """
+
+    def __init__(self, settings: Settings, feed: ProgressFeed | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self._settings = settings
-        self._clock = clock
+        self._feed = feed
         self._due_s = clock.monotonic()
         self.epochs = EpochsState()
         """As noted at the last look."""
         self.noted = TopicsState(cluster_id="")
         """The topics of tables, as noted at the last look. None is before the first one."""
         self._newest: Progress | None = None
-        connector = Connector(settings) if settings.debezium is not None else None
-        self._feed = (
-            ConnectProgress(
-                connector.offsets,
-                partial(noted_ends, settings),
-                partial(read_epochs, settings),
-                config=connector.running_config,
-                has_lsn=is_postgres(settings),
-            )
-            if connector is not None
-            else None
-        )
 
     def reach(self, ends: Offsets) -> TopicsReach:
         """The facts, of topics that ended there behind :meth:`ask`."""
@@ -170,7 +163,7 @@ class SourceLooks:
         The notes are read behind the connector's word: that an epoch's reading is over says something of the topics
         alone that were noted before it (H213).
         """
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         found = self._feed.poll(0.0) if self._feed is not None else []
         self._newest = found[-1] if found else self._newest
         if not found and now_s < self._due_s:
@@ -183,13 +176,28 @@ class SourceLooks:
 
     def rest(self) -> None:
         """The finding holds: ask again in a second."""
-        self._due_s = self._clock.monotonic() + _ASK_S
+        self._due_s = self.clock.monotonic() + _ASK_S
+
+
+def connector_feed(settings: Settings) -> ConnectProgress | None:
+    """What Kafka Connect says of the connector. None where the settings name none."""
+    if settings.debezium is None:
+        return None
+    connector = Connector(settings)
+    return ConnectProgress(
+        connector.offsets,
+        partial(noted_ends, settings),
+        partial(read_epochs, settings),
+        config=connector.running_config,
+        has_lsn=is_postgres(settings),
+    )
 
 
 class EagerViewInput:
     """Implements :class:`cdc.views.view_ports.ViewInput` over topics that Debezium fills. For one thread.
 
     ``state``: the one that it is read into. ``topics``: of the tables. ``shown``: takes what each cut shows.
+    ``looks``: in the place of those that ask Kafka Connect.
     """
 
     def __init__(
@@ -201,7 +209,7 @@ class EagerViewInput:
         *,
         compaction_lag_s: float,
         retention_s: float,
-        clock: Clock = SYSTEM_CLOCK,
+        looks: SourceLooks | None = None,
     ) -> None:
         self.compaction_lag_s = compaction_lag_s
         self.retention_s = retention_s
@@ -213,8 +221,8 @@ class EagerViewInput:
         relations = {topic: state.plan.relations[table] for table, topic in topics.items()}
         self._keys = {topic: {name: one.kind(name) for name in one.key} for topic, one in relations.items()}
         self._shown = shown
-        self._clock = clock
-        self._looks = SourceLooks(settings, clock)
+        self._looks = looks or SourceLooks(settings, connector_feed(settings))
+        self._clock = self._looks.clock
         self._admin = TopicAdmin(settings.log)
         self._partitions = self._admin.counts(topics.values())
         self._registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))

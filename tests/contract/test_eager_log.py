@@ -33,7 +33,7 @@ from cdc.wire.envelope import record_headers
 from cdc.wire.records import BEGINNING, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.view_eager import EagerViewInput, EagerViewOutput
+from connectors.view_eager import EagerViewInput, EagerViewOutput, SourceLooks
 from connectors.view_embedded import shape_in
 from connectors.view_topics import ViewTopicsChanged
 from tests.unit.cdc.wire.debezium.recorded import Recorded, changes, recorded
@@ -245,7 +245,7 @@ def test_h573_topics_that_are_refused_are_looked_at_again(request: pytest.Fixtur
     with closing(ViewState(tmp_path / "state", plan, 1)) as state:
         source = EagerViewInput(
             settings, state, {table: topic}, ShownLsns(), compaction_lag_s=60.0, retention_s=86_400.0,
-            clock=ManualClock(),
+            looks=SourceLooks(settings, None, ManualClock()),
         )  # fmt: skip
         with closing(source):
             for _ in range(2):

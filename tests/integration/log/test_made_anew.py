@@ -25,7 +25,7 @@ from cdc.views.view_state import ViewState
 from connectors.connect.connector_epochs import next_epoch, read_epochs, settle_epoch
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import producer_config
-from connectors.view_eager import EagerViewInput
+from connectors.view_eager import EagerViewInput, SourceLooks
 from connectors.view_embedded import shape_in
 from tests.unit.cdc.views.view_histories import shown
 from tests.waiting import wait_until
@@ -50,12 +50,15 @@ class Over:
         self._settings = settings
         self._said = 0
 
-    def poll(self, _timeout_s: float) -> list[Progress]:
+    def poll(self, timeout_s: float) -> list[Progress]:
         epochs = read_epochs(self._settings)
         if epochs.latest == self._said:
             return []
         self._said = epochs.latest
         return [Progress(epoch=epochs.latest, lsn=0, offsets={}, reread=epochs.reread == epochs.latest)]
+
+    def close(self) -> None:
+        pass
 
 
 class ReadAnew:
@@ -93,9 +96,9 @@ class ReadAnew:
         topics = {self._table: self._topic}
         with closing(ViewState(self._folder / "state", self._plan, 1)) as state:
             source = EagerViewInput(
-                self.settings, state, topics, ShownLsns(), compaction_lag_s=60.0, retention_s=86_400.0
-            )
-            source._looks._feed = Over(self.settings)  # type: ignore[assignment]
+                self.settings, state, topics, ShownLsns(), compaction_lag_s=60.0, retention_s=86_400.0,
+                looks=SourceLooks(self.settings, Over(self.settings)),
+            )  # fmt: skip
             written = ViewRecords(self._plan, "v", "t.view.v.1", 2, name="t", database="d")
             parts = KeeperParts(self._plan, state, source, MemoryEagerOutput(self._out), written, topics)
             keeper = Keeper(parts, clock=SYSTEM_CLOCK)
