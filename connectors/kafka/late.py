@@ -130,7 +130,7 @@ def _one(
     place, error = (message.topic() or "", message.partition() or 0), message.error()
     if error is not None:
         if error.code() == KafkaError._PARTITION_EOF:
-            left.pop(place, None)
+            _require_whole(place, message.offset() or 0, left.pop(place, 0))
         elif error.code() not in LEADERLESS:
             raise log_error(error, f"reading the end of {place[0]}", settings)
         return
@@ -142,3 +142,14 @@ def _one(
     take(place, message)
     if offset + 1 >= end:
         left.pop(place)
+
+
+def _require_whole(place: Place, read: int, end: int) -> None:
+    """LogError where a partition shows nothing more below the end that the brokers have said: what stands there is not
+    known, and is not nothing (hazard H581)."""
+    if read < end:
+        raise LogError(
+            f"{place[0]} partition {place[1]} is readable up to offset {read}, and ends at {end}: somebody's "
+            "transaction is open in it, or its leader has changed",
+            hint="a transaction ends by its own time limit at the latest; no other program may write to the topic",
+        )

@@ -83,4 +83,8 @@ MUTANTS = (
         "take partitions that are not known for none (H580)", "connectors/kafka/compacted.py",
         "            if found is not None and error is None:\n", "            if found is not None:\n", _COMPACTED,
     ),
+    Mutant(
+        "take an end that is hidden for a read one (H581)", "connectors/kafka/late.py",
+        "    if read < end:\n", "    if False:\n", "tests/integration/capture/test_visibility.py -k h581",
+    ),
 )  # fmt: skip

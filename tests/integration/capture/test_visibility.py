@@ -78,3 +78,25 @@ def test_h59_markers_and_aborted_records_are_passed_over(pipeline: Pipeline) -> 
             producer.abort_transaction(30)
     found = [message.value() for message in read_range(log, topic, 0)]
     assert found == [b"kept", b"kept"]
+
+
+def test_h581_an_open_transaction_hides_no_own_record(pipeline: Pipeline) -> None:
+    """Somebody's transaction is open in a table's topic: what capture wrote behind it is not read, and was sent
+    twice."""
+    pipeline.document["log"]["partitions"] = 1
+    pipeline.prepare("create table t (id int primary key)")
+    topic = pipeline.topic("t")
+    servers = pipeline.settings.log.bootstrap_servers
+    stranger = Producer({"bootstrap.servers": servers, "transactional.id": pipeline.name})
+    stranger.init_transactions(30)
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into t values (1)")
+        pipeline.settle()
+        stranger.begin_transaction()
+        stranger.produce(topic, b"theirs", b"k", partition=0)
+        stranger.flush(30)
+        pipeline.execute("insert into t values (2), (3)")
+        wait_until(lambda: "transaction is open" in capturing.figures.waiting_for, 60, "the end is not read")
+        stranger.abort_transaction(30)
+        pipeline.settle(90)
+    assert [record.short for record in pipeline.records("t")] == [f'c {{"id":{n}}}' for n in (1, 2, 3)]
