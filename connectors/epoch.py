@@ -22,6 +22,7 @@ from cdc.shard_takeover import epochs_above
 from cdc.sql import quote_literal
 from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState, what_of
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.doubted_topics import facts_of_made
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection
 from connectors.postgres.slot import drop_slot, lock_holders, try_lock
@@ -65,7 +66,7 @@ def begin_epoch(
     if slot is None or slot.epoch == epochs.latest:
         made = {t: topics.topics[t]["partitions"] for t in topics.tables.values()}
         # A view's documents are published anew, too: a store that was further in its topic goes back (H229).
-        views = admin.describe(view.topic for view in known_views(settings).known.values())
+        views = facts_of_made(admin, [view.topic for view in known_views(settings).known.values()])
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
         epochs = epochs.begin(ends, str(clock.now_ns()))
     epochs = epochs_above(epochs, above, str(clock.now_ns()))

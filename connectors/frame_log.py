@@ -19,6 +19,7 @@ from connectors.frame_reading import ReferencedReading, refused
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.offsets_at import offsets_at
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -76,7 +77,7 @@ class KafkaFrameLog:
                 f"the state topic has no note of the topic {unknown[0]}, which it names for a table",
                 hint="cdc check says what is wrong with the topics",
             )
-        facts = self._admin.describe(wanted.values())
+        facts = facts_of_made(self._admin, wanted.values())
         own = TopicsState(
             cluster_id=state.cluster_id,
             topics={topic: state.topics[topic] for topic in wanted.values()},

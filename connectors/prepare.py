@@ -30,6 +30,7 @@ from connectors.kafka.admin import (
     topics_state,
 )
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_source
@@ -95,7 +96,7 @@ def prepare(
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
     _shapes(conn, settings, tables, documents, new_key=slot is None)
-    facts = admin.describe([*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
+    facts = facts_of_made(admin, [*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
     if known is not None:
@@ -154,9 +155,9 @@ def _specs(
 def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | None) -> list[str]:
     if known is not None:
         # Before anything is made: a topic that was deleted must not come back empty in silence.
-        raise_first(state_problems(known, admin.describe(known.topics), admin.cluster_id()))
+        raise_first(state_problems(known, facts_of_made(admin, known.topics), admin.cluster_id()))
     made = admin.create(specs)
-    facts = admin.describe([spec.topic for spec in specs])
+    facts = facts_of_made(admin, [spec.topic for spec in specs])
     for spec in specs:
         found = facts[spec.topic]
         if known is not None and spec.topic in known.topics:

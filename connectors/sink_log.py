@@ -17,6 +17,7 @@ from cdc.views.known_views import KnownView
 from connectors.connect.topics import with_patterns
 from connectors.debezium.connector_config import may_hold_debezium, orders_by_offset
 from connectors.kafka.admin import TopicAdmin, TopicFacts, raise_first, state_problems
+from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
 from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
 from connectors.postgres.selection import Pattern, kept
@@ -47,7 +48,7 @@ class SinkLog:
         wanted = {known[table] for table in kept(list(known), patterns)} | views.keys()
         if not wanted:
             raise _nothing(sink, unborn_views(patterns, self._settings.views))
-        facts = self._admin().describe(wanted)
+        facts = facts_of_made(self._admin(), wanted)
         made = {**state.topics, **{topic: view.made for topic, view in views.items()}}
         own = TopicsState(
             cluster_id=state.cluster_id, topics={topic: made[topic] for topic in sorted(wanted)}, tables={}
@@ -64,7 +65,7 @@ class SinkLog:
         )
 
     def ends(self, topics: SinkTopics) -> Offsets:
-        return self._admin().end_offsets(topics.partitions)
+        return ends_of_made(self._admin(), topics.partitions)
 
     def epochs(self) -> EpochsState:
         return EpochsState.find(read_state(self._settings)) or EpochsState()

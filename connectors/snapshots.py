@@ -26,6 +26,7 @@ from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.bulk import BulkLog
+from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.feed import CompactedFeed
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -142,7 +143,7 @@ class SnapshotLog:
 
     def check(self, topics: TopicsState) -> None:
         admin = TopicAdmin(self.settings.log)
-        raise_first(state_problems(topics, admin.describe(topics.topics), admin.cluster_id()))
+        raise_first(state_problems(topics, facts_of_made(admin, topics.topics), admin.cluster_id()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from connectors.debezium.passed import require_heartbeat, wait_until_passed
 from connectors.debezium.source_progress import stored_place
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.mysql.binlog_cut import MySqlCut, Passed
 from connectors.mysql.columns import Readings, readings_of, without
@@ -68,7 +69,7 @@ class BinlogSource:
         cut."""
         wait_until_passed(self._connector.offsets, self.reader.end, cut.place, timeout_s=timeout_s, clock=self._clock)
         admin = TopicAdmin(self._settings.log)
-        facts = admin.describe(self._topics.tables[str(table)] for table in self.tables)
+        facts = facts_of_made(admin, [self._topics.tables[str(table)] for table in self.tables])
         return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
 
     def _sent(self) -> Passed:

@@ -37,6 +37,7 @@ from connectors.debezium.source_progress import ConnectProgress
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_log import KafkaViewOutput
@@ -224,7 +225,8 @@ class EagerViewInput:
         self._looks = looks or SourceLooks(settings, connector_feed(settings))
         self._clock = self._looks.clock
         self._admin = TopicAdmin(settings.log)
-        self._partitions = self._admin.counts(topics.values())
+        made = facts_of_made(self._admin, topics.values())
+        self._partitions = {topic: found.partitions for topic, found in made.items()}
         self._registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
         self._reading = KafkaReading(tuple(sorted(fetching_config(settings.log).items())))
         self._reader = self._reading.open()
@@ -259,7 +261,7 @@ class EagerViewInput:
         """Of a topic that nobody has noted, as a pattern's, its name and ends alone are known."""
         noted = self._looks.noted
         require_places(self._topics, noted.tables)
-        facts = self._admin.describe(self._partitions)
+        facts = facts_of_made(self._admin, self._partitions)
         self._looks.epochs = self._looks.epochs.of_topics({topic: found.topic_id for topic, found in facts.items()})
         own = {topic: noted.topics[topic] for topic in self._partitions if topic in noted.topics}
         if own:

@@ -34,6 +34,7 @@ from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.view_eager import EagerViewInput, EagerViewOutput
 from connectors.view_ending import fence_above_earlier, sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput, WatchedViewInput
@@ -95,7 +96,7 @@ def noted_identity(view: PlannedView, generation: int) -> tuple[bytes, bytes]:
 
 def topic_fault(settings: Settings, known: KnownView) -> str:
     """Why a view's topic is not the one that was made for it, in a sentence. Empty where it is."""
-    facts = TopicAdmin(settings.log).describe([known.topic]).get(known.topic)
+    facts = facts_of_made(TopicAdmin(settings.log), [known.topic]).get(known.topic)
     if facts is not None and facts.topic_id == known.topic_id:
         return ""
     return f"the topic {known.topic} {'is gone' if facts is None else 'was made anew'}"
@@ -108,8 +109,7 @@ def made_generation(settings: Settings, view: PlannedView, generation: int) -> K
     spec = table_topic_spec(settings.log, topic)
     if view.settings.partitions:
         spec = replace(spec, partitions=view.settings.partitions)
-    admin.create([spec])
-    facts = admin.describe([topic])[topic]
+    facts = make_known(admin, spec)
     return KnownView(
         view=view.name,
         generation=generation,
@@ -168,7 +168,7 @@ def topics_of(settings: Settings, view: PlannedView) -> tuple[dict[TableName, st
     if topics is None:
         raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(settings)} makes them")
     tables = {shape.table: shape.topic for shape in view.shapes}
-    facts = TopicAdmin(settings.log).describe(tables.values())
+    facts = facts_of_made(TopicAdmin(settings.log), tables.values())
     lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in tables.values())
     kept_ms = min(int(facts[topic].config.get("delete.retention.ms", 0)) for topic in tables.values())
     return tables, (lag_ms / 1000, kept_ms / 1000), slot.database if slot is not None else ""

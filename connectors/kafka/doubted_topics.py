@@ -1,15 +1,19 @@
-"""A broker's word that it has no such topic, doubted for a while: one that has just started knows none yet."""
+"""A broker's word that it has no such topic, doubted for a while: one that has just started knows none yet, and one
+that stood still does not know those that were made meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from confluent_kafka import KafkaError
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import LogError
+from cdc.errors import LogError, TopicError
+from cdc.progress import Offsets
 from cdc.settings import LogSettings
-from connectors.kafka.admin import TopicAdmin
+from cdc.topic_specs import TopicSpec
+from connectors.kafka.admin import TopicAdmin, TopicFacts
 from connectors.kafka.compacted import log_error
 from connectors.kafka.passing_errors import GONE
 
@@ -44,3 +48,70 @@ def stays_gone(topics: Collection[str], names: Callable[[], Collection[str]], cl
         if clock.monotonic() >= until_s:
             return True
         clock.sleep(_EVERY_S)
+
+
+class DescribesTopics(Protocol):
+    """The part of :class:`connectors.kafka.admin.TopicAdmin` that is used here."""
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """The facts of those topics that exist, as a broker has it."""
+
+
+class AsksForEnds(Protocol):
+    """The part of the same that is used here."""
+
+    def end_offsets(self, partitions: Mapping[str, int]) -> Offsets:
+        """The ends of all partitions of these topics. TopicError where a broker does not know one."""
+
+
+class MakesTopics(DescribesTopics, Protocol):
+    """The same, and what makes topics."""
+
+    def create(self, specs: Iterable[TopicSpec]) -> list[str]:
+        """Make those that are missing."""
+
+
+def facts_of_made(
+    admin: DescribesTopics, topics: Iterable[str], clock: Clock = SYSTEM_CLOCK
+) -> Mapping[str, TopicFacts]:
+    """The facts of topics that were made. One is left out that is gone for five seconds on end: a broker answers a
+    question that it was asked while it stood still before it hears of the topics made meanwhile (hazard H582).
+
+    LogError when no broker answers.
+    """
+    until_s = clock.monotonic() + _DOUBTED_S
+    wanted = set(topics)
+    found = admin.describe(wanted)
+    while (missing := wanted - found.keys()) and clock.monotonic() < until_s:
+        clock.sleep(_EVERY_S)
+        found |= admin.describe(missing)
+    return found
+
+
+def ends_of_made(admin: AsksForEnds, partitions: Mapping[str, int], clock: Clock = SYSTEM_CLOCK) -> Offsets:
+    """The ends of topics that were made. Raises TopicError where a broker says for five seconds on end that one of them
+    is not there (hazard H582), and LogError when none answers."""
+    until_s = clock.monotonic() + _DOUBTED_S
+    while True:
+        try:
+            return admin.end_offsets(partitions)
+        except TopicError:
+            if clock.monotonic() >= until_s:
+                raise
+        clock.sleep(_EVERY_S)
+
+
+def make_known(admin: MakesTopics, spec: TopicSpec, clock: Clock = SYSTEM_CLOCK) -> TopicFacts:
+    """Make a topic, unless it is there, and return its facts.
+
+    LogError where a broker says then that there is none: it lags behind, which passes, and is no fault of the topic's
+    table (hazard H583).
+    """
+    admin.create([spec])
+    found = facts_of_made(admin, [spec.topic], clock)
+    if spec.topic not in found:
+        raise LogError(
+            f"the topic {spec.topic} is made, and a broker does not know it yet",
+            hint="a broker that lags behind comes to know it by itself; cdc check says whether it is there",
+        )
+    return found[spec.topic]

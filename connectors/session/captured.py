@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from cdc.clock import Clock
-from cdc.errors import ConfigError, LogError, Retry, TopicError
+from cdc.errors import ConfigError, LogError, Retry
 from cdc.mask_rules import Masks
 from cdc.masks import MaskState
 from cdc.metrics import RereadFigures
@@ -21,6 +21,7 @@ from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import ends_of_made, make_known
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
@@ -192,10 +193,7 @@ class CapturedTopics:
     def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
         admin = TopicAdmin(self._settings.log)
         spec = table_topic_spec(self._settings.log, table.topic)
-        admin.create([spec])
-        facts = admin.describe([table.topic])
-        if table.topic not in facts:
-            raise TopicError(f"the topic {table.topic} could not be made", hint="cdc check says what is wrong")
+        facts = {table.topic: make_known(admin, spec)}
         raise_first(spec_problems(spec, facts[table.topic]))
         made = topics_state(facts, {str(table.table): table.topic}, known.cluster_id, known.encoding)
         return replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})
@@ -219,7 +217,7 @@ class Lanes:
         found = self._known.get(topic)
         if found is None:
             count = self._topics.known.topics[topic]["partitions"]
-            ends = TopicAdmin(self._settings.log).end_offsets({topic: count})[topic]
+            ends = ends_of_made(TopicAdmin(self._settings.log), {topic: count})[topic]
             found = self._known[topic] = (self._open(topic, [ends[p] for p in sorted(ends)]), count)
         return found
 

@@ -43,8 +43,9 @@ from connectors.session.witness_look import WitnessLook
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 1.0
-"""A topic that seems to be gone is looked for once more: a broker that just came up may not know it yet."""
+_AGAIN_S = 3.0
+"""A topic that seems to be gone is looked for once more: a broker that just came up may not know it yet, nor one that
+stood still while it was made (1.2 s behind that, measured)."""
 _JOIN_S = 3.0
 _LIMITS = {"lock_timeout": "2s", "statement_timeout": "10s"}
 _ANSWER_S = 20.0

@@ -30,6 +30,7 @@ from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
 from connectors.kafka.stream_log import KafkaStreamLog
@@ -157,7 +158,7 @@ class Opening:
         """Read how far the log is, and check that the slot can go on from there."""
         topics, slot = place.known.topics, place.known.slot
         written = {*topics.tables.values(), progress_topic_of(self._settings)}
-        ends = place.admin.end_offsets({topic: topics.topics[topic]["partitions"] for topic in sorted(written)})
+        ends = ends_of_made(place.admin, {topic: topics.topics[topic]["partitions"] for topic in sorted(written)})
         progress = self._progress(slot, ends)
         position = progress.lsn if progress is not None else slot.consistent_point
         require_within(place.known, position)
@@ -228,7 +229,7 @@ class Opening:
 
     def _require_still(self, place: Servers, standing: LogStanding, writer: Writer) -> None:
         """LogError when a topic grew since its end was read."""
-        now = place.admin.end_offsets(standing.counts)
+        now = ends_of_made(place.admin, standing.counts)
         require_still(writer.log.offsets(), now, progress_topic_of(self._settings))
 
     def _follow(
@@ -326,7 +327,7 @@ class Opening:
             raise Stopped
 
     def _check_topics(self, admin: TopicAdmin, topics: TopicsState) -> None:
-        facts = admin.describe(topics.topics)
+        facts = facts_of_made(admin, topics.topics)
         problems = state_problems(topics, facts, admin.cluster_id())
         raise_first(problems)
         specs = made_specs(self._settings.log, self._settings.name, topics, self._settings.shard)

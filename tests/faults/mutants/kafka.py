@@ -6,6 +6,7 @@ from tests.faults.mutants.mutant import Mutant
 
 _SCHEDULES = "tests/faults/test_schedules.py"
 _COMPACTED = "tests/unit/connectors/kafka/test_compacted.py"
+_DOUBTED = "tests/unit/connectors/kafka/test_doubted_topics.py"
 
 MUTANTS = (
     Mutant(
@@ -86,5 +87,19 @@ MUTANTS = (
     Mutant(
         "take an end that is hidden for a read one (H581)", "connectors/kafka/late.py",
         "    if read < end:\n", "    if False:\n", "tests/integration/capture/test_visibility.py -k h581",
+    ),
+    Mutant(
+        "believe a broker that stood still (H582)", "connectors/kafka/doubted_topics.py",
+        "while (missing := wanted - found.keys()) and clock.monotonic() < until_s:",
+        "while (missing := wanted - found.keys()) and False:", _DOUBTED,
+    ),
+    Mutant(
+        "believe a broker about the end of a new topic (H582)", "connectors/kafka/doubted_topics.py",
+        "            if clock.monotonic() >= until_s:\n                raise\n", "            raise\n", _DOUBTED,
+    ),
+    Mutant(
+        "take a topic that is not known yet for a refused one (H583)", "connectors/kafka/doubted_topics.py",
+        "    if spec.topic not in found:\n        raise LogError(",
+        "    if spec.topic not in found:\n        raise TopicError(", _DOUBTED,
     ),
 )  # fmt: skip
