@@ -20,6 +20,8 @@ from connectors.kafka.passing_errors import LEADERLESS
 from connectors.kafka.tail import Tail
 
 _TIMEOUT_S = 30.0
+_SHORT_S = 2.0
+"""For so long a partition may show less than it has: a replica that is read instead of the leader lags (H584)."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -107,17 +109,25 @@ def _scan(settings: LogSettings, tails: list[Tail], take: Callable[[Place, Messa
     left = {(tail.topic, tail.partition): tail.end for tail in tails if tail.end > tail.low}
     if not left:
         return
+    short: dict[Place, int] = {}
     consumer = Consumer(reader_config(settings) | {"auto.offset.reset": "earliest"})
     try:
         consumer.assign([TopicPartition(tail.topic, tail.partition, tail.low) for tail in tails])
         while left:
-            first = consumer.poll(_TIMEOUT_S)
+            first = consumer.poll(_TIMEOUT_S if left.keys() - short.keys() else _SHORT_S)
+            if first is None and (hidden := left.keys() & short.keys()):
+                place = min(hidden)
+                raise _hidden(place, short[place], left[place])
             if first is None:
                 raise LogError(
                     f"reading the topics' ends: Kafka sent nothing for {_TIMEOUT_S:g} s", hint="check the brokers"
                 )
             for message in (first, *consumer.consume(10_000, timeout=0)):
-                _one(message, left, take, settings)
+                place = (message.topic() or "", message.partition() or 0)
+                short.pop(place, None)
+                shown = _one(place, message, left, take, settings)
+                if shown is not None:
+                    short[place] = shown
     except KafkaException as error:
         raise log_error(error.args[0], "reading the topics' ends", settings) from None
     finally:
@@ -125,31 +135,35 @@ def _scan(settings: LogSettings, tails: list[Tail], take: Callable[[Place, Messa
 
 
 def _one(
-    message: Message, left: dict[Place, int], take: Callable[[Place, Message], None], settings: LogSettings
-) -> None:
-    place, error = (message.topic() or "", message.partition() or 0), message.error()
-    if error is not None:
-        if error.code() == KafkaError._PARTITION_EOF:
-            _require_whole(place, message.offset() or 0, left.pop(place, 0))
-        elif error.code() not in LEADERLESS:
-            raise log_error(error, f"reading the end of {place[0]}", settings)
-        return
-    offset = message.offset() or 0
-    end = left.get(place)
-    if end is None or offset >= end:
+    place: Place,
+    message: Message,
+    left: dict[Place, int],
+    take: Callable[[Place, Message], None],
+    settings: LogSettings,
+) -> int | None:
+    """One record, or a partition's end. The end where it is below the one that is ``left`` to read to."""
+    error, offset, end = message.error(), message.offset() or 0, left.get(place)
+    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        if end is not None and offset < end:
+            return offset
         left.pop(place, None)
-        return
-    take(place, message)
-    if offset + 1 >= end:
-        left.pop(place)
+    elif error is not None:
+        if error.code() not in LEADERLESS:
+            raise log_error(error, f"reading the end of {place[0]}", settings)
+    elif end is None or offset >= end:
+        left.pop(place, None)
+    else:
+        take(place, message)
+        if offset + 1 >= end:
+            left.pop(place)
+    return None
 
 
-def _require_whole(place: Place, read: int, end: int) -> None:
-    """LogError where a partition shows nothing more below the end that the brokers have said: what stands there is not
-    known, and is not nothing (hazard H581)."""
-    if read < end:
-        raise LogError(
-            f"{place[0]} partition {place[1]} is readable up to offset {read}, and ends at {end}: somebody's "
-            "transaction is open in it, or its leader has changed",
-            hint="a transaction ends by its own time limit at the latest; no other program may write to the topic",
-        )
+def _hidden(place: Place, shown: int, end: int) -> LogError:
+    """What stands between the end that a partition shows and the one that the brokers have said is not known, and is
+    not nothing (hazard H581)."""
+    return LogError(
+        f"{place[0]} partition {place[1]} is readable up to offset {shown}, and ends at {end}: somebody's transaction "
+        "is open in it",
+        hint="a transaction ends by its own time limit at the latest; no other program may write to the topic",
+    )

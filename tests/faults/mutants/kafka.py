@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         "take an end that is hidden for a read one (H581)", "connectors/kafka/late.py",
-        "    if read < end:\n", "    if False:\n", "tests/integration/capture/test_visibility.py -k h581",
+        "if end is not None and offset < end:", "if False:", "tests/integration/capture/test_visibility.py -k h581",
     ),
     Mutant(
         "believe a broker that stood still (H582)", "connectors/kafka/doubted_topics.py",
@@ -101,5 +101,13 @@ MUTANTS = (
         "take a topic that is not known yet for a refused one (H583)", "connectors/kafka/doubted_topics.py",
         "    if spec.topic not in found:\n        raise LogError(",
         "    if spec.topic not in found:\n        raise TopicError(", _DOUBTED,
+    ),
+    Mutant(
+        "take a replica's end for the leader's (H584)", "connectors/kafka/compacted.py",
+        "return shown >= end or shown >= ask()[1]", "return True", _COMPACTED,
+    ),
+    Mutant(
+        "wait for records that are gone (H584)", "connectors/kafka/compacted.py",
+        "return shown >= end or shown >= ask()[1]", "return shown >= end", _COMPACTED,
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from cdc.errors import LogError, TopicError
 from cdc.settings import LogSettings
-from connectors.kafka.compacted import KafkaCompactedTopic, bounds, known_partitions, leaderless, stands
+from connectors.kafka.compacted import KafkaCompactedTopic, bounds, known_partitions, leaderless, read_on, stands
 
 
 class _GivenUp(Exception):
@@ -159,3 +159,56 @@ def test_h449_a_closed_consumer_goes_without_the_collector() -> None:
         assert left() is None
     finally:
         gc.enable()
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A record, or the end of a partition."""
+
+    at: int
+    end: bool = False
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self.end else None
+
+    def offset(self) -> int:
+        return self.at
+
+
+class _Replica:
+    """A partition of which the leader says these ends, one after the other, and a replica shows this."""
+
+    def __init__(self, ends: list[int], shown: list[_Said]) -> None:
+        self._ends, self._shown = ends, shown
+
+    def get_watermark_offsets(self, where: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 0, self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        pass
+
+    def unassign(self) -> None:
+        pass
+
+    def poll(self, timeout: float) -> _Said | None:
+        return self._shown.pop(0) if self._shown else None
+
+    def consume(self, most: int, timeout: float) -> list[_Said]:
+        return []
+
+
+def _offsets_read(ends: list[int], shown: list[_Said]) -> list[int]:
+    settings = LogSettings(bootstrap_servers="127.0.0.1:1")
+    return [m.offset() or 0 for m in read_on(cast("Consumer", _Replica(ends, shown)), settings, "shop.state", 0)]
+
+
+def test_h584_a_replica_that_lags_hides_no_record() -> None:
+    """With ``client.rack`` each look at the state lacked what was written last."""
+    assert _offsets_read([3], [_Said(0), _Said(1), _Said(2, end=True), _Said(2)]) == [0, 1, 2]
+    with pytest.raises(LogError, match="sent nothing"):
+        _offsets_read([3], [_Said(0), _Said(1), _Said(2, end=True)])
+
+
+def test_h584_records_that_are_gone_meanwhile_are_not_waited_for() -> None:
+    """Behind an unclean election the partition ends below where it did."""
+    assert _offsets_read([3, 2], [_Said(0), _Said(1), _Said(2, end=True)]) == [0, 1]
