@@ -14,11 +14,11 @@ from cdc.views.fences import TopicRecord
 from cdc.views.record_changes import RecordChanges
 from cdc.views.view_state import ViewState
 from cdc.wire.debezium.shape import silent_columns
-from cdc.wire.format import AFTER, DELETE_OP, TRUNCATE_OP
+from cdc.wire.format import AFTER, CREATE_OP, DELETE_OP, TRUNCATE_OP
 from cdc.wire.records import Lot
 from cdc.wire.unavailable import NULL_OR_UNCHANGED
 
-_MARK, _TRUNCATE = NULL_OR_UNCHANGED.encode(), TRUNCATE_OP.encode()
+_MARK, _CREATE, _TRUNCATE = NULL_OR_UNCHANGED.encode(), CREATE_OP.encode(), TRUNCATE_OP.encode()
 _OF_NO_TYPE: dict[str, Any] = {}
 """In a column's place: a value of none of these types, and so not known."""
 MOST_KEYS = 200_000
@@ -82,7 +82,9 @@ class UnsaidNulls:
             return value
         unsaid = [name for name in silent if after.get(name) == NULL_OR_UNCHANGED] if _MARK in (value or b"") else []
         if unsaid:
-            known = self._nulls(lot, number, silent) if lot.times_ms[number] > self._sure_ms() else frozenset()
+            # A created row that leaves out values has come from another key (H585): none stands before it at its own.
+            sure = lot.times_ms[number] > self._sure_ms() and lot.op[number] != _CREATE
+            known = self._nulls(lot, number, silent) if sure else frozenset()
             after |= {name: None if name in known else _OF_NO_TYPE for name in unsaid}
             value = dumped(document)
         self._remember(place, frozenset(name for name in silent if after.get(name) is None))

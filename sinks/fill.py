@@ -127,7 +127,7 @@ def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows
             older = before.row if before is not None and from_store else None
             filled[number] = fill_from_stored(row, older, batch.plain)
         except Unheld as error:
-            if follows(batch.pos[number]):
+            if follows(batch.pos[number], history[-1].value):
                 behind[number] = ""
             else:
                 bad[number] = reason(error)

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from cdc.schema import TableSchema
-from cdc.wire.format import DELETE_OP, UNAVAILABLE, UPDATE_OP
+from cdc.wire.format import DELETE_OP, OWN_SOURCE, SOURCE, UNAVAILABLE, UPDATE_OP, member
 from cdc.wire.plain import PlainTable
 from cdc.wire.row import row_of
 from cdc.wire.types import NESTED_KINDS
@@ -39,14 +39,15 @@ class Unheld(ValueError):
     """Neither the batch nor the store has a value that the record lacks."""
 
 
-def follows(pos: str) -> bool:
+def follows(pos: str, value: bytes | None) -> bool:
     """Whether the log is sure to say more of a row whose record at ``pos`` lacks a value.
 
     Our capture writes the placeholder only where the row was gone when it asked for the value, or its column. The
     delete, a later event or a chunk comes behind. Debezium writes it for every unchanged value. Its positions have
-    the tx_seq 0.
+    the tx_seq 0, but for flat rows and Oracle's. These do not name it in their source, as ours do (hazard H586).
     """
-    return pos[24:] != "00000000"
+    own = member(member(orjson.loads(value or b"null"), SOURCE), OWN_SOURCE[0]) is not None
+    return own and pos[24:] != "00000000"
 
 
 def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[dict[str, Any], bool]:

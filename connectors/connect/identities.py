@@ -1,4 +1,4 @@
-"""Tables whose updates Debezium's Postgres connector does not carry whole: asked for before they are captured (H125).
+"""Tables whose changes Debezium's Postgres connector does not carry whole: asked for before they are captured (H125).
 
 Without the whole row before (REPLICA IDENTITY FULL) Postgres sends no value of a column that did not change and is
 stored out of line. For some types Debezium writes NULL then, and a sink cannot distinguish it from a NULL.
@@ -6,7 +6,7 @@ stored out of line. For some types Debezium writes NULL then, and a sink cannot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from cdc.settings import Settings
 from cdc.sql import quote_identifier
 from cdc.topic import TableName
 from cdc.wire.debezium.shape import silent_columns
+from connectors.connect.compared_tables import read_tables
 from connectors.debezium.connector_config import debezium_settings, reselects
 from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables, table_schema
 from connectors.postgres.connections import Connection, connect
@@ -24,7 +25,7 @@ _FULL = "f"
 
 
 class Caution(NamedTuple):
-    """A table whose updates may hold a NULL that is none, and what ends it."""
+    """A table whose changes do not come whole, and what ends it."""
 
     message: str
     fix: str
@@ -52,11 +53,11 @@ def cautions(shapes: Iterable[TableSchema], encoding: str) -> list[Caution]:
 
 
 def identity_cautions(settings: Settings) -> list[Caution]:
-    """The cautions for all captured tables. None for another database, or where the connector reads values again.
+    """The cautions for all captured tables. None for another database.
 
     SourceError or ConfigError where Postgres cannot be asked.
     """
-    if debezium_settings(settings).database != "postgres" or reselects(settings):
+    if debezium_settings(settings).database != "postgres":
         return []
     with closing(connect(settings.source, application_name="cdc connect")) as session:
         return cautions_within(session, settings, resolve_tables(session, settings))
@@ -64,13 +65,36 @@ def identity_cautions(settings: Settings) -> list[Caution]:
 
 def cautions_within(session: Connection, settings: Settings, tables: Iterable[CapturedTable]) -> list[Caution]:
     """The same for these tables, by an open session."""
+    tables = list(tables)
+    indexed = {table.table: table.key for table in tables if table.identity is Identity.INDEX}
+    primary = {TableName(one.schema, one.name): one.primary_key for one in read_tables(session)} if indexed else {}
+    lost = lost_deletes(indexed, primary)
     if reselects(settings):
-        return []
+        return lost
     encoding = settings.log.encoding
     wanting = [table for table in tables if not _is_full(table)]
     masks = masks_of(settings)
     shapes = [table_schema(session, table.oid, topic=table.topic, encoding=encoding, masks=masks) for table in wanting]
-    return cautions(shapes, encoding)
+    return [*lost, *cautions(shapes, encoding)]
+
+
+def lost_deletes(
+    indexed: Mapping[TableName, Sequence[str]], primary: Mapping[TableName, Sequence[str]]
+) -> list[Caution]:
+    """The cautions for tables whose replica identity is an index beside the primary key (H588). Debezium's key is the
+    primary key, and Postgres logs the index's columns alone of a row that goes: its key is 0 or empty then.
+
+    ``indexed``: the columns of each table's identity index. ``primary``: those of the primary keys.
+    """
+    return [
+        Caution(
+            f"{table}: its replica identity is an index without {', '.join(lacking)} of its primary key, so Debezium "
+            "writes deletes and changes of the key under a key of no row, and the stores keep those rows",
+            f"alter table {_quoted(table)} replica identity default",
+        )
+        for table, columns in indexed.items()
+        if (lacking := [name for name in primary.get(table, ()) if name not in columns])
+    ]
 
 
 def _is_full(table: CapturedTable) -> bool:

@@ -12,13 +12,27 @@ _LISTS = (
     *("table.include.list", "table.exclude.list", "collection.include.list", "collection.exclude.list"),
     *("schema.include.list", "schema.exclude.list"),
 )
+_LACKS = "stores would lack what {} passes over"
 _MISREAD = {
     "binary.handling.mode": (("hex", "base64-url-safe"), "sinks would take its text for base64"),
     "time.precision.mode": (("structured",), "sinks read no times of several members"),
     "key.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
     "value.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
+    "event.processing.failure.handling.mode": (("skip", "warn", "ignore"), _LACKS.format("the connector")),
+    "inconsistent.schema.handling.mode": (("skip", "warn", "ignore"), _LACKS.format("the connector")),
+    "errors.tolerance": (("all",), _LACKS.format("Kafka Connect")),
 }
-"""Values, in any case, whose records look as if they could be read."""
+"""Values, in any case, whose records look as if they could be read, or are missing without a word."""
+_DELETES = ".delete.tombstone.handling.mode"
+"""Of a transformation that makes flat rows. ``tombstone`` unless set."""
+_MODES = {
+    "decimal.handling.mode": ("string", "precise"),
+    "time.precision.mode": ("isostring", "adaptive"),
+    "interval.handling.mode": ("string", "numeric"),
+}
+"""How values are written, in the readable encoding and in Debezium's own."""
+FLAT = (".ExtractNewRecordState", ".ExtractNewDocumentState")
+"""Ends of the classes that make flat rows."""
 _NAMINGS = ("io.debezium.schema.SchemaTopicNamingStrategy", "io.debezium.schema.DefaultTopicNamingStrategy")
 _ROW_OPERATIONS = frozenset("cud")
 
@@ -50,10 +64,32 @@ def _faults(settings: Settings, debezium: DebeziumSettings) -> Iterator[tuple[st
         values, why = _MISREAD.get(option, ((), ""))
         if value.strip().lower() in values:
             yield option, f"{why} ({value})", "leave it out"
+        if option.endswith(_DELETES) and value.strip().lower() == "drop":
+            yield option, "stores would keep what was deleted", "leave it out: each delete leaves a tombstone"
+        modes = () if debezium.schemas else _MODES.get(option, ())
+        if modes and value.strip().lower() != modes[settings.log.encoding == "debezium"]:
+            yield (
+                option,
+                f"without schemas nobody tells the sinks of {value}",
+                "leave it out, or leave out schemas = false",
+            )
         if option == "topic.naming.strategy" and value not in _NAMINGS:
             yield option, "sinks would look for other topics", "[source.topics] renames a table's topic"
         if option == "skipped.operations" and not _ROW_OPERATIONS.isdisjoint(map(str.strip, value.split(","))):
             yield option, f"stores would keep what {value} changed", "leave it out: t is skipped, and no row's change"
+    if debezium.options.get("tombstones.on.delete", "true").strip().lower() == "false" and _lacks_deletes(debezium):
+        yield (
+            "tombstones.on.delete",
+            "stores would keep what was deleted",
+            "leave it out: flat rows have no other delete",
+        )
+
+
+def _lacks_deletes(debezium: DebeziumSettings) -> bool:
+    """Whether a transformation of rows to flat ones leaves nothing of a delete but its tombstone."""
+    options = debezium.options
+    flat = [name.removesuffix(".type") for name, value in options.items() if value.endswith(FLAT)]
+    return any(options.get(f"{name}{_DELETES}", "tombstone").strip().lower() == "tombstone" for name in flat)
 
 
 def joined_transforms(config: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from cdc.wire.format import UNAVAILABLE
 from connectors.debezium import binlog, oracle, sqlserver
 from connectors.debezium import mongodb_options as mongodb
 from connectors.debezium import postgres_options as postgres
-from connectors.debezium.agreed import JSON_CONVERTER, joined_transforms, refuse_unreadable
+from connectors.debezium.agreed import FLAT, JSON_CONVERTER, joined_transforms, refuse_unreadable
 from connectors.debezium.assignments import routers
 from connectors.debezium.hidden_options import masked, refuse_plain_secrets
 from connectors.debezium.kafka_clients import client_options
@@ -25,7 +25,6 @@ from connectors.debezium.mask_options import mask_options
 ConnectorConfig = dict[str, str]
 
 _RESELECT = "io.debezium.processors.reselect.ReselectColumnsPostProcessor"
-_FLAT = (".ExtractNewRecordState", ".ExtractNewDocumentState")
 _PLACEHOLDER = "unavailable.value.placeholder"
 
 _DATABASES: Mapping[str, Callable[[Settings, DebeziumSettings], ConnectorConfig]] = MappingProxyType(
@@ -173,7 +172,7 @@ def orders_by_offset(settings: Settings) -> bool:
     debezium = settings.debezium
     if debezium is None:
         return False
-    return debezium.database == "mongodb" or any(value.endswith(_FLAT) for value in debezium.options.values())
+    return debezium.database == "mongodb" or any(value.endswith(FLAT) for value in debezium.options.values())
 
 
 def may_hold_debezium(settings: Settings) -> bool:

@@ -37,9 +37,9 @@ from cdc.wire.debezium.order import (
     snapshot_marker,
 )
 from cdc.wire.debezium.shape import Shape, shape_of
+from cdc.wire.debezium.unsaid import OldRows
 from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
 from cdc.wire.format import UNAVAILABLE
-from cdc.wire.unavailable import NULL_OR_UNCHANGED
 
 UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
@@ -117,6 +117,7 @@ class PartitionReader:
         self.over_ms = 0
         """The topic's time of the first such record."""
         self._falls = Falls()
+        self._old_rows, self._moved = OldRows(), False
         self._reselected = reselected
         self._lone = lone
         self._time_ms = 0
@@ -134,13 +135,21 @@ class PartitionReader:
         return {**self.__dict__, "_wrappings": Wrappings(), "epochs": EpochsState()}
 
     def read(
-        self, offset: int, key: bytes | None, value: bytes | None, *, kept: bool = False, time_ms: int = 0
+        self,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        kept: bool = False,
+        time_ms: int = 0,
+        moved: bool = False,
     ) -> DebeziumChange | SettledRecord | UnreadableRecord:
         """One record. A TRUNCATE comes with the constant key of a floor. ``kept``: the record is so young that the
-        cleaner has not come near it, so none before it that is as young is missing. ``time_ms``: the topic's time."""
+        cleaner has not come near it, so none before it that is as young is missing. ``time_ms``: the topic's time.
+        ``moved``: it has the header of a row that has come from another key."""
         if offset != self._next:
             self._first = offset
-        self._next, self._kept, self._time_ms = offset + 1, kept, time_ms
+        self._next, self._kept, self._time_ms, self._moved = offset + 1, kept, time_ms, moved
         self.fell, self.began, self.moved = "", "", None
         try:
             found = self._read(offset, key, value)
@@ -195,12 +204,13 @@ class PartitionReader:
         payload = wrapped.payload
         shape = self._take_shape(wrapped.embedded, names, _table_of(payload["source"]))
         key = self._key(names)
+        self._old_rows.note(shape, payload)
         if payload["op"] == "d":
             self._deleted = key, self._next - 1
             return self._change(key, None, pos, "d")
         if not isinstance(payload["after"], dict):
             raise _Refused("it holds no row")
-        unsaid = {} if self._reselected else _unsaid(shape, payload)
+        unsaid = {} if self._reselected else self._old_rows.unsaid(shape, payload, moved=self._moved)
         if shape is None or not (shape.conversions or unsaid):
             return self._change(key, wrapped.text, pos, payload["op"])
         row = self._readable(shape, payload["after"]) | unsaid
@@ -332,17 +342,6 @@ class PartitionReader:
         elif marker != INCREMENTAL:
             fault = self._falls.first_snapshot(pos)
         self.fell = fault if pos.epoch == self.epochs.latest else ""
-
-
-def _unsaid(shape: Shape | None, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of an update that became NULL or did not change: without the row before, Postgres sends no value of one
-    that did not change and is stored out of line, and for these types Debezium writes NULL (hazard H125)."""
-    if shape is None or not shape.silent or payload["op"] != "u" or payload.get("before") is not None:
-        return {}
-    if payload["source"].get("connector") != "postgresql":
-        return {}
-    after = payload["after"]
-    return {name: NULL_OR_UNCHANGED for name in shape.silent if name in after and after[name] is None}
 
 
 def _is_envelope(payload: Mapping[str, Any]) -> bool:

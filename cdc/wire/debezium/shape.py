@@ -23,12 +23,13 @@ class Shape:
     """A table's schema, and for each column whose values are not readable as they stand, what makes them so.
 
     ``silent``: columns of which Postgres may keep a value out of line, and Debezium has no placeholder for one that
-    did not change: it writes NULL.
+    did not change: it writes NULL. ``lacking``: columns that are NULL in an old row of which the key alone is known.
     """
 
     schema: TableSchema
     conversions: Mapping[str, Convert]
     silent: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     def readable(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row, or a part of one, in the readable encoding. ValueError names the column that does not fit."""
@@ -79,7 +80,13 @@ def shape_of(fields: Sequence[Mapping[str, Any]], key: Sequence[str], table: Tab
         columns=tuple(columns),
     )
     silent = [c.name for c, field in zip(columns, fields, strict=True) if _is_silent(c, field)]
-    return Shape(schema, conversions, tuple(silent))
+    lacking = [c.name for c, field in zip(columns, fields, strict=True) if _may_lack(c, field)]
+    return Shape(schema, conversions, tuple(silent), tuple(lacking))
+
+
+def _may_lack(column: Column, field: Mapping[str, Any]) -> bool:
+    """Debezium writes a column's default there, and of one that takes no NULL an empty value."""
+    return column.nullable and column.key_position is None and field.get("default") is None
 
 
 _WITH_PLACEHOLDER = frozenset(("text", "varchar", "bpchar", "json", "jsonb", "bytea", "int4", "int8", "uuid"))

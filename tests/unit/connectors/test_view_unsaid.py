@@ -19,6 +19,7 @@ from cdc.views.record_changes import RecordChanges
 from cdc.views.row_changes import LOST, RowChange
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
+from cdc.wire.format import OLD_KEY
 from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_eager import translated_lot
@@ -116,3 +117,11 @@ def test_h574_a_type_with_a_placeholder_is_as_it_was(tmp_path: Path) -> None:
     column = SAID["text[]"]
     with reading(tmp_path, '["a"]', column) as view:
         assert view.read(lot_of(record(column, None), record(column, ["b"]))) == [None, '["b"]']
+
+
+def test_h585_a_null_of_a_moved_row_is_not_known(tmp_path: Path) -> None:
+    """No row stands before it at its key, whatever the state has there."""
+    made = lot_of(record(ARRAY, None, op="c"))
+    with reading(tmp_path, None) as view:
+        assert view.read(made._replace(headers={0: ((OLD_KEY, b'{"id":7}'),)})) == [LOST]
+        assert view.read(made._replace(headers={0: (("trace", b"7"),)})) == [None]

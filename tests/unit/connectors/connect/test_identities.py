@@ -6,7 +6,10 @@ import pytest
 
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from connectors.connect.identities import cautions
+from connectors.connect.identities import cautions, lost_deletes
+from tests.unit.cdc.wire.debezium.recorded import after, changes, recorded
+
+INDEXED = [r for r in recorded("sh_replica_identity") if r.topic.endswith(".ri_index") and r.value is not None]
 
 
 def shape(kind: str, *, array: bool = False, typmod: int = -1, identity: Identity = Identity.DEFAULT) -> TableSchema:
@@ -61,3 +64,20 @@ def test_h125_other_types_by_what_may_be_stored_out_of_line(
     kind: str, typmod: int, encoding: str, warned: bool
 ) -> None:
     assert bool(cautions([shape(kind, typmod=typmod)], encoding)) is warned
+
+
+def test_h588_an_index_beside_the_primary_key_is_warned_of() -> None:
+    """Debezium writes the delete of the row 3 under the key 0, and an update of its key with no delete at all."""
+    table = TableName("public", "Orders")
+    [(message, fix)] = lost_deletes({table: ("u",)}, {table: ("id", "u")})
+    assert message.startswith("public.Orders: its replica identity is an index without id of its primary key")
+    assert fix == 'alter table "public"."Orders" replica identity default'
+    assert lost_deletes({table: ("id", "u")}, {table: ("id",)}) == []
+    assert lost_deletes({table: ("u",)}, {table: ()}) == [], "Debezium takes a unique index for the key"
+
+
+def test_h588_a_connector_keeps_rows_that_such_a_table_has_not() -> None:
+    """As the connector wrote it: Postgres has the row 2 alone in the end."""
+    found = [(r.key, after(c)) for r, c in zip(INDEXED, changes(INDEXED), strict=True) if c.op != "d"]
+    assert {key for key, _ in found} == {b'{"id":1}', b'{"id":2}', b'{"id":3}'}
+    assert {c.key for c in changes(INDEXED) if c.op == "d"} == {b'{"id":0}'}

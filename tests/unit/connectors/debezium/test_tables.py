@@ -178,6 +178,62 @@ def test_h181_values_that_are_read_pass() -> None:
     assert options.items() <= connector_config(settings(["crm.a"], options=options)).items()
 
 
+FLAT = {"transforms": "mask,flat", "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState"}
+HANDLING = "transforms.flat.delete.tombstone.handling.mode"
+
+
+@pytest.mark.parametrize(
+    ("option", "options"),
+    [
+        ("event.processing.failure.handling.mode", {"event.processing.failure.handling.mode": "Skip"}),
+        ("inconsistent.schema.handling.mode", {"inconsistent.schema.handling.mode": "warn"}),
+        ("errors.tolerance", {"errors.tolerance": "all"}),
+        (HANDLING, FLAT | {HANDLING: "drop"}),
+        ("tombstones.on.delete", FLAT | {"tombstones.on.delete": "false"}),
+        ("tombstones.on.delete", FLAT | {HANDLING: "tombstone", "tombstones.on.delete": "false"}),
+    ],
+)
+def test_h587_options_by_which_changes_are_missing(option: str, options: dict[str, str]) -> None:
+    """The connector says RUNNING, and no record says that one was left out."""
+    with pytest.raises(ConfigError, match=rf"^\[debezium.options\] {option}: stores would (lack|keep) ") as refused:
+        connector_config(settings(["crm.a"], options=options))
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"event.processing.failure.handling.mode": "fail", "errors.tolerance": "none"},
+        {"tombstones.on.delete": "false"},
+        FLAT | {HANDLING: "rewrite", "tombstones.on.delete": "false"},
+        FLAT | {HANDLING: "delete-to-tombstone", "tombstones.on.delete": "false"},
+        FLAT | {HANDLING: "rewrite-with-tombstone", "tombstones.on.delete": "true"},
+    ],
+)
+def test_h587_options_by_which_no_change_is_missing(options: dict[str, str]) -> None:
+    assert options.items() <= connector_config(settings(["crm.a"], options=options)).items()
+
+
+@pytest.mark.parametrize(
+    ("option", "readable", "own"),
+    [
+        ("decimal.handling.mode", "string", "precise"),
+        ("time.precision.mode", "isostring", "adaptive"),
+        ("interval.handling.mode", "string", "numeric"),
+    ],
+)
+def test_h587_without_schemas_values_are_of_the_encoding(option: str, readable: str, own: str) -> None:
+    """A decimal's bytes went into the stores as they came, as a text, where sinks know it by the catalog alone."""
+    known = settings(["crm.a"], database="postgres", schemas=False, options={option: readable})
+    other = known.model_copy(update={"log": known.log.model_copy(update={"encoding": "debezium"})})
+    assert connector_config(known)[option] == readable
+    with pytest.raises(ConfigError, match=f"without schemas nobody tells the sinks of {readable}"):
+        connector_config(other)
+    with pytest.raises(ConfigError, match=f"without schemas nobody tells the sinks of {own}"):
+        connector_config(settings(["crm.a"], database="postgres", schemas=False, options={option: own}))
+    assert connector_config(settings(["crm.a"], database="postgres", options={option: own}))[option] == own
+
+
 def test_h129_options_that_say_what_is_agreed_pass() -> None:
     options = {"topic.prefix": "shop", "topic.delimiter": ".", "value.converter.schemas.enable": "true"}
     assert connector_config(settings(["crm.a"], options=options))["topic.prefix"] == "shop"

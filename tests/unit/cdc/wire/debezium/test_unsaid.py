@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import orjson
@@ -113,3 +114,44 @@ def test_h125_a_connector_that_asks_again_says_every_null() -> None:
     found = reader.read(0, b'{"id":1}', record(SILENT["varbit"], None))
     assert isinstance(found, DebeziumChange)
     assert after(found)["v"] is None
+
+
+def moved_to(reader: PartitionReader, value: Any = None, column: dict[str, Any] = SILENT["numeric[]"]) -> Any:
+    """The value of a row that has come from another key."""
+    found = reader.read(reader.next_offset, b'{"id":1}', record(column, value, op="c"), moved=True)
+    assert isinstance(found, DebeziumChange), found
+    return after(found)["v"]
+
+
+def test_h585_a_row_from_another_key_may_hold_an_unchanged_value() -> None:
+    """Debezium writes an update of the key as a delete and a create, and the create has the new row alone."""
+    array = SILENT["numeric[]"]
+    reader = PartitionReader("d.s.t", 0)
+    assert moved_to(reader) == NULL_OR_UNCHANGED
+    assert moved_to(reader, ["1.0"]) == ["1.0"]
+    assert moved_to(PartitionReader("d.s.t", 0), column=SAID["text[]"]) is None
+    assert moved_to(PartitionReader("d.s.t", 0, reselected=True)) is None
+    created = reader.read(3, b'{"id":1}', record(array, None, op="c"))
+    assert isinstance(created, DebeziumChange)
+    assert after(created)["v"] is None, "of a new row it is one"
+
+
+@pytest.mark.parametrize("op", ["u", "d"])
+def test_h585_the_changes_before_it_say_whose_null_it_is(op: str) -> None:
+    """With REPLICA IDENTITY FULL Debezium takes the value from the row before. One change without it ends that."""
+    array = SILENT["numeric[]"]
+    reader = pickle.loads(pickle.dumps(PartitionReader("d.s.t", 0)))
+    reader.read(0, b'{"id":7}', record(array, None, op="d", before={"id": 7, "v": None}))
+    assert moved_to(reader) == NULL_OR_UNCHANGED, "the key alone"
+    reader.read(2, b'{"id":7}', record(array, None, op=op, before={"id": 7, "v": ["1.0"]}))
+    assert moved_to(pickle.loads(pickle.dumps(reader))) is None
+    reader.read(3, b'{"id":8}', record(array, ["1.0"]))
+    assert moved_to(reader) == NULL_OR_UNCHANGED
+
+
+def test_h585_a_default_is_no_row_before() -> None:
+    """Debezium writes it in the place of a value that it does not have."""
+    array = SILENT["numeric[]"] | {"default": ["0"]}
+    reader = PartitionReader("d.s.t", 0)
+    reader.read(0, b'{"id":7}', record(array, None, op="d", before={"id": 7, "v": ["0"]}))
+    assert moved_to(reader, column=array) == NULL_OR_UNCHANGED
