@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,7 +57,8 @@ class Standby:
 
         def synced() -> bool:
             self.pipeline.execute("select pg_log_standby_snapshot()")
-            self.ask("select pg_sync_replication_slots()")
+            with suppress(psycopg.errors.ObjectNotInPrerequisiteState):  # It has not received so much yet.
+                self.ask("select pg_sync_replication_slots()")
             return self.ask(kept) == 1
 
         wait_until(synced, 30)
