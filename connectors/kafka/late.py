@@ -160,8 +160,8 @@ def _one(
 
 
 def _hidden(place: Place, shown: int, end: int) -> LogError:
-    """What stands between the end that a partition shows and the one that the brokers have said is not known, and is
-    not nothing (hazard H581)."""
+    """The records between the end that a partition shows and the one that the brokers have said are not known, and are
+    there (hazard H581)."""
     return LogError(
         f"{place[0]} partition {place[1]} is readable up to offset {shown}, and ends at {end}: somebody's transaction "
         "is open in it",

@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe the row before an old record (H574)", "connectors/view_unsaid.py",
-        "if lot.times_ms[number] > self._sure_ms() else frozenset()", "if True else frozenset()",
+        "sure = lot.times_ms[number] > self._sure_ms() and", "sure =",
         "tests/unit/connectors/test_view_unsaid.py",
     ),
 )  # fmt: skip

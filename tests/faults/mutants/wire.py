@@ -26,7 +26,8 @@ MUTANTS = (
     ),
     Mutant(
         "take Debezium's NULL for a value", "cdc/wire/debezium/reading.py",
-        "unsaid = {} if self._reselected else _unsaid(shape, payload)", "unsaid: dict[str, Any] = {}",
+        "unsaid = {} if self._reselected else self._old_rows.unsaid(shape, payload, moved=self._moved)",
+        "unsaid: dict[str, Any] = {}",
         "tests/unit/cdc/wire/debezium/test_unsaid.py",
     ),
     Mutant(
