@@ -278,6 +278,10 @@ MUTANTS = (
         "            with source.transaction():\n", _DROP,
     ),
     Mutant(
+        "believe one broker that topics are gone, and delete (H589)", "cdc/drop/run.py",
+        "if topic not in self._gone and not self._ports.gone(topic):", "if False:", _DROP,
+    ),
+    Mutant(
         "listen for answers once the orders are written", "cdc/letters/run.py",
         "        with closing(self._ports.follow()) as feed:\n"
         "            self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n",
