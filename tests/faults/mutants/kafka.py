@@ -120,4 +120,9 @@ MUTANTS = (
         "        require_shown(lambda: bounds(consumer, where, settings)[1], topic, end)", "        where.offset = 0",
         "tests/integration/capture/test_visibility.py -k h592",
     ),
+    Mutant(
+        "follow a topic to a replica's end (H584)", "connectors/kafka/feed.py",
+        "return end is not None and self._shown >= end", "return True",
+        "tests/unit/connectors/kafka/test_compacted_feed.py",
+    ),
 )  # fmt: skip
