@@ -14,6 +14,7 @@ from cdc.shard_plan import state_topic_of
 from cdc.topic import state_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import stays_gone
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection, connect
@@ -67,6 +68,7 @@ def drop_of(settings: Settings) -> Drop:
         source=source,
         state=KafkaCompactedTopic(settings.log, state_topic_of(settings)),
         topics=partial(TopicAdmin, settings.log),
+        gone=lambda topic: stays_gone([topic], TopicAdmin(settings.log).names),
         views=partial(topics_of_views, settings),
         pipeline=KafkaCompactedTopic(settings.log, state_topic(settings.name)) if settings.shard else None,
     )

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, ConfigError
+from cdc.errors import CdcError, ConfigError, LogError
 from cdc.masks import rules_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
+from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.shard_documents import require_undivided
-from cdc.shard_plan import state_topic_of
+from cdc.shard_plan import progress_topic_of, state_topic_of
 from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import TableName, schema_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
@@ -30,10 +32,10 @@ from connectors.kafka.admin import (
     topics_state,
 )
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made
+from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.catalog_facts import read_source
+from connectors.postgres.catalog_facts import read_slot, read_source
 from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
@@ -76,8 +78,8 @@ def prepare(
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
     """
     own = pipeline_topic_specs(settings.log, settings.name, settings.shard)
-    present = admin.describe([spec.topic for spec in own])
-    documents = state.read() if own[0].topic in present else {}
+    begun = Begun(state_topic_of(settings), progress_topic_of(settings), partial(_has_slot, conn, settings))
+    documents = noted_documents(admin, state, begun)
     known, slot = TopicsState.find(documents), SlotState.find(documents)
     if not settings.shard:
         require_undivided(documents, settings.name)
@@ -95,6 +97,12 @@ def prepare(
         publication_made = ensure_publication(conn, settings.publication, tables, may_add=not handing_over)
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
+    if known is None and begun.state not in made and TopicsState.find(state.read()) is not None:
+        # Its notes would be written over by those of a first run.
+        raise LogError(
+            f"a broker did not know the topic {begun.state} for a moment, which notes what was made before",
+            hint="run cdc init again: a broker that lags behind comes to know its topics by itself",
+        )
     _shapes(conn, settings, tables, documents, new_key=slot is None)
     facts = facts_of_made(admin, [*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
     topics = {str(table.table): table.topic for table in tables}
@@ -116,6 +124,33 @@ def prepare(
         tables={table.table: table.topic for table in tables},
         late=tuple(table.table for table in late),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The signs that a pipeline is there: the names of two of its topics, and whether its slot exists."""
+
+    state: str
+    progress: str
+    slot: Callable[[], bool]
+
+
+def noted_documents(
+    admin: DescribesTopics, state: CompactedTopic, begun: Begun, clock: Clock = SYSTEM_CLOCK
+) -> Mapping[bytes, bytes]:
+    """The state of a pipeline. Nothing before its first init.
+
+    Where there is a slot or a progress topic, a state topic is not there that is gone for five seconds on end: on the
+    word of a broker that lags behind, a pipeline that runs was advised to drop its own slot (hazard H591).
+    """
+    present: Collection[str] = admin.describe([begun.state, begun.progress])
+    if begun.state not in present and (begun.progress in present or begun.slot()):
+        present = facts_of_made(admin, [begun.state], clock)
+    return state.read() if begun.state in present else {}
+
+
+def _has_slot(conn: Connection, settings: Settings) -> bool:
+    return read_slot(conn, settings.slot) is not None
 
 
 def _require_kept_topics(

@@ -45,14 +45,16 @@ class DropPorts:
     """Everything that a drop uses.
 
     ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
-    pipeline's topic. TopicError when it does not exist. ``topics`` opens the administration of the log. ``views``: the
-    topics of documents, and last the one that names them. Nothing before the first view. ``pipeline``: where a shard of
-    capture is dropped, the state topic of the pipeline itself, which names the shards.
+    pipeline's topic. TopicError when a broker does not know it. ``gone``: whether no broker has named a topic for some
+    seconds on end. ``topics`` opens the administration of the log. ``views``: the topics of documents, and last the one
+    that names them. Nothing before the first view. ``pipeline``: where a shard of capture is dropped, the state topic
+    of the pipeline itself, which names the shards.
     """
 
     reach: Callable[[], None]
     source: Callable[[], AbstractContextManager[DropSource]]
     state: CompactedTopic
     topics: Callable[[], DropTopics]
+    gone: Callable[[str], bool]
     views: Callable[[], Sequence[str]] = tuple
     pipeline: CompactedTopic | None = None

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from cdc.checks.ownership import Owner
 from cdc.drop.ports import DropPorts, DropSource, DropTopics
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
-from cdc.errors import TopicError
+from cdc.errors import LogError, TopicError
 from cdc.found import look
+from cdc.ports import CompactedTopic
 from cdc.shard_documents import ShardState, noted_shards, require_undivided
 from cdc.topic import dead_topic, schema_topic, state_topic
 
@@ -32,6 +33,8 @@ class Drop:
     def __init__(self, plan: DropPlan, ports: DropPorts) -> None:
         self._plan = plan
         self._ports = ports
+        self._own = state_topic(plan.name, plan.shard)
+        self._gone: set[str] = set()
 
     def owner(self) -> Owner | None:
         """Whose the slot of the pipeline's name is. None where the server has none."""
@@ -76,20 +79,32 @@ class Drop:
 
     def _state(self) -> Mapping[bytes, bytes]:
         self._ports.reach()
+        return self._read(self._ports.state, self._own) or {}
+
+    def _read(self, state: CompactedTopic, topic: str) -> Mapping[bytes, bytes] | None:
+        """A state topic. None where there is none. LogError where one broker says so, and its word is not known to be
+        true: it lags behind, and topics of others would go on the ground of that (hazard H589)."""
         try:
-            return self._ports.state.read()
+            return state.read()
         except TopicError:
-            return {}
+            # Asked for once: it takes seconds.
+            if topic not in self._gone and not self._ports.gone(topic):
+                raise LogError(
+                    f"a broker did not know the topic {topic} for a moment, so it is not known which topics go",
+                    hint="run cdc drop again: a broker that lags behind comes to know its topics by itself",
+                ) from None
+        self._gone.add(topic)
+        return None
 
     def _drop_topics(self) -> str:
-        own, topics = state_topic(self._plan.name, self._plan.shard), self._ports.topics()
+        own, topics = self._own, self._ports.topics()
         shared = self._shards_left()
-        try:
-            others, last = topics_of(self._ports.state.read(), own)
-        except TopicError:
+        state = self._read(self._ports.state, own)
+        if state is None:
             if shared is not None and not shared:
                 topics.delete([state_topic(self._plan.name)])
             return stateless(self._plan.name, own, topics.names())
+        others, last = topics_of(state, own)
         if shared is not None:
             return self._drop_shard(shared, topics, others)
         # The record that names them goes last, so that a drop which was cut short finds the rest.
@@ -104,11 +119,8 @@ class Drop:
         """The shards of a divided pipeline without the one that is dropped. None without shards."""
         if self._ports.pipeline is None:
             return None
-        try:
-            known = noted_shards(self._ports.pipeline.read())
-        except TopicError:
-            known = []
-        return [shard for shard in known if shard != self._plan.shard]
+        state = self._read(self._ports.pipeline, state_topic(self._plan.name))
+        return [shard for shard in noted_shards(state or {}) if shard != self._plan.shard]
 
     def _drop_shard(self, left: list[str], topics: DropTopics, others: Sequence[str]) -> str:
         """The topics of one shard. Those that all share go with the last one, and then the notes of the shards. Its own

@@ -22,6 +22,7 @@ from connectors.kafka.passing_errors import PASSING
 
 log = logging.getLogger(__name__)
 _MOST = 1000
+_ASKED_S = 3.0
 _PASSING = (KafkaError._PARTITION_EOF, *PASSING)
 """Errors that the client recovers from by itself."""
 
@@ -129,14 +130,7 @@ class ProgressTopic(_Feed):
 
     def _end(self, within_s: float) -> int:
         """The topic's end. 0 where the brokers do not say it in time: the look then ends with what it has."""
-        consumer: FollowingConsumer = self._consumer
-        try:
-            found = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=max(0.1, within_s))
-        except KafkaException as failure:
-            if failure.args[0].code() not in _PASSING:
-                raise following_error(failure.args[0], [self._topic], self._settings) from None
-            return 0
-        return 0 if found is None else found[1]
+        return _leaders_end(self._consumer, self._topic, max(0.1, within_s), self._settings) or 0
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call."""
@@ -151,6 +145,17 @@ class ProgressTopic(_Feed):
                 # Not one of ours: nothing is proven by it, and nothing is lost without it.
                 log.warning("progress_unreadable", extra={"topic": self._topic, "offset": message.offset()})
         return found
+
+
+def _leaders_end(consumer: FollowingConsumer, topic: str, within_s: float, settings: LogSettings) -> int | None:
+    """A topic's end. None where the brokers do not say it in time. LogError when they cannot."""
+    try:
+        found = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=within_s)
+    except KafkaException as failure:
+        if failure.args[0].code() not in _PASSING:
+            raise following_error(failure.args[0], [topic], settings) from None
+        return None
+    return None if found is None else found[1]
 
 
 def _behind(messages: list[Message], end: int) -> bool:
@@ -208,12 +213,15 @@ class CompactedFeed:
     """A compacted topic of one partition from its beginning on, record by record as it comes. One thread at a time.
     Implements :class:`snapshot.edges.Feed`."""
 
-    def __init__(self, settings: LogSettings, topic: str) -> None:
+    def __init__(self, settings: LogSettings, topic: str, consumer: FollowingConsumer | None = None) -> None:
         self._settings = settings
         self._topic = topic
         self.caught_up = False
-        """Whether the topic's end has been seen once."""
-        self._consumer = Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
+        """Whether the topic's end has been seen once, by its leader."""
+        self._shown: int | None = None
+        """Where the consumer says that the topic ends, as long as nothing came behind that."""
+        opened = consumer or Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
+        self._consumer = cast(Consumer, opened)
         self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
 
     def poll(self, timeout_s: float) -> list[tuple[bytes, bytes | None]]:
@@ -223,12 +231,23 @@ class CompactedFeed:
         for message in [first, *self._consumer.consume(_MOST, timeout=0)] if first is not None else ():
             error, key, value = message.error(), message.key(), message.value()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                self.caught_up = True
+                self._shown = message.offset()
             elif error is not None and error.code() not in _PASSING:
                 raise following_error(error, [self._topic], self._settings)
-            elif error is None and isinstance(key, bytes):
-                found.append((key, value if isinstance(value, bytes) else None))
+            elif error is None:
+                self._shown = None
+                if isinstance(key, bytes):
+                    found.append((key, value if isinstance(value, bytes) else None))
+        self.caught_up = self.caught_up or self._at_end()
         return found
+
+    def _at_end(self) -> bool:
+        """Whether the topic ends where the consumer says so. A replica that is read instead of the leader lags (H584).
+        It is asked again at the next look where the leader does not answer."""
+        if self._shown is None:
+            return False
+        end = _leaders_end(self._consumer, self._topic, _ASKED_S, self._settings)
+        return end is not None and self._shown >= end
 
     def close(self) -> None:
         self._consumer.close()

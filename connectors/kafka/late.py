@@ -17,11 +17,9 @@ from cdc.wire.format import POS
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import log_error
 from connectors.kafka.passing_errors import LEADERLESS
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import SHORT_S, Tail, hidden
 
 _TIMEOUT_S = 30.0
-_SHORT_S = 2.0
-"""For so long a partition may show less than it has: a replica that is read instead of the leader lags (H584)."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -114,10 +112,10 @@ def _scan(settings: LogSettings, tails: list[Tail], take: Callable[[Place, Messa
     try:
         consumer.assign([TopicPartition(tail.topic, tail.partition, tail.low) for tail in tails])
         while left:
-            first = consumer.poll(_TIMEOUT_S if left.keys() - short.keys() else _SHORT_S)
-            if first is None and (hidden := left.keys() & short.keys()):
-                place = min(hidden)
-                raise _hidden(place, short[place], left[place])
+            first = consumer.poll(_TIMEOUT_S if left.keys() - short.keys() else SHORT_S)
+            if first is None and (behind := left.keys() & short.keys()):
+                place = min(behind)
+                raise hidden(place, short[place], left[place])
             if first is None:
                 raise LogError(
                     f"reading the topics' ends: Kafka sent nothing for {_TIMEOUT_S:g} s", hint="check the brokers"
@@ -157,13 +155,3 @@ def _one(
         if offset + 1 >= end:
             left.pop(place)
     return None
-
-
-def _hidden(place: Place, shown: int, end: int) -> LogError:
-    """The records between the end that a partition shows and the one that the brokers have said are not known, and are
-    there (hazard H581)."""
-    return LogError(
-        f"{place[0]} partition {place[1]} is readable up to offset {shown}, and ends at {end}: somebody's transaction "
-        "is open in it",
-        hint="a transaction ends by its own time limit at the latest; no other program may write to the topic",
-    )

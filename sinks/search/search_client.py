@@ -22,6 +22,8 @@ IN_FLIGHT = 3
 _TIMEOUT_S = 120.0
 _SCROLL = "5m"
 _BUSY = frozenset((429, 502, 503, 504))
+_WHOLE = {"allow_partial_search_results": "false"}
+_NOTHING = b'{"size":0,"query":{"match_none":{}}}'
 _UNAVAILABLE = 503
 """With a block: of the whole cluster, which has no leader or is starting."""
 _REFUSED = frozenset((400, 413))
@@ -120,13 +122,31 @@ class SearchClient:
 
         return self._retry.call(ask)
 
+    def refresh(self, path: str) -> None:
+        """Show what was written to some indexes. StoreAway where that goes on failing, and as :meth:`call`.
+
+        Shards that did not do so stand within an answer of 200, and what was written to them does not show (hazard
+        H590). They are asked again.
+        """
+
+        def ask() -> None:
+            shards = orjson.loads(self._perform("POST", f"{path}/_refresh", None, None, None))["_shards"]
+            if shards["failed"]:
+                raise _SearchBusy("a shard cannot show what was written")
+            if shards["successful"] < shards["total"]:
+                # Neither a replica without a node is among the failed ones nor a shard that is not there at all. A
+                # search that wants them all tells one from the other. A shard that comes back shows all it has.
+                self._perform("POST", f"{path}/_search", _NOTHING, _WHOLE, None)
+
+        self._retry.call(ask)
+
     def scroll(self, path: str, body: Mapping[str, Any], size: int) -> Iterator[list[dict[str, Any]]]:
         """Every hit of a search, ``size`` at a time, as of its beginning. Nothing where the index is absent.
 
         No part of them: StoreAway where a shard does not answer (hazard H263).
         """
         query = {**body, "size": size, "sort": ["_doc"]}
-        params = {"scroll": _SCROLL, "allow_partial_search_results": "false"}
+        params = {"scroll": _SCROLL, **_WHOLE}
         page = self.call("POST", f"{path}/_search", query, params=params, absent={})
         if not page:
             return

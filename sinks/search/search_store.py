@@ -129,7 +129,7 @@ class _SearchTables:
         below = {"bool": {"filter": [{"range": {POS: {"lt": floor}}}], **LIVE["bool"]}}
         documents = self._indexes.documents(schema)
         while True:
-            self._client.call("POST", f"/{path(index)}/_refresh")
+            self._client.refresh(f"/{path(index)}")
             found = False
             for page in self._client.scroll(f"/{path(index)}", {"query": below}, _page(self._client, index)):
                 found = True
@@ -225,12 +225,12 @@ class _SearchSession:
 
     def _refresh(self, indexes: list[str]) -> None:
         try:
-            self._client.call("POST", f"/{','.join(map(path, indexes))}/_refresh")
+            self._client.refresh(f"/{','.join(map(path, indexes))}")
         except (IndexGone, Conflict):
             # One of them was removed or closed: which?
             for index in indexes:
                 with self._forgotten(index), faults(self._tables[index]):
-                    self._client.call("POST", f"/{path(index)}/_refresh")
+                    self._client.refresh(f"/{path(index)}")
 
     @contextmanager
     def _forgotten(self, index: str) -> Iterator[None]:
@@ -319,7 +319,7 @@ class _SearchDiscards:
         try:
             # It does so at a refresh, for what is older than its own coarse clock's last tick (0.2 s).
             self._clock.sleep(_TICK_S)
-            self._client.call("POST", f"/{path(index)}/_refresh")
+            self._client.refresh(f"/{path(index)}")
         finally:
             self._client.call("PUT", f"/{path(index)}/_settings", {setting: None})
 

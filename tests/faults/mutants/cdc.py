@@ -278,6 +278,23 @@ MUTANTS = (
         "            with source.transaction():\n", _DROP,
     ),
     Mutant(
+        "believe one broker that topics are gone, and delete (H589)", "cdc/drop/run.py",
+        "if topic not in self._gone and not self._ports.gone(topic):", "if False:", _DROP,
+    ),
+    Mutant(
+        "take a pipeline's slot for somebody else's where a broker lags (H591)", "connectors/prepare.py",
+        "    if begun.state not in present and (", "    if False and (", "tests/unit/connectors/test_prepare.py",
+    ),
+    Mutant(
+        "have a first init doubt that there is no state (H591)", "connectors/prepare.py",
+        "(begun.progress in present or begun.slot())", "True", "tests/unit/connectors/test_prepare.py",
+    ),
+    Mutant(
+        "note a first run over what was noted (H591)", "connectors/prepare.py",
+        "    if known is None and begun.state not in made and", "    if False and",
+        "tests/integration/snapshot/test_slots.py -k h591",
+    ),
+    Mutant(
         "listen for answers once the orders are written", "cdc/letters/run.py",
         "        with closing(self._ports.follow()) as feed:\n"
         "            self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n",

@@ -110,4 +110,19 @@ MUTANTS = (
         "wait for records that are gone (H584)", "connectors/kafka/compacted.py",
         "return shown >= end or shown >= ask()[1]", "return shown >= end", _COMPACTED,
     ),
+    Mutant(
+        "go on with progress that hides a newer one (H592)", "connectors/kafka/tail.py",
+        "            raise hidden((topic, 0), shown, end)", "            return",
+        "tests/unit/connectors/kafka/test_tail.py",
+    ),
+    Mutant(
+        "look at no end of the progress topic (H592)", "connectors/kafka/tail.py",
+        "        require_shown(lambda: bounds(consumer, where, settings)[1], topic, end)", "        where.offset = 0",
+        "tests/integration/capture/test_visibility.py -k h592",
+    ),
+    Mutant(
+        "follow a topic to a replica's end (H584)", "connectors/kafka/feed.py",
+        "return end is not None and self._shown >= end", "return True",
+        "tests/unit/connectors/kafka/test_compacted_feed.py",
+    ),
 )  # fmt: skip

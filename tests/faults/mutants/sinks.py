@@ -338,4 +338,12 @@ MUTANTS = (
         "if sequence <= noted.sequence or parent is None:", "if sequence <= noted.sequence:",
         "tests/unit/sinks/test_iceberg_snapshots.py",
     ),
+    Mutant(
+        "claim what a failed shard does not show (H590)", "sinks/search/search_client.py",
+        'if shards["failed"]:', "if False:", "tests/unit/sinks/search/test_search_answers.py",
+    ),
+    Mutant(
+        "take a shard that is nowhere for a replica (H590)", "sinks/search/search_client.py",
+        'if shards["successful"] < shards["total"]:', "if False:", "tests/unit/sinks/search/test_search_answers.py",
+    ),
 )  # fmt: skip

@@ -6,12 +6,17 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
 
+from cdc.errors import LogError
+from cdc.progress import PROGRESS_KEY, Progress
+from cdc.shard_plan import progress_topic_of
 from connectors.kafka.clients import producer_config, reader_config
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from connectors.newest_progress import newest_progress
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
@@ -100,3 +105,34 @@ def test_h581_an_open_transaction_hides_no_own_record(pipeline: Pipeline) -> Non
         stranger.abort_transaction(30)
         pipeline.settle(90)
     assert [record.short for record in pipeline.records("t")] == [f'c {{"id":{n}}}' for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_h592_an_open_transaction_hides_no_progress(pipeline: Pipeline, keep: bool) -> None:
+    """An older record was taken for the newest. What was given up, and markers, hide nothing."""
+    pipeline.prepare("create table t (id int primary key)")
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1)")
+        pipeline.settle()
+    log, topic = pipeline.settings.log, progress_topic_of(pipeline.settings)
+    stranger = Producer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": pipeline.name})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(topic, b"theirs", b"k", partition=0)
+    stranger.flush(30)
+    older = shown_progress(pipeline)
+    newer = replace(older, lsn=older.lsn + 1)
+    KafkaCompactedTopic(log, topic).write([(PROGRESS_KEY, newer.to_json())])
+    with pytest.raises(LogError, match="transaction is open"):
+        newest_progress(pipeline.settings)
+    if keep:
+        stranger.commit_transaction(30)
+    else:
+        stranger.abort_transaction(30)
+    assert newest_progress(pipeline.settings) == newer
+
+
+def shown_progress(pipeline: Pipeline) -> Progress:
+    """As far as it is shown."""
+    topic = progress_topic_of(pipeline.settings)
+    return Progress.from_json(KafkaCompactedTopic(pipeline.settings.log, topic).read()[PROGRESS_KEY])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import psycopg
+import pytest
 
-from cdc.errors import SlotError
+from cdc.errors import LogError, SlotError
+from cdc.shard_plan import state_topic_of
 from cdc.state import SlotIntent
 from cdc.wiring import open_state
+from connectors.kafka.admin import TopicAdmin, TopicFacts
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.prepare import Prepared, prepare
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.test_refusals import THREE_ROWS, refusal, walsender
 from tests.programs import Spawn
@@ -46,3 +52,34 @@ def test_h24_a_slot_that_somebody_else_made_is_left_alone(pipeline: Pipeline, sp
     assert isinstance(error, SlotError)
     assert "did not make it" in error.message
     assert walsender(pipeline) == pid, "its session goes on"
+
+
+class Lagging(TopicAdmin):
+    """A broker that knows no topics at its first questions."""
+
+    def __init__(self, pipeline: Pipeline, questions: int) -> None:
+        super().__init__(pipeline.settings.log)
+        self._left = questions
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        self._left -= 1
+        return {} if self._left >= 0 else super().describe(topics)
+
+
+def init_by(pipeline: Pipeline, questions: int) -> Prepared:
+    settings = pipeline.settings
+    state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
+    with pipeline.session() as session:
+        return prepare(session, settings, Lagging(pipeline, questions), state)
+
+
+def test_h591_init_knows_its_own_slot_by_a_broker_that_lags(pipeline: Pipeline) -> None:
+    """It said that the slot is not the pipeline's, and how to drop it."""
+    pipeline.execute(*THREE_ROWS)
+    pipeline.prepare()
+    noted = open_state(pipeline.settings).read()
+    with pytest.raises(LogError, match="did not know the topic"):
+        init_by(pipeline, 1)
+    assert open_state(pipeline.settings).read() == noted
+    pipeline.run()
+    assert init_by(pipeline, 2).topics_made == ()

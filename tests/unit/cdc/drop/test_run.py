@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.checks.ownership import Owner
-from cdc.errors import ActiveError, ConfigError, Exit, LogError, SlotError
+from cdc.errors import ActiveError, ConfigError, Exit, LogError, SlotError, TopicError
 from cdc.shard_documents import ShardState, noted_shards
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
@@ -196,3 +196,33 @@ def test_h404_a_divided_pipeline_is_not_dropped_as_one() -> None:
     assert world.published
     assert STATE in world.topics
     assert world.slot is not None
+
+
+def test_h589_topics_of_shards_stay_where_a_broker_lags() -> None:
+    """One word of a broker that it has no such topic, and the schemas and letters of the shard that runs on were
+    deleted."""
+    world = OfShards()
+    everything = set(world.topics)
+    world.lags = {STATE}
+    with pytest.raises(LogError, match="not known which topics go") as caught:
+        world.drop_shard("sales")
+    assert not isinstance(caught.value, TopicError)
+    assert world.topics == everything
+    world.lags = set()
+    world.drop_shard("sales")
+    require_one_left(world)
+    world.lags = {"shop.state-rest"}
+    with pytest.raises(SlotError, match="its state was not read"):
+        world.drop_shard("rest")
+    assert {"shop.state-rest", STATE} <= world.topics
+
+
+def test_h589_a_pipeline_keeps_its_topics_where_a_broker_lags() -> None:
+    """It is not known whether it has shards, either."""
+    world = World()
+    world.lags = {STATE}
+    with pytest.raises(LogError, match="not known which topics go"):
+        list(world.drop().run(topics=True, sure=True))
+    assert world.published
+    assert world.slot is not None
+    assert world.topics >= OWN

@@ -34,6 +34,8 @@ class World:
         self.topics = {*OWN, "other.state"}
         self.away = False
         """Whether the brokers are."""
+        self.lags: set[str] = set()
+        """Topics that a broker does not know for the moment."""
         noted = TopicsState(cluster_id="c", topics={name: {"id": name, "partitions": 1} for name in OWN}, tables={})
         self.state = MemoryCompactedTopic({noted.key(): noted.to_json(), **slot_made()})
 
@@ -49,6 +51,7 @@ class World:
             source=source,
             state=over("state", State(self)),
             topics=lambda: over("topics", Topics(self)),
+            gone=self.gone,
             views=lambda: sorted(self.topics & VIEWS, key=VIEWS_TOPIC.__eq__),
         )
         return Drop(plan, ports)
@@ -56,6 +59,9 @@ class World:
     def reach(self) -> None:
         if self.away:
             raise LogError("no broker takes a connection")
+
+    def gone(self, topic: str) -> bool:
+        return topic not in self.topics
 
 
 def slot_made(name: str = PLAN.slot) -> dict[bytes, bytes]:
@@ -109,7 +115,7 @@ class State:
         self._world = world
 
     def read(self) -> Mapping[bytes, bytes]:
-        if STATE not in self._world.topics:
+        if STATE not in self._world.topics - self._world.lags:
             raise TopicError(f"there is no topic {STATE}")
         return self._world.state.read()
 
@@ -171,7 +177,7 @@ class OfShards(World):
                 self._topic, self._held = topic, held
 
             def read(self) -> Mapping[bytes, bytes]:
-                if self._topic not in world.topics:
+                if self._topic not in world.topics - world.lags:
                     raise TopicError(f"there is no topic {self._topic}")
                 return self._held.read()
 
@@ -187,6 +193,7 @@ class OfShards(World):
             source=source,
             state=over("state", Kept(f"shop.state-{shard}", self.states[shard])),
             topics=lambda: over("topics", Topics(self)),
+            gone=self.gone,
             pipeline=over("pipeline", Kept("shop.state", self.pipeline)),
         )
         plan = DropPlan(name="shop", slot=f"cdc_shop__{shard}", publication=f"cdc_shop__{shard}", shard=shard)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import orjson
 import pytest
@@ -19,18 +20,26 @@ from sinks.search.search_client import SearchClient
 class _Answers(BaseHTTPRequestHandler):
     kind = ""
     asked = 0
+    shards: ClassVar[dict[str, int]] = {}
+    whole = True
 
     def do_GET(self) -> None:
         self._say({"version": {"distribution": "opensearch"}})
 
     def do_POST(self) -> None:
         type(self).asked += 1
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._say({"docs": [{"_id": "1", "error": {"type": self.kind, "reason": "no permissions"}}]})
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if self.path.endswith("/_refresh"):
+            self._say({"_shards": self.shards})
+        elif "/_search?" in self.path:
+            assert "allow_partial_search_results=false" in self.path
+            self._say({}, 200 if self.whole else 503)
+        else:
+            self._say({"docs": [{"_id": "1", "error": {"type": self.kind, "reason": "no permissions"}}]})
 
-    def _say(self, document: object) -> None:
+    def _say(self, document: object, status: int = 200) -> None:
         body = orjson.dumps(document)
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -46,19 +55,25 @@ def answers() -> Iterator[type[_Answers]]:
     yield handler
 
 
-def refusal(answers: type[_Answers]) -> SinkError:
+@contextmanager
+def client_of(answers: type[_Answers]) -> Iterator[SearchClient]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), answers)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
-        with closing(SearchClient(url, None, None, None, ManualClock())) as client, pytest.raises(SinkError) as found:
-            client.documents("/index", ["1"])
-        return found.value
+        with closing(SearchClient(url, None, None, None, ManualClock())) as client:
+            yield client
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def refusal(answers: type[_Answers]) -> SinkError:
+    with client_of(answers) as client, pytest.raises(SinkError) as found:
+        client.documents("/index", ["1"])
+    return found.value
 
 
 def test_h306_a_right_that_lacks_is_not_taken_for_busy(answers: type[_Answers]) -> None:
@@ -73,3 +88,29 @@ def test_a_shard_that_is_away_is_asked_for_again(answers: type[_Answers]) -> Non
     answers.kind = "no_shard_available_action_exception"
     assert isinstance(refusal(answers), StoreAway)
     assert answers.asked > 1
+
+
+@pytest.mark.parametrize(
+    ("shards", "whole"),
+    [
+        ({"total": 2, "successful": 1, "failed": 1}, True),
+        # As OpenSearch 3.8 answers for a shard that is nowhere.
+        ({"total": 4, "successful": 2, "failed": 0}, False),
+    ],
+)
+def test_h590_a_shard_that_shows_nothing_is_waited_for(
+    answers: type[_Answers], shards: dict[str, int], whole: bool
+) -> None:
+    """The sink claimed what a search did not show."""
+    answers.shards, answers.whole = shards, whole
+    with client_of(answers) as client, pytest.raises(StoreAway):
+        client.refresh("/index")
+    assert answers.asked > 2
+
+
+@pytest.mark.parametrize("total", [2, 4])
+def test_h590_a_replica_without_a_node_hides_nothing(answers: type[_Answers], total: int) -> None:
+    answers.shards = {"total": total, "successful": 2, "failed": 0}
+    with client_of(answers) as client:
+        client.refresh("/index")
+    assert answers.asked == total // 2
