@@ -21,7 +21,7 @@ from cdc.wire.unplaced import lifted
 from sinks.arrow import pc
 from sinks.batch import Event
 from sinks.batch_plan import Readable, TableBatch, event_rows, reason
-from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
+from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, follows, patterns, require_unbroken
 from sinks.newest import ordered_mask, unplaced
 from sinks.patches import after_patches, is_patch
 from sinks.port import READ_BYTES, Refused, StoredRow
@@ -123,9 +123,11 @@ def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows
             if patch:
                 filled[number] = after_patches(history, before, batch.plain)
                 continue
-            row, from_store = fill_from_earlier(history, batch.schema)
-            older = before.row if before is not None and from_store else None
-            filled[number] = fill_from_stored(row, older, batch.plain)
+            found, older = fill_from_earlier(history, batch.schema), None
+            if before is not None and before.row is not None and found.from_store:
+                require_unbroken(found.unbroken, before.pos)
+                older = before.row
+            filled[number] = fill_from_stored(found.row, older, batch.plain)
         except Unheld as error:
             if follows(batch.pos[number], history[-1].value):
                 behind[number] = ""

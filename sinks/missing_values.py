@@ -2,17 +2,19 @@
 
 None of them reaches a store. A value that did not change is taken from an earlier event of the same key in the
 batch, else from the row that the store holds. Where neither has it, the record is passed over if the log is sure
-to say more of that row, and refused otherwise (hazard H38).
+to say more of that row, and refused otherwise (hazard H38). So it is where the log may have lost a change between the
+stored row and the record (hazard H593).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from cdc.schema import TableSchema
+from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
 from cdc.wire.format import DELETE_OP, OWN_SOURCE, SOURCE, UNAVAILABLE, UPDATE_OP, member
 from cdc.wire.plain import PlainTable
 from cdc.wire.row import row_of
@@ -20,6 +22,8 @@ from cdc.wire.types import NESTED_KINDS
 from cdc.wire.unavailable import BASE64, NULL_OR_UNCHANGED, NUMBERS, UUID, may_be_unavailable, missing
 from sinks.batch import Event
 from sinks.members import members
+
+_MARK = f'"{UNBROKEN_FROM}":'.encode()
 
 
 def patterns(schema: TableSchema) -> list[bytes]:
@@ -50,28 +54,57 @@ def follows(pos: str, value: bytes | None) -> bool:
     return own and pos[24:] != "00000000"
 
 
-def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[dict[str, Any], bool]:
+class FilledEarlier(NamedTuple):
+    """A row as on the wire, filled from earlier events. ``from_store``: whether what it still lacks may be in the
+    store: not when the key was deleted or created on the way. ``unbroken``: its columns that were lacking all along,
+    each with the position below which no stored row has it for sure. Empty: every one has."""
+
+    row: dict[str, Any]
+    from_store: bool
+    unbroken: Mapping[str, str]
+
+
+def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> FilledEarlier:
     """The last row of a key's events, oldest first, each unavailable value from the event before.
 
     Events of several versions of the shape: columns are the same where their names are. ``schema``: the last one's.
-    Returns the row as on the wire and whether what it still lacks may be in the store: not when the key was
-    deleted or created on the way. ValueError when an event is not readable.
+    ValueError when an event is not readable.
     """
     row: dict[str, Any] | None = None
-    from_store = True
+    from_store, unbroken = True, dict[str, str]()
     for event in history:
         if event.op == DELETE_OP or event.value is None:
             row, from_store = None, False
             continue
         after = orjson.loads(row_of(event.value))
-        if event.op == UPDATE_OP and row is not None:
-            after.update({name: _before(name, after, row) for name in missing(after, schema) if name in row})
-        if event.op != UPDATE_OP:
+        if event.op == UPDATE_OP:
+            earlier, lacking = row or {}, missing(after, schema)
+            after.update({name: _before(name, after, earlier) for name in lacking if name in earlier})
+            # Of several events that lack a value the first one takes it from the store.
+            mark = _unbroken_from(event.value)
+            unbroken = {name: unbroken.get(name, "") if name in earlier else mark for name in lacking}
+        else:
             from_store = False
         row = after
     if row is None:
         raise ValueError("the record holds no row")
-    return row, from_store
+    return FilledEarlier(row, from_store, unbroken)
+
+
+def _unbroken_from(value: bytes) -> str:
+    return str(member(orjson.loads(value), UNBROKEN_FROM) or "") if _MARK in value else ""
+
+
+def require_unbroken(unbroken: Mapping[str, str], stored: str) -> None:
+    """Raise ValueError where the log may lack a change between a row that is stored at this position and the record
+    that it would fill."""
+    doubtful = [name for name, mark in unbroken.items() if stored < mark]
+    if doubtful:
+        raise ValueError(
+            f"the value of {', '.join(doubtful)} did not change, and the cleaner may have taken a change of it between "
+            "the stored row and this record: cdc connect signal snapshot brings the row whole, and with REPLICA "
+            "IDENTITY FULL on the table each record has the value"
+        )
 
 
 def _before(name: str, after: Mapping[str, Any], row: Mapping[str, Any]) -> Any:

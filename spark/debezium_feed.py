@@ -44,6 +44,10 @@ _BACK = (64, 4096)
 """Offsets to look back where a run begins in the middle. More where the cleaner left none of the first ones."""
 
 
+_STALL_MS = 600_000
+"""So long between two batches, or the cleaner's own lag where it is longer, and the cleaner may have come meanwhile."""
+
+
 class TopicShapes(Protocol):
     """The schema topic, for shapes that come with records. LogError when the log does not answer."""
 
@@ -96,6 +100,7 @@ class Translation:
         self._moved: list[Moved] = []
         self._moves: set[ServerMove] = set()
         self._latest: int | None = None
+        self._read_ms: int | None = None
 
     @property
     def noted(self) -> int:
@@ -111,6 +116,7 @@ class Translation:
             return records  # all of them ours
         epochs = self._epochs_now()
         records = in_order(records)
+        self._note_stall()
         self._look_back(_firsts(records), epochs)
         self._found = []
         done = translated(records, self._readers.__getitem__, epochs, self._kept_ms(), self)
@@ -124,6 +130,7 @@ class Translation:
         here."""
         epochs = self._epochs_now()
         starts = {span[:2]: max(0, span.start) for span in spans}
+        self._note_stall()
         self._look_back(starts, epochs)
         for known in self._unversioned:
             if known[0] in {topic for topic, _ in starts}:
@@ -233,6 +240,14 @@ class Translation:
             log.warning("source_server_changed", extra={**where, "was": move.before, "now": move.now})
             at = f"since offset {place.offset} of partition {place.partition} of {place.topic}"
             self._epochs.moved(f"changes are of the server {move.now} {at}, and were of {move.before} before")
+
+    def _note_stall(self) -> None:
+        """Tell readers, also those that go to tasks, where the cleaner may have come since the batch before."""
+        now_ms, before_ms = self._clock.now_ns() // 1_000_000, self._read_ms
+        self._read_ms = now_ms
+        if before_ms is not None and now_ms - before_ms > max(self._lag_ms, _STALL_MS):
+            for reader in self._readers.values():
+                reader.stalled()
 
     def _kept_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000 - self._lag_ms

@@ -26,7 +26,7 @@ ID, DOCUMENT = "id", "document"
 PATCH = "updateDescription"
 UNBROKEN_FROM = "unbrokenFrom"
 """Member of a patch's envelope: the position from which on no record is missing before it. Where it is left out,
-none is."""
+none is. Of an update that lacks a value: where its run began. A row that was stored before may not fill it."""
 
 
 def collection_schema(table: TableName, topic: str) -> TableSchema:

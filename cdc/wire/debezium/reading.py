@@ -36,10 +36,11 @@ from cdc.wire.debezium.order import (
     position_of,
     snapshot_marker,
 )
+from cdc.wire.debezium.present_run import PresentRun
 from cdc.wire.debezium.shape import Shape, shape_of
 from cdc.wire.debezium.unsaid import OldRows
 from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
-from cdc.wire.format import UNAVAILABLE
+from cdc.wire.format import UNAVAILABLE, UPDATE_OP
 
 UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
@@ -84,8 +85,9 @@ class PartitionReader:
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
     none. A reader that starts in the middle can be given some records from before, their changes not applied.
-    It also knows from which offset on it has read every one, so that a patch names what it may be applied to. It can be
-    pickled between two records, and goes on in another process. ``epochs`` have to be given to it there.
+    It also knows from which offset on it has read every one, so that a patch names what it may be applied to, and an
+    update that lacks a value by which rows it may be filled. It can be pickled between two records, and goes on in
+    another process. ``epochs`` have to be given to it there.
     ``reselected``: the connector asks the database for what is NULL, so a NULL is one. ``lone``: a tombstone before any
     other record is told, at the lowest place of its epoch, and not taken for one whose delete was read; and each whose
     delete was not read is called that. ``documents``: the keys before the first row are those of MongoDB's documents.
@@ -125,6 +127,7 @@ class PartitionReader:
         self._deleted: tuple[bytes, int] | None = None
         self._flat, self._by_offsets = False, documents
         self._first, self._next = 0, -1
+        self._run = PresentRun()
         self._kept = False
         self._embedded: Embedded | None = None
         self._of_documents = documents
@@ -151,6 +154,7 @@ class PartitionReader:
             self._first = offset
         self._next, self._kept, self._time_ms, self._moved = offset + 1, kept, time_ms, moved
         self.fell, self.began, self.moved = "", "", None
+        self._run.reach(offset)
         try:
             found = self._read(offset, key, value)
         except _Refused as refusal:
@@ -159,6 +163,10 @@ class PartitionReader:
             words = str(fault) if isinstance(fault, Unordered) else f"it is not readable ({type(fault).__name__})"
             return UnreadableRecord(f"not a record of Debezium's: {words}")
         if isinstance(found, DebeziumChange) and not found.lone:
+            self._run.place(found.pos, self.highest)
+            # A patch has its own mark, which says more.
+            if found.op == UPDATE_OP and found.value is not None and not (kept or self._of_documents):
+                found = found._replace(value=self._run.marked(found.value))
             self.highest = found.pos if self.highest is None else max(self.highest, found.pos)
         return found
 
@@ -173,7 +181,12 @@ class PartitionReader:
         """A record from before the first one that is read, whose change is applied already."""
         found = self.read(offset, key, value, time_ms=time_ms)
         self._next = -1
+        self._run.begin()
         return found
+
+    def stalled(self) -> None:
+        """So long nothing was read that the cleaner may have taken what was not read yet."""
+        self._run.begin()
 
     def _read(self, offset: int, key: bytes | None, value: bytes | None) -> DebeziumChange | SettledRecord:
         epoch = self.epochs.epoch(self.topic, self.partition, offset)

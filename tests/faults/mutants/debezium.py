@@ -276,4 +276,25 @@ MUTANTS = (
         "if all(epochs.began(topic, p) >= start for p, start in starts[topic].items()):",
         "if epochs.began(topic, partition) >= offset:", "tests/integration/log/test_table_readings.py -k h572",
     ),
+    Mutant(
+        "fill a value from a row of before a gap (H593)", "sinks/missing_values.py",
+        "if stored < mark]", "if stored < mark[:0]]", "tests/contract/test_unbroken.py -k memory",
+    ),
+    Mutant(
+        "forget the doubt of an earlier event (H593)", "sinks/missing_values.py",
+        'unbroken.get(name, "") if name in earlier else mark', "mark", "tests/contract/test_unbroken.py -k memory",
+    ),
+    Mutant(
+        "doubt each update behind a gap, however young (H593)", "cdc/wire/debezium/reading.py",
+        "not (kept or self._of_documents)", "not self._of_documents", "tests/unit/spark/test_taken_changes.py",
+    ),
+    Mutant(
+        "believe a stored row after a stall (H593)", "spark/debezium_feed.py",
+        "                reader.stalled()\n", "                pass\n", "tests/unit/spark/test_taken_changes.py",
+    ),
+    Mutant(
+        "take a row of the run's own transaction for a later one (H593)", "cdc/wire/debezium/present_run.py",
+        "pos if highest is None or pos > highest else _behind(highest)", "pos",
+        "tests/unit/cdc/wire/debezium/test_present_run.py",
+    ),
 )  # fmt: skip
