@@ -78,7 +78,7 @@ def prepare(
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
     """
     own = pipeline_topic_specs(settings.log, settings.name, settings.shard)
-    begun = Begun(state_topic_of(settings), progress_topic_of(settings), partial(_has_slot, conn, settings))
+    begun = BegunPipeline(state_topic_of(settings), progress_topic_of(settings), partial(_has_slot, conn, settings))
     documents = noted_documents(admin, state, begun)
     known, slot = TopicsState.find(documents), SlotState.find(documents)
     if not settings.shard:
@@ -127,7 +127,7 @@ def prepare(
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunPipeline:
     """The signs that a pipeline is there: the names of two of its topics, and whether its slot exists."""
 
     state: str
@@ -136,7 +136,7 @@ class Begun:
 
 
 def noted_documents(
-    admin: DescribesTopics, state: CompactedTopic, begun: Begun, clock: Clock = SYSTEM_CLOCK
+    admin: DescribesTopics, state: CompactedTopic, begun: BegunPipeline, clock: Clock = SYSTEM_CLOCK
 ) -> Mapping[bytes, bytes]:
     """The state of a pipeline. Nothing before its first init.
 

@@ -59,7 +59,7 @@ def require_shown(ask: Callable[[], int], topic: str, end: int, clock: Clock = S
     """Return when partition 0 can be read to its ``end``. ``ask``: how far it can be.
 
     LogError where it cannot: behind somebody's open transaction may stand a newer record, and the source may not go
-    back any more to where an older one wants it (hazard H592). What was given up counts as read, and leaves a gap.
+    back any more to where an older one wants it (hazard H592). An aborted record counts as read, and leaves a gap.
     """
     until_s = clock.monotonic() + SHORT_S
     while (shown := ask()) < end:

@@ -9,7 +9,7 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.admin import TopicFacts
-from connectors.prepare import Begun, noted_documents
+from connectors.prepare import BegunPipeline, noted_documents
 
 NOTED = {b"slot": b"{}"}
 
@@ -28,7 +28,7 @@ class _Broker:
 
 
 def _found(clock: ManualClock, *, slot: bool, **known_s: float) -> dict[bytes, bytes]:
-    broker, begun = _Broker(clock, **known_s), Begun("state", "progress", lambda: slot)
+    broker, begun = _Broker(clock, **known_s), BegunPipeline("state", "progress", lambda: slot)
     return dict(noted_documents(broker, MemoryCompactedTopic(NOTED), begun, clock))
 
 
