@@ -32,7 +32,7 @@ from connectors.kafka.admin import (
     topics_state,
 )
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made
+from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made, make_known
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_slot, read_source
@@ -104,7 +104,7 @@ def prepare(
             hint="run cdc init again: a broker that lags behind comes to know its topics by itself",
         )
     _shapes(conn, settings, tables, documents, new_key=slot is None)
-    facts = facts_of_made(admin, [*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
+    _, facts = make_known(admin, specs)
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
     if known is not None:
@@ -191,8 +191,7 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
     if known is not None:
         # Before anything is made: a topic that was deleted must not come back empty in silence.
         raise_first(state_problems(known, facts_of_made(admin, known.topics), admin.cluster_id()))
-    made = admin.create(specs)
-    facts = facts_of_made(admin, [spec.topic for spec in specs])
+    made, facts = make_known(admin, specs)
     for spec in specs:
         found = facts[spec.topic]
         if known is not None and spec.topic in known.topics:

@@ -30,7 +30,7 @@ from cdc.topic_specs import pipeline_topic_specs
 from connectors.epoch import begin_epoch, take_lock
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made
+from connectors.kafka.doubted_topics import make_known
 from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
 from connectors.postgres.connections import Connection
 from connectors.postgres.publication import drop_publication, give_up
@@ -105,8 +105,7 @@ class _Servers:
     def made(self, shard: str) -> TopicsState:
         settings = self._settings
         specs = pipeline_topic_specs(settings.log, settings.name, shard)
-        self._admin.create(specs)
-        facts = facts_of_made(self._admin, [spec.topic for spec in specs])
+        _, facts = make_known(self._admin, specs)
         return topics_state(facts, {}, self._admin.cluster_id(), settings.log.encoding)
 
     def ends(self, partitions: Mapping[str, int]) -> Offsets:

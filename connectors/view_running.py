@@ -109,7 +109,7 @@ def made_generation(settings: Settings, view: PlannedView, generation: int) -> K
     spec = table_topic_spec(settings.log, topic)
     if view.settings.partitions:
         spec = replace(spec, partitions=view.settings.partitions)
-    facts = make_known(admin, spec)
+    facts = make_known(admin, [spec])[1][topic]
     return KnownView(
         view=view.name,
         generation=generation,

@@ -21,7 +21,7 @@ from connectors.kafka.admin import (
     topics_state,
 )
 from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made
+from connectors.kafka.doubted_topics import make_known
 
 
 def named_tables(settings: Settings, met: Iterable[TableName] = ()) -> dict[TableName, str]:
@@ -95,8 +95,7 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     admin = TopicAdmin(settings.log)
     own = pipeline_topic_specs(settings.log, settings.name)
     specs = [*own, *(table_topic_spec(settings.log, topic) for topic in meant.values())]
-    made = admin.create(specs)
-    facts = facts_of_made(admin, [spec.topic for spec in specs])
+    made, facts = make_known(admin, specs)
     state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())

@@ -3,7 +3,7 @@ that stood still does not know those that were made meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import KafkaError
@@ -101,17 +101,20 @@ def ends_of_made(admin: AsksForEnds, partitions: Mapping[str, int], clock: Clock
         clock.sleep(_EVERY_S)
 
 
-def make_known(admin: MakesTopics, spec: TopicSpec, clock: Clock = SYSTEM_CLOCK) -> TopicFacts:
-    """Make a topic, unless it is there, and return its facts.
+def make_known(
+    admin: MakesTopics, specs: Sequence[TopicSpec], clock: Clock = SYSTEM_CLOCK
+) -> tuple[list[str], Mapping[str, TopicFacts]]:
+    """Make topics, unless they are there. The names of those that were made, and the facts of all.
 
-    LogError where a broker says then that there is none: it lags behind, which passes, and is no fault of the topic's
-    table (hazard H583).
+    LogError where a broker says then that there is no such topic: it lags behind, which passes, and is no fault of the
+    topic's table (hazard H583).
     """
-    admin.create([spec])
-    found = facts_of_made(admin, [spec.topic], clock)
-    if spec.topic not in found:
+    made = admin.create(specs)
+    found = facts_of_made(admin, [spec.topic for spec in specs], clock)
+    unknown = [spec.topic for spec in specs if spec.topic not in found]
+    if unknown:
         raise LogError(
-            f"the topic {spec.topic} is made, and a broker does not know it yet",
+            f"the topic {unknown[0]} is made, and a broker does not know it yet",
             hint="a broker that lags behind comes to know it by itself; cdc check says whether it is there",
         )
-    return found[spec.topic]
+    return made, found

@@ -193,7 +193,7 @@ class CapturedTopics:
     def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
         admin = TopicAdmin(self._settings.log)
         spec = table_topic_spec(self._settings.log, table.topic)
-        facts = {table.topic: make_known(admin, spec)}
+        _, facts = make_known(admin, [spec])
         raise_first(spec_problems(spec, facts[table.topic]))
         made = topics_state(facts, {str(table.table): table.topic}, known.cluster_id, known.encoding)
         return replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})

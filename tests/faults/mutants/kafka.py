@@ -99,8 +99,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a topic that is not known yet for a refused one (H583)", "connectors/kafka/doubted_topics.py",
-        "    if spec.topic not in found:\n        raise LogError(",
-        "    if spec.topic not in found:\n        raise TopicError(", _DOUBTED,
+        "    if unknown:\n        raise LogError(", "    if unknown:\n        raise TopicError(", _DOUBTED,
     ),
     Mutant(
         "take a replica's end for the leader's (H584)", "connectors/kafka/compacted.py",

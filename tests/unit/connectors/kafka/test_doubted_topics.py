@@ -82,9 +82,10 @@ def test_h583_a_new_topic_that_a_broker_does_not_know_yet() -> None:
     """Its table was set aside, as one whose topic Kafka never makes."""
     spec = table_topic_spec(LogSettings(bootstrap_servers="x:1"), "shop.public.t")
     lagging, away = _Lagging(2.0), _Lagging(60.0)
-    assert make_known(lagging, spec, lagging.clock).topic == spec.topic
+    made, facts = make_known(lagging, [spec], lagging.clock)
+    assert (made, [*facts]) == ([spec.topic], [spec.topic])
     with pytest.raises(LogError, match="does not know it yet") as failure:
-        make_known(away, spec, away.clock)
+        make_known(away, [spec], away.clock)
     assert failure.value.retry is Retry.LATER
     assert lagging.made == away.made == [spec.topic]
 
