@@ -26,6 +26,7 @@ from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.epoch import begin_epoch
 from connectors.kafka.admin import (
     TopicAdmin,
+    TopicFacts,
     raise_first,
     spec_problems,
     state_problems,
@@ -96,7 +97,7 @@ def prepare(
     if not late:
         publication_made = ensure_publication(conn, settings.publication, tables, may_add=not handing_over)
     specs = _specs(settings, own, tables, known)
-    made = _topics(admin, specs, known)
+    made, facts = _topics(admin, specs, known)
     if known is None and begun.state not in made and TopicsState.find(state.read()) is not None:
         # Its notes would be written over by those of a first run.
         raise LogError(
@@ -104,7 +105,6 @@ def prepare(
             hint="run cdc init again: a broker that lags behind comes to know its topics by itself",
         )
     _shapes(conn, settings, tables, documents, new_key=slot is None)
-    _, facts = make_known(admin, specs)
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
     if known is not None:
@@ -187,7 +187,10 @@ def _specs(
     return [replace(s, partitions=known.topics[s.topic]["partitions"]) if s.topic in known.topics else s for s in specs]
 
 
-def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | None) -> list[str]:
+def _topics(
+    admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | None
+) -> tuple[list[str], Mapping[str, TopicFacts]]:
+    """The topics that were made, and the facts of all."""
     if known is not None:
         # Before anything is made: a topic that was deleted must not come back empty in silence.
         raise_first(state_problems(known, facts_of_made(admin, known.topics), admin.cluster_id()))
@@ -198,7 +201,7 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
             # Its count was judged against the state, above. One that was raised later does no harm.
             found = replace(found, partitions=spec.partitions)
         raise_first(spec_problems(spec, found))
-    return made
+    return made, facts
 
 
 def _shapes(

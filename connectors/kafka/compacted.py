@@ -207,10 +207,10 @@ def _unsure(topic: KnownTopic | None) -> bool:
 def known_partitions(
     consumer: Consumer, topic: str, settings: LogSettings, waiting: Callable[[], None] | None = None
 ) -> list[int]:
-    """The numbers of a topic's partitions. Without an answer it is asked again, for 30 s.
+    """The numbers of a topic's partitions. Without an answer it is asked again, for 30 s, and with ``waiting`` for
+    however long that takes: it is called every few seconds, and gives up by raising.
 
-    Raises TopicError where the brokers say that there is no such topic, LogError when they say neither, and what
-    ``waiting`` raises, which is called every few seconds.
+    Raises TopicError where the brokers say that there is no such topic, and LogError when they say neither.
     """
     until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
     while True:
@@ -224,7 +224,7 @@ def known_partitions(
                 return sorted(found.partitions)
         if not isinstance(error, KafkaError):
             raise LogError(f"reading {topic}: Kafka says {quoted(error)}", hint="check the brokers")
-        if error.code() not in PASSING or SYSTEM_CLOCK.monotonic() >= until_s:
+        if error.code() not in PASSING or (waiting is None and SYSTEM_CLOCK.monotonic() >= until_s):
             raise log_error(error, f"reading {topic}", settings)
         if waiting is not None:
             waiting()
