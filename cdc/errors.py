@@ -39,6 +39,8 @@ class Retry(Enum):
 
     NOW = "now"
     LATER = "later"
+    SECRET = "secret"
+    """For some minutes, with the secret read anew: a server has refused a login, or nothing gave the secret."""
     NEVER = "never"
 
 

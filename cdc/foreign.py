@@ -23,14 +23,24 @@ _WORD = re.compile(r"""[^\s"']+""")
 
 _lock = Lock()
 _secrets: dict[str, re.Pattern[str]] = {}
+_KEPT = 3
+_rotated: dict[str, list[str]] = {}
 
 
-def remember(secrets: Iterable[str]) -> None:
-    """Take note of secrets that this process has read: :func:`hide` finds them from now on."""
+def remember(secrets: Iterable[str], origin: str = "") -> None:
+    """Take note of secrets that this process has read: :func:`hide` finds them from now on.
+
+    ``origin``: whose newest secret each of them is, if that may change. The three newest of an origin are hidden.
+    """
     for secret in secrets:
         with _lock:
             if secret and secret not in _secrets:
                 _secrets[secret] = _pattern(secret)
+                if origin:
+                    read = _rotated.setdefault(origin, [])
+                    read.append(secret)
+                    if len(read) > _KEPT:
+                        del _secrets[read.pop(0)]
 
 
 def hide(text: str) -> str:

@@ -107,18 +107,18 @@ SomeBytes = Annotated[ByteCount, AfterValidator(_some)]
 class Secret:
     """A password or key by reference. Shows as ``***`` wherever it is printed.
 
-    ``env:NAME`` and ``file:PATH`` are read when :meth:`reveal` is called, so a rotated secret is picked up.
+    The variable, the file or the program is read when :meth:`reveal` is called, so a rotated secret is picked up.
     """
 
     __slots__ = ("_reference",)
 
     def __init__(self, reference: str) -> None:
         if not reference.startswith(REFERENCES):
-            raise ValueError('a secret is written as "env:NAME" or "file:PATH", never as itself')
+            raise ValueError('a secret is written as "env:NAME", "file:PATH" or "command:PROGRAM", never as itself')
         self._reference = reference
 
     def reveal(self) -> str:
-        """The secret itself. ConfigError names the variable or file that is missing, never a value."""
+        """The secret itself. Raises as :func:`cdc.secret_reference.reveal`."""
         return reveal(self._reference)
 
     @property

@@ -47,7 +47,7 @@ class SourceSettings(SettingsModel):
         "postgres", description="who captures: cdc run, or Debezium through Kafka Connect"
     )
     dsn: Url = Field(description="libpq connection string, without a password (use password, or passfile=)")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    password: SecretRef | None = Field(None, description="env:NAME, file:PATH or command:PROGRAM")
     tables: Annotated[Tables, BeforeValidator(any_tables)] = Field(description='"schema.table", or "schema.*"')
     exclude: Tables = Field((), description="tables that a pattern would take and that stay out")
     slot: str | None = Field(None, description="replication slot, cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
@@ -59,7 +59,7 @@ class SourceSettings(SettingsModel):
         default_factory=dict, description="table = topic, where the usual name would collide"
     )
     mask_key: SecretRef | None = Field(
-        None, description="env:NAME or file:PATH, the key of masks by hmac, at least 32 bytes long"
+        None, description="env:NAME, file:PATH or command:PROGRAM, the key of masks by hmac, at least 32 bytes long"
     )
 
 
@@ -217,7 +217,7 @@ class DebeziumSettings(SettingsModel):
 
     url: Url = Field("http://127.0.0.1:8083", description="Kafka Connect's REST API")
     user: str | None = Field(None, description="user of basic authentication")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    password: SecretRef | None = Field(None, description="env:NAME, file:PATH or command:PROGRAM")
     ca_certs: str | None = Field(None, description="file of the certificate authority")
     connector: str | None = Field(None, description="connector's name, the pipeline's unless set")
     database: Literal["postgres", "mysql", "mariadb", "mongodb", "oracle", "sqlserver"] = Field(

@@ -18,7 +18,7 @@ class ReferencedReading:
     """How to open a reader, as plain data without a secret. Implements :class:`cdc.wire.records.ReaderOpener`.
 
     ``config``: of :func:`connectors.kafka.clients.fetching_config`, less the secrets. ``references``: librdkafka's
-    names, each with ``env:NAME`` or ``file:PATH``.
+    names, each with ``env:NAME``, ``file:PATH`` or ``command:PROGRAM``.
     """
 
     config: tuple[tuple[str, Any], ...]

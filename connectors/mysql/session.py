@@ -120,7 +120,7 @@ def source_error(error: exc.SQLAlchemyError, where: str) -> CdcError:
     if code in _LOGIN:
         return ConfigError(
             f"the server at {where} refuses the login: {words}",
-            hint="set [source] password (env:NAME or file:PATH): cdc verify logs in as the user of the dsn",
+            hint="check [source] password: cdc verify logs in as the user of the dsn",
         )
     if code in _RIGHTS:
         return ConfigError(

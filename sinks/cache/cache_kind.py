@@ -19,7 +19,7 @@ class RedisSinkSettings(SinkSettings):
 
     kind: Literal["redis"] = Field("redis", description="Redis or Valkey")
     url: Url = Field(description="redis://host:port/db or rediss://")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    password: SecretRef | None = Field(None, description="env:NAME, file:PATH or command:PROGRAM")
 
     schemes_in_the_clear: ClassVar[Mapping[str, str]] = {"redis": "rediss"}
 

@@ -38,7 +38,9 @@ class IcebergSinkSettings(SinkSettings):
     catalog: Url = Field(
         description="postgresql://USER@HOST:PORT/DATABASE: a JDBC catalog there. https://…: a REST catalog"
     )
-    password: SecretRef | None = Field(None, description="of the JDBC catalog's user. env:NAME or file:PATH")
+    password: SecretRef | None = Field(
+        None, description="of the JDBC catalog's user. env:NAME, file:PATH or command:PROGRAM"
+    )
     path: Annotated[str, PATH] | None = Field(
         None, description="folder, or s3://BUCKET/PREFIX, of the tables. For a JDBC catalog", examples=["lake"]
     )

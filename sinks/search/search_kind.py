@@ -23,7 +23,7 @@ class OpenSearchSinkSettings(SinkSettings):
     kind: Literal["opensearch"] = Field("opensearch", description="OpenSearch or Elasticsearch")
     url: Url = Field(description="http(s)://host:port")
     user: str | None = Field(None, description="user of basic authentication")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    password: SecretRef | None = Field(None, description="env:NAME, file:PATH or command:PROGRAM")
     ca_certs: Annotated[str | None, PATH] = Field(None, description="file of the certificate authority")
     shards: int = Field(1, ge=1, description="primary shards of each new index")
     replicas: int = Field(0, ge=0, description="copies of each shard")

@@ -20,7 +20,7 @@ class SqlSinkSettings(SinkSettings):
 
     kind: Literal["sql"] = Field("sql", description="tables of a database")
     url: Url = Field(description="SQLAlchemy url without a password")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    password: SecretRef | None = Field(None, description="env:NAME, file:PATH or command:PROGRAM")
     db_schema: str | None = Field(
         None,
         description="schema for the tables (the source's schema in the table name unless set)",

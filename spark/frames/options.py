@@ -1,7 +1,7 @@
 """The options of a read, one by one: pure, and refused in one sentence where it makes no sense.
 
 Spark shows options in plans, on its pages and in its event log. So none may be a secret: a secret is named by
-``env:NAME`` or ``file:PATH``, and read where it is used.
+``env:NAME``, ``file:PATH`` or ``command:PROGRAM``, and read where it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMES = {
     "config": "the pipeline's settings file, which then gives the three below",
     "bootstrap_servers": "Kafka's host:port, several by comma",
     "pipeline": "the pipeline's name, as in its settings",
-    "kafka.*": "an option of librdkafka; a secret as env:NAME or file:PATH",
+    "kafka.*": "an option of librdkafka; a secret as env:NAME, file:PATH or command:PROGRAM",
     "table": "schema.table, for typed columns",
     "tables": "several by comma, * for any characters; with raw = true alone",
     "raw": "true: the records as they stand in the topics",
