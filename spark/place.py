@@ -141,7 +141,7 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
     if found == watermark or (found is not None and found == unsure):
         return
     # One without offsets claims nothing, and keeps what is known of the rows that are there (hazard H503).
-    if found is None or not found.offsets or not covers(found.offsets, watermark.offsets if watermark else {}):
+    if found is None or not found.offsets or not _beyond(found, watermark):
         raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
     raise ActiveError(
         f"another cdc sink is writing to the store of {sink}, or a copy of it that is ahead was put back meanwhile",
@@ -149,6 +149,15 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
         "on from the copy",
         retry=Retry.NEVER,
     )
+
+
+def _beyond(found: Watermark, written: Watermark | None) -> bool:
+    """Whether a store is in no way behind what was written to it. One that was put back from a file often is at the
+    same offsets, because the LSN and the time go on while the tables rest."""
+    if written is None:
+        return True
+    reached = (found.epoch, found.lsn) >= (written.epoch, written.lsn) and found.level_ms >= written.level_ms
+    return reached and covers(found.offsets, written.offsets)
 
 
 def check_reach(sink: str, watermark: Watermark, topics: SinkTopics, now_ms: int) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from cdc.progress import Offsets, Watermark
 from spark.apply import Outcome
 from spark.fill_lines import FillStand
 from spark.sink_metrics import SinkFigures
-from spark.watermark import Beat
+from spark.watermark import Beat, covers
 
 
-def note_outcome(figures: SinkFigures, outcome: Outcome, now_ms: float, now_s: float, *, fresh: bool) -> None:
-    """Count what was applied and shown at ``now_ms`` (since 1970), ``now_s`` of the monotonic clock. ``fresh``: these
-    are changes as they come, not a fill's."""
+def note_outcome(figures: SinkFigures, outcome: Outcome, now_ms: float, now_s: float, filled_ms: int) -> None:
+    """Count what was applied and shown at ``now_ms`` (since 1970), ``now_s`` of the monotonic clock. Changes of before
+    ``filled_ms`` waited for a fill, and say nothing of freshness."""
     figures.failing = None
     applied = outcome.applied
     figures.records += outcome.records
@@ -20,8 +22,9 @@ def note_outcome(figures: SinkFigures, outcome: Outcome, now_ms: float, now_s: f
     figures.deleted += applied.deleted
     figures.stale += applied.stale
     figures.dead.update(letter.why.value for letter in outcome.letters)
-    for committed_ms, count in outcome.read.commits if fresh else ():
-        figures.freshness.add((now_ms - committed_ms) / 1e3, now_s, count=count)
+    for committed_ms, count in outcome.read.commits:
+        if committed_ms >= filled_ms:
+            figures.freshness.add((now_ms - committed_ms) / 1e3, now_s, count=count)
 
 
 class BeatCount:
@@ -46,9 +49,33 @@ class BeatCount:
         figures.freshness.add((now_ms - beat.at_ms) / 1e3, now_s, origin="heartbeat")
 
 
-def fill_stand(offsets: Offsets, goal: Offsets | None, *, fills: bool) -> FillStand | None:
-    """How far a fill is. None where none runs."""
-    return FillStand(*reached_of(offsets, goal)) if fills and goal is not None else None
+class Fill:
+    """The topics that a store reads from their beginning: all of a new store, or those of tables that came later. It
+    ends where they ended when it began."""
+
+    def __init__(self) -> None:
+        self._goal: dict[str, Mapping[int, int]] = {}
+        self._filled_ms = 0
+
+    def begin(self, shown: Watermark | None, ends: Offsets) -> None:
+        """The store shows this, and is fed with the topics of ``ends`` from now on. A fill that goes on keeps its
+        goal."""
+        known = shown.offsets.keys() if shown is not None and shown.lsn else frozenset[str]()
+        goal = {topic: end for topic, end in ends.items() if topic not in known and any(end.values())}
+        self._goal = {**goal, **{topic: end for topic, end in self._goal.items() if topic in ends}}
+
+    def stand(self, offsets: Offsets, topics: Collection[str]) -> FillStand | None:
+        """How far it is for a store at ``offsets``, which reads ``topics``. None where no fill runs. For any thread."""
+        goal = {topic: parts for topic, parts in self._goal.items() if topic in topics}
+        return None if covers(offsets, goal) else FillStand(*reached_of(offsets, goal))
+
+    def filled_ms(self, offsets: Offsets, topics: Collection[str], now_ms: int) -> int:
+        """When its last batch showed, in ms since 1970. 0 where there was none. Ask it for each batch that shows."""
+        if self._goal:
+            self._filled_ms = now_ms
+        if self.stand(offsets, topics) is None:
+            self._goal = {}
+        return self._filled_ms
 
 
 def reached_of(offsets: Offsets, goal: Offsets) -> tuple[int, int]:

@@ -39,7 +39,7 @@ from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
-from spark.store_figures import BeatCount, fill_stand, note_outcome
+from spark.store_figures import BeatCount, Fill, note_outcome
 from spark.sweeps import Sweeps, agreed, begun_behind, floors_of, rewound, said
 from spark.watermark import Claim, covers, distance
 
@@ -82,7 +82,7 @@ class Store(StoreCalls):
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
-        self._filling, self._ready, self._beats = False, False, BeatCount()
+        self._fill, self._ready, self._beats = Fill(), False, BeatCount()
 
     @property
     def offsets(self) -> Offsets:
@@ -134,7 +134,7 @@ class Store(StoreCalls):
         return Lacking(*self._around.view.lacking(self.offsets, self.topics.ids))
 
     def _filled(self) -> FillStand | None:
-        return fill_stand(self.offsets, self._goal, fills=self._filling and not self.caught_up)
+        return self._fill.stand(self.offsets, self.topics.ids)
 
     def holds_outgrown(self, shapes: Callable[[], list[TableSchema]]) -> bool:
         """Whether a held table has a newer shape than the one that it is held for."""
@@ -158,7 +158,6 @@ class Store(StoreCalls):
         if self.shown is not None and not covers(self.offsets, ends):
             check_reach(self.name, self.shown, self.captured, self._now_ms())
         self._holds.begin(overdue(self.shown, self.captured, self._now_ms()))
-        self._filling = self._filling or (self._goal is None and self.lsn == 0)
         self._beats.begun_ms = self._now_ms()
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
@@ -167,6 +166,7 @@ class Store(StoreCalls):
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
         self.shown = opened.watermarks.read()
+        self._fill.begin(self.shown, ends)
         noted = self._go_back()
         self._sweeps.begin(self.shown)
         read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
@@ -389,8 +389,8 @@ class Store(StoreCalls):
             opened.close()
 
     def _count(self, outcome: Outcome) -> None:
-        now_s, fresh = self._around.clock.monotonic(), self._filled() is None
-        note_outcome(self._figures, outcome, self._now_ms(), now_s, fresh=fresh)
+        filled_ms = self._fill.filled_ms(self.offsets, self.topics.ids, self._now_ms())
+        note_outcome(self._figures, outcome, self._now_ms(), self._around.clock.monotonic(), filled_ms)
         self._tell()
 
     def _tell(self) -> None:

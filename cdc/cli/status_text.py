@@ -17,7 +17,7 @@ from cdc.status.facts import Reread
 from cdc.status.fresh import fresh_text
 from cdc.status.live_looks import LiveLook, utc_text
 from cdc.status.pace import Pace, StorePace
-from cdc.status.rules import Status, age, share_text, size
+from cdc.status.rules import Status, age, aged, share_text, size
 from cdc.status.sink_lines import SinkStatus
 from cdc.status.view_lines import ViewStatus
 
@@ -143,7 +143,7 @@ def view_table(views: Sequence[ViewStatus]) -> Table:
             facts.name,
             str(Lsn(facts.lsn)) if facts.lsn is not None else "-",
             _measured(view.lag_bytes, size),
-            _measured(view.lag_s, age),
+            _aged(view),
             Text(view.shown, style=_STYLES.get(view.shown, "yellow")),
             f"{kept.waiting:,}" if kept is not None else "?",
             size(kept.size_bytes) if kept is not None else "?",
@@ -187,7 +187,11 @@ def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
     state = Text(f"{sink.state}{filled}", style=_STYLES.get(sink.state, "yellow"))
     parked = "?" if sink.parked is None else str(sink.parked)
     behind = f"{sink.lag_records:,} records" if sink.lag_records is not None else _measured(sink.lag_bytes, size)
-    return sink.name, lsn, behind, _measured(sink.lag_s, age), state, parked
+    return sink.name, lsn, behind, _aged(sink), state, parked
+
+
+def _aged(shown: SinkStatus | ViewStatus) -> str:
+    return "-" if shown.lag_s is None else aged(shown.lag_s, shown.lag_at_least)
 
 
 def _measured(figure: T | None, text: Callable[[T], str]) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from cdc.foreign import without_urls
 from cdc.status.live_looks import LiveLook, utc_text
-from cdc.status.rules import age, share_text, size
+from cdc.status.rules import age, aged, share_text, size
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -160,6 +161,10 @@ class _Pointed:
         # A figure without text is none: a browser shows nothing there.
         return Shown(text(value), pointer, value) if value not in (None, "") else Shown("-")
 
+    def aged(self, here: str, *parts: str) -> Shown:
+        """How old the oldest change is that a store or a view lacks."""
+        return self.figure(f"{here}/lag_seconds", partial(aged, at_least=self.at(f"{here}/lag_at_least")), *parts)
+
     def fresh(self, here: str, quantile: str) -> Shown:
         """How fresh changes are. That nothing came is a dash, and that nobody says it is not."""
         if not self.at(f"{here}/freshness_known") and self.at(f"{here}/freshness") is None:
@@ -297,7 +302,7 @@ def _places(found: _Pointed, name: str, here: str) -> tuple[Shown, Shown, Shown]
     shows = found.figure(f"{here}/lsn")
     # A store that is being filled is at no place in the WAL yet.
     first = Shown("-") if shows.value == "0/0" else found.figure(f"{here}/lsn", str, name)
-    return first, behind, found.figure(f"{here}/lag_seconds", age, name, "log", "source")
+    return first, behind, found.aged(here, name, "log", "source")
 
 
 def _store(found: _Pointed, name: str) -> list[Shown]:
@@ -345,7 +350,7 @@ def _views(found: _Pointed) -> Grid:
                 found.state(f"{here}/state", "log"),
                 found.figure(f"{here}/lsn", str, "log"),
                 found.figure(f"{here}/lag_bytes", size, "log", "source"),
-                found.figure(f"{here}/lag_seconds", age, "log", "source"),
+                found.aged(here, "log", "source"),
                 found.figure(f"/pace/views/{step(name)}/bytes_s", _rate, "log"),
                 found.figure(f"{here}/waiting", _count, "log"),
                 found.figure(f"{here}/late", _count, "log"),

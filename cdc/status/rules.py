@@ -18,7 +18,7 @@ from cdc.reference import size_text
 from cdc.settings import LimitSettings
 from cdc.state import SlotState
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
-from cdc.status.fresh import fresh_document
+from cdc.status.fresh import fresh_document, lag_of
 from cdc.status.sink_lines import SinkStatus, state_without, with_shares
 from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_status
 
@@ -175,18 +175,6 @@ def _aside_document(one: AsideState) -> dict[str, Any]:
     }
 
 
-def lag_seconds(marks: Sequence[Mark], shown: tuple[int, int], now_ms: int) -> float:
-    """How long ago the log first had more than ``shown`` (epoch, lsn). 0 when it has no more.
-
-    >>> marks = [Mark(1, 10, 1000), Mark(1, 20, 2000), Mark(1, 30, 3000)]
-    >>> lag_seconds(marks, (1, 10), 5000), lag_seconds(marks, (1, 30), 5000), lag_seconds(marks, (1, 0), 5000)
-    (3.0, 0.0, 4.0)
-    """
-    newer = (mark.at_ms for mark in marks if (mark.epoch, mark.lsn) > shown)
-    first = next(newer, None)
-    return max(0.0, (now_ms - first) / 1000) if first is not None else 0.0
-
-
 def size(count: int | None) -> str:
     """Bytes for people.
 
@@ -216,6 +204,15 @@ def age(seconds: float | None) -> str:
     if seconds < 3 * _DAY_S:
         return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
     return f"{seconds / _DAY_S:.0f} days" if seconds < 999 * _DAY_S else "> 999 days"
+
+
+def aged(seconds: float | None, at_least: bool) -> str:
+    """The same of an age that may be more.
+
+    >>> aged(110.0, False), aged(110.0, True)
+    ('110.0 s', '> 110.0 s')
+    """
+    return f"> {age(seconds)}" if at_least and seconds is not None else age(seconds)
 
 
 def share_text(share: float) -> str:
@@ -283,14 +280,15 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
     # While the log is silent the epoch of now is not known.
     same = not isinstance(facts.slot, Unknown) and (slot is None or watermark.epoch == slot.epoch)
     comparable = watermark.lsn > 0 and same
-    behind_log_s = lag_seconds(facts.marks, (watermark.epoch, watermark.lsn), facts.now_ms)
+    lag = lag_of(facts.marks, (watermark.epoch, watermark.lsn), facts.now_ms, watermark.level_ms)
     return SinkStatus(
         name=sink.name,
         kind=sink.kind,
         state=_state(watermark, facts),
         lsn=watermark.lsn,
         lag_bytes=_behind(wal_lsn, watermark.lsn) if comparable else None,
-        lag_s=max(behind_log_s, log_lag_s) if watermark.lsn > 0 and log_lag_s is not None else None,
+        lag_s=max(lag.seconds, log_lag_s) if watermark.lsn > 0 and log_lag_s is not None else None,
+        lag_at_least=lag.at_least,
         parked=sink.parked,
         held={hold.table: hold.reason for hold in watermark.held.values()},
         lag_records=_records_behind(watermark, facts.ends) if facts.source is None else None,
@@ -300,9 +298,10 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
 def _view_status(view: ViewFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> ViewStatus:
     slot = known(facts.slot)
     comparable = not isinstance(facts.slot, Unknown) and (slot is None or view.epoch == slot.epoch)
-    behind_log_s = lag_seconds(facts.marks, (view.epoch or 0, view.lsn or 0), facts.now_ms)
-    age_s = max(behind_log_s, log_lag_s) if log_lag_s is not None else None
-    return view_status(view, _behind(wal_lsn, view.lsn) if comparable else None, age_s)
+    lag = lag_of(facts.marks, (view.epoch or 0, view.lsn or 0), facts.now_ms)
+    age_s = max(lag.seconds, log_lag_s) if log_lag_s is not None else None
+    shown = view_status(view, _behind(wal_lsn, view.lsn) if comparable else None, age_s)
+    return replace(shown, lag_at_least=lag.at_least)
 
 
 def _records_behind(watermark: Watermark, ends: Offsets) -> int:
@@ -358,7 +357,7 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
         if sink.state == "empty" and shown.snapshot == "complete":
             yield f"{sink.name} is empty, and the log is not: cdc sink {sink.name} fills it"
         elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
-            yield f"{sink.name} is {age(sink.lag_s)} behind{sink.last}; the limit is {age(limit_s)}"
+            yield f"{sink.name} is {aged(sink.lag_s, sink.lag_at_least)} behind{sink.last}; the limit is {age(limit_s)}"
         for share in (one.name for one in sink.shares if one.state == "empty"):
             yield f"{sink.name}: the share {share} has not begun: cdc sink {sink.name} --share {share} feeds its tables"
         for table, reason in sorted(sink.held.items()):
@@ -366,7 +365,7 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
         if sink.parked:
             keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
             yield f"{sink.name}: {keys} parked in the dead letters"
-    yield from view_faults(shown.views, limits, age)
+    yield from view_faults(shown.views, limits, aged)
 
 
 def _table_faults(facts: StatusFacts) -> Iterator[str]:

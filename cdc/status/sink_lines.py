@@ -22,7 +22,8 @@ class SinkStatus:
     says), ``level`` or ``behind`` (of a source without LSNs: whether it shows every record of the topics), ``empty``,
     ``elsewhere`` (it takes no table of this shard of capture), ``unreachable``, ``unjudged`` (the log that it is
     compared with does not answer, or does not say which tables this shard has). ``held``: table -> why, empty where it
-    is being brought up to date. ``lag_records``: of the topics, where there are no LSNs. ``fresh``: from commit to
+    is being brought up to date. ``lag_at_least``: ``lag_s`` may be more.
+    ``lag_records``: of the topics, where there are no LSNs. ``fresh``: from commit to
     store in the last minutes, None where nothing came; ``fresh_known``: whether a running ``cdc sink`` reported it.
     ``fill``: how far that process is with a fill, None where none runs. ``shares``: one line for each application of a
     store that several feed, under the name of its share."""
@@ -34,6 +35,7 @@ class SinkStatus:
     lag_bytes: int | None
     lag_s: float | None
     parked: int | None
+    lag_at_least: bool = False
     held: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
     lag_records: int | None = None
@@ -57,6 +59,7 @@ class SinkStatus:
             "lsn": str(Lsn(self.lsn)) if self.lsn is not None else None,
             "lag_bytes": self.lag_bytes,
             "lag_seconds": self.lag_s,
+            "lag_at_least": self.lag_at_least,
             "lag_records": self.lag_records,
             "parked": self.parked,
             "held": dict(self.held),

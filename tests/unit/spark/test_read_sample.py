@@ -58,9 +58,9 @@ def test_a_fill_counts_and_says_nothing_of_freshness() -> None:
     clock, figures = ManualClock(), SinkFigures()
     now_ms, now_s = clock.now_ns() / 1e6, clock.monotonic()
     outcome = Outcome(records=4, read=ReadSample(100, ((int(now_ms) - 2000, 4),)))
-    note_outcome(figures, outcome, now_ms, now_s, fresh=False)
+    note_outcome(figures, outcome, now_ms, now_s, int(now_ms) - 1999)
     assert (figures.records, figures.mean_bytes(), figures.freshness.recent(now_s)) == (4, 25, None)
-    note_outcome(figures, outcome, now_ms, now_s, fresh=True)
+    note_outcome(figures, outcome, now_ms, now_s, int(now_ms) - 2000)
     beats, beat = BeatCount(), Beat(1, 64, int(now_ms) - 500)
     assert beats.shown(beat, Watermark(epoch=1, lsn=63)) is None, "it does not show yet"
     assert beats.shown(beat, Watermark(epoch=1, lsn=64)) == beat

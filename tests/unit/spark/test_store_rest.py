@@ -20,6 +20,7 @@ from spark.fill_lines import FillStand, Lacking
 from spark.outage import Halted
 from spark.place import StoreMoved
 from spark.store_calls import StoreCalls
+from spark.store_figures import Fill
 from spark.watermark import LogEnds
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.noted_store import Noted
@@ -178,17 +179,48 @@ def test_h162_a_watermark_that_arrived_unheard_is_our_own(bench: Noted) -> None:
     assert (store.offsets, bench.status(1)) == ({TOPIC: {0: 8}}, "new")
 
 
+def committed(one: KafkaRecord, at_ms: int) -> KafkaRecord:
+    value = (one.value or b"")[:-1] + b',"source":{"version":"0.1.0","ts_ms":%d}}' % at_ms
+    return one._replace(value=value)
+
+
 @pytest.mark.parametrize(("first", "fresh"), [(None, 0), (SHOWN, 1)])
 def test_a_change_is_fresh_or_part_of_a_fill(bench: Noted, first: Watermark | None, fresh: int) -> None:
     bench.facts.end = 9
     if first is not None:
         bench.shows(first)
-    store, one = bench.begun(), row(1, 7)
-    committed_ms = bench.clock.now_ns() // 1_000_000 - 250
-    value = (one.value or b"")[:-1] + b',"source":{"version":"0.1.0","ts_ms":%d}}' % committed_ms
-    bench.settle(store, 8, one._replace(value=value))
+    store = bench.begun()
+    bench.settle(store, 8, committed(row(1, 7), bench.clock.now_ns() // 1_000_000 - 250))
     counted = bench.figures.freshness.tallies["change"]
     assert (counted.count, counted.total) == (fresh, fresh * 0.25)
+
+
+def test_y14_what_waited_for_a_fill_is_no_freshness(bench: Noted) -> None:
+    """The batch that ends the fill, and the changes that came behind its goal while it went on."""
+    bench.facts.end = 9
+    store = bench.begun()
+    began_ms = bench.clock.now_ns() // 1_000_000
+    bench.clock.advance(135)
+    bench.settle(store, 9, committed(row(1, 8), began_ms - 5))
+    bench.clock.advance(1)
+    bench.settle(store, 10, committed(row(1, 9), began_ms + 60_000))
+    assert bench.figures.freshness.tallies["change"].count == 0
+    bench.settle(store, 11, committed(row(1, 10), bench.clock.now_ns() // 1_000_000 - 250))
+    counted = bench.figures.freshness.tallies["change"]
+    assert (counted.count, counted.total) == (1, 0.25)
+
+
+def test_y14_a_table_that_comes_later_is_filled_too() -> None:
+    fill, later = Fill(), OTHERS.topic
+    fill.begin(SHOWN, {TOPIC: {0: 9}})
+    assert fill.stand(SHOWN.offsets, [TOPIC]) is None
+    fill.begin(SHOWN, {TOPIC: {0: 9}, later: {0: 4, 1: 0}})
+    fill.begin(SHOWN, {TOPIC: {0: 9}, later: {0: 6, 1: 0}})
+    reached = {**SHOWN.offsets, later: {0: 1}}
+    assert fill.stand(reached, [TOPIC, later]) == FillStand(1, 4), "it keeps its goal when its query begins again"
+    assert fill.stand(reached, [TOPIC]) is None, "one that is held is not filled"
+    assert (fill.filled_ms(reached, [TOPIC, later], 50), fill.filled_ms({later: {0: 4}}, [later], 60)) == (50, 60)
+    assert (fill.stand(reached, [later]), fill.filled_ms(reached, [later], 70)) == (None, 60)
 
 
 def test_a_busy_store_is_not_looked_at(bench: Noted) -> None:

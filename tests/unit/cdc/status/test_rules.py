@@ -18,7 +18,8 @@ from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import ReadingState, RequestState, SnapshotState
 from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
-from cdc.status.rules import Status, lag_seconds, status_of
+from cdc.status.fresh import Lag, lag_of
+from cdc.status.rules import Status, aged, status_of
 from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
@@ -75,15 +76,39 @@ def test_h20_each_state_of_a_store(facts: StatusFacts, state: str) -> None:
 def test_a_store_is_as_old_as_the_first_thing_it_does_not_show() -> None:
     facts = sink(watermark=Watermark(epoch=1, lsn=400))
     assert status_of(facts, LIMITS).sinks[0].lag_s == 0.2
-    assert lag_seconds(FACTS.marks, (1, 399), NOW_MS) == 9.0
-    assert lag_seconds(FACTS.marks, (2, 0), NOW_MS) == 0.0
+    assert lag_of(FACTS.marks, (1, 399), NOW_MS).seconds == 9.0
+    assert lag_of(FACTS.marks, (2, 0), NOW_MS) == Lag(0.0)
+
+
+def standing(now_ms: int, level_ms: int) -> Status:
+    """With a store that stands still under load. The log has the progress records of the last 110 s."""
+    marks = [Mark(1, 500 + at_ms, at_ms) for at_ms in range(now_ms - 110_000, now_ms + 1, 500)]
+    store = replace(FACTS.sinks[0], watermark=Watermark(epoch=1, lsn=400, level_ms=level_ms))
+    return status_of(replace(FACTS, now_ms=now_ms, marks=marks, sinks=[store]), LIMITS)
+
+
+def test_y4_the_age_of_a_store_that_stands_still_grows() -> None:
+    """The log keeps two minutes of progress, and the store said when it was last level."""
+    looks = [standing(NOW_MS + after_s * 1000, NOW_MS) for after_s in (120, 240, 360)]
+    ages = [(look.sinks[0].lag_s, look.sinks[0].lag_at_least) for look in looks]
+    assert ages == [(120.0, False), (240.0, False), (360.0, False)]
+    assert "cache is 6 min behind" in looks[-1].passed[0]
+
+
+def test_y4_an_age_that_nothing_tells_is_at_least_so_much() -> None:
+    [shown] = standing(NOW_MS, 0).sinks
+    assert (shown.lag_s, shown.lag_at_least) == (110.0, True)
+    assert shown.document()["lag_at_least"] is True
+    assert aged(shown.lag_s, shown.lag_at_least) == "> 110.0 s"
+    [view] = status_of(replace(FACTS, views=[ViewFacts(name="v", epoch=1, lsn=1)]), LIMITS).views
+    assert (view.lag_at_least, view.document()["lag_at_least"]) == (True, True)
 
 
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
         (replace(FACTS, marks=[Mark(1, HEAD - 300 * 1024**2, NOW_MS - 1)]), "the log is 300.0 MB behind"),
-        (sink(watermark=Watermark(epoch=1, lsn=1)), "cache is 61.0 s behind; the limit is 60.0 s"),
+        (sink(watermark=Watermark(epoch=1, lsn=1)), "cache is > 61.0 s behind; the limit is 60.0 s"),
         (sink(parked=1), "cache: 1 key is parked in the dead letters"),
         (sink(parked=3), "cache: 3 keys are parked in the dead letters"),
         (
@@ -134,6 +159,7 @@ def test_json_has_it_all() -> None:
         "lsn": "0/5F5E0CE",
         "lag_bytes": 50,
         "lag_seconds": 0.0,
+        "lag_at_least": False,
         "lag_records": None,
         "parked": 0,
         "held": {},
@@ -349,6 +375,7 @@ def test_h172_each_view_has_a_line() -> None:
         "lsn": "0/5F5E0CE",
         "lag_bytes": 50,
         "lag_seconds": 0.0,
+        "lag_at_least": False,
         "waiting": 12_345,
         "parked": 0,
         "state_bytes": 3 * 1024**2,
@@ -372,7 +399,7 @@ def test_h172_each_view_has_a_line() -> None:
             "the view order_search is held, and its LSN stays: public.o",
         ),
         (replace(VIEW, lsn=None, held="public.orders is set aside"), "the view order_search is held, and its LSN"),
-        (replace(VIEW, lsn=399), "the view order_search is 61.0 s behind; the limit is 60.0 s"),
+        (replace(VIEW, lsn=399), "the view order_search is > 61.0 s behind; the limit is 60.0 s"),
         (replace(VIEW, state=RunnerState(waiting=0, parked=1, size_bytes=1)), "the view order_search: 1 document is"),
         (replace(VIEW, state=RunnerState(waiting=0, parked=2, size_bytes=1)), "the view order_search: 2 documents are"),
     ],
