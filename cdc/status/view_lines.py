@@ -94,7 +94,8 @@ def view_faults(
         elif view.facts.held:
             yield f"the view {name} is held, and its LSN stays: {view.facts.held}"
         elif view.lag_s is not None and view.lag_s > limit_s:
-            yield f"the view {name} is {aged(view.lag_s, view.lag_at_least)} behind; the limit is {aged(limit_s, False)}"
+            late = aged(view.lag_s, view.lag_at_least)
+            yield f"the view {name} is {late} behind; the limit is {aged(limit_s, False)}"
         if state is not None and state.parked:
             documents = "1 document is" if state.parked == 1 else f"{state.parked} documents are"
             yield f"the view {name}: {documents} parked, and its LSN stays below: the event document_parked says why"

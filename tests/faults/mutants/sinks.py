@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a watermark that claims nothing for another sink's", "spark/place.py",
-        "if found is None or not found.offsets or not covers(", "if found is None or not covers(",
+        "if found is None or not found.offsets or not _beyond(", "if found is None or not _beyond(",
         "tests/unit/spark/test_its_place.py",
     ),
     Mutant(
