@@ -21,6 +21,11 @@ from spark.outage import Halted
 from spark.source import records_of
 from spark.translate import TaskNotes, TaskTranslation, Version
 
+MOST_ROWS = 200_000
+"""Rows of a task's slice, at most: their documents take a store some seconds."""
+_FIRST_ROWS, _LEAST_ROWS = 50_000, 5_000
+_SLICE_S = 15.0
+
 Reached = Mapping[tuple[str, int], int]
 """(topic, partition) -> the offset behind what was read. Partitions of which nothing was read are left out."""
 
@@ -139,6 +144,23 @@ class MicroBatch(NamedTuple):
             piece = rest.upto(reached) if number < len(slices) - 1 else rest
             yield piece, own if self.translate is None else self.translate(own)
             rest = rest.behind(piece)
+
+
+class SlicePace:
+    """How many rows a slice of the tasks has: as many as the store takes in 15 s, so that a fill is seen to go on."""
+
+    def __init__(self) -> None:
+        self._per_s: float | None = None
+
+    def rows(self, tasks: int) -> int:
+        """For each of so many tasks. The first slice is a small one."""
+        most = _FIRST_ROWS if self._per_s is None else round(self._per_s * _SLICE_S / tasks)
+        return max(_LEAST_ROWS, min(MOST_ROWS, most))
+
+    def note(self, rows: int, took_s: float) -> None:
+        """A slice of so many rows showed after this time. A small one says nothing: a job has a time of its own."""
+        if rows >= _LEAST_ROWS and took_s > 0:
+            self._per_s = rows / took_s
 
 
 def noting(reached: dict[tuple[str, int], int], lots: Iterable[Lot]) -> Iterator[Lot]:

@@ -22,7 +22,7 @@ from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules
 from spark.carried_rows import task_count
 from spark.failures import QueryFailed, SparkLost, read_failure, unexpected
-from spark.micro_batch import MicroBatch, shares
+from spark.micro_batch import MOST_ROWS, MicroBatch, SlicePace, shares
 from spark.outage import Halted, mendable
 from spark.query_run import Engine, Run
 from spark.report import TaskReport
@@ -53,6 +53,7 @@ class Query:
         self.carried = engine.kafka.carried
         """Whether its next run leaves the reading to Spark."""
         self._warm = False
+        self._pace = SlicePace()
         self._run: Run | None = None
         self._beginning: Future[Offsets] | None = None
         self._rest_until_s = 0.0
@@ -205,7 +206,7 @@ class Query:
         parallel = self._spec.parallel
         spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
         started_s = self._engine.clock.monotonic()
-        for piece, report in collected(self._engine, batch, [self.store], spec, mode):
+        for piece, report in collected(self._engine, batch, [self.store], spec, mode, self._pace):
             at = Claim(piece.offsets, self._engine.clock.monotonic(), piece.noted)
             if parallel:
                 outcome = self.store.run(partial(self.store.conclude, report.outcome, at))
@@ -213,7 +214,9 @@ class Query:
                 history = partial(history_of, self._engine, piece)
                 settle = partial(self.store.settle_events, report.winners, report.outcome, at, history)
                 outcome = self.store.run(settle)
-            started_s = tell(self._engine, self.store, outcome, started_s)
+            done_s = tell(self._engine, self.store, outcome, started_s)
+            self._pace.note(outcome.applied.applied, done_s - started_s)
+            started_s = done_s
 
 
 def _curable(failure: CdcError) -> bool:
@@ -228,18 +231,29 @@ def batch_after(failure: CdcError, most_records: int) -> int:
 
 
 def collected(
-    engine: Engine, batch: MicroBatch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
+    engine: Engine,
+    batch: MicroBatch,
+    stores: Sequence[Store],
+    spec: SinkSpec | None,
+    mode: Mode,
+    pace: SlicePace | None = None,
 ) -> Iterator[tuple[MicroBatch, TaskReport]]:
-    """Run a batch on the executors, a slice at a time: what was read in each, and what the tasks report of it."""
+    """Run a batch on the executors, a slice at a time: what was read in each, and what the tasks report of it.
+    ``pace``: of the store that takes the slices. None where several do."""
     rest: MicroBatch | None = batch
     while rest is not None:
-        piece, report = collect(engine, rest, stores, spec, mode)
+        piece, report = collect(engine, rest, stores, spec, mode, pace)
         yield piece, report
         rest = rest.behind(piece)
 
 
 def collect(
-    engine: Engine, batch: MicroBatch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
+    engine: Engine,
+    batch: MicroBatch,
+    stores: Sequence[Store],
+    spec: SinkSpec | None,
+    mode: Mode,
+    pace: SlicePace | None = None,
 ) -> tuple[MicroBatch, TaskReport]:
     """Run a batch's next slice on the executors until nothing is missing for it. Several stores only to bring it down
     for them.
@@ -253,6 +267,7 @@ def collect(
     # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone. Of several
     # stores each has some of them waiting.
     tasks = task_count(len(batch.spans), engine.slots) if batch.rows is not None else engine.slots
+    most_rows = pace.rows(tasks) if pace is not None else MOST_ROWS
     most_bytes = engine.slice_bytes if mode == "apply" else max(1, engine.slice_bytes // tasks)
     piece, narrow_bytes, whole = batch, most_bytes * (NARROW if len(stores) == 1 else 1), False
     translate = batch.translate
@@ -267,6 +282,7 @@ def collect(
             floors_set=floors_set,
             slice_bytes=most_bytes,
             narrow_bytes=narrow_bytes,
+            most_rows=most_rows,
             translation=translation,
             whole=whole,
         )

@@ -43,7 +43,7 @@ from spark.apply import (
 )
 from spark.carried_rows import CarriedRows, cut, last_place, places_behind, read_whole, records_of_rows, task_count
 from spark.foreign_records import told_apart
-from spark.micro_batch import noting
+from spark.micro_batch import MOST_ROWS, noting
 from spark.read_sample import read_sample
 from spark.report import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
 from spark.source import parse, records_of
@@ -58,8 +58,6 @@ NARROW = 8
 times. With 32 MB for all, 1 M events on 250 k keys took twice to three times as long."""
 _NARROW_BYTES = 2048
 """A record that is no larger, on average, is narrow."""
-_MOST_ROWS = 200_000
-"""A slice that holds so many rows when it was brought down ends: their documents take a store some seconds."""
 _FULL = 2 / 3
 """A slice that is fuller when it was brought down to the newest of each key ends: it would soon be so again."""
 _MOST_READ = 4
@@ -86,7 +84,8 @@ class Task:
     ``mode``: write to the store from the executors, or only bring the events down to those that decide, for a
     store that the driver writes. ``whole``: the share is a slice that was read before, and is read to its end.
     ``only``: topic -> keys of which all events are wanted, instead. ``floors_set``: the driver has set the batch's
-    floors. ``translation``: for topics whose records are not ours.
+    floors. ``most_rows``: a slice ends that holds so many when it was brought down. ``translation``: for topics whose
+    records are not ours.
     """
 
     spec: SinkSpec | None
@@ -98,6 +97,7 @@ class Task:
     fold_rows: int = FOLD_ROWS
     slice_bytes: int = SLICE_BYTES
     narrow_bytes: int = NARROW * SLICE_BYTES
+    most_rows: int = MOST_ROWS
     translation: TaskTranslation | None = None
     whole: bool = False
 
@@ -169,7 +169,8 @@ def _run_carried(
     ahead = next(pieces, None)
     reached: dict[tuple[str, int], int] = {}
     last: tuple[str, int] | None = None
-    for number in range(_SLICES_AT_ONCE if task.mode == "apply" and task.translation is None else 1):
+    several = task.mode == "apply" and task.translation is None and task.most_rows >= MOST_ROWS
+    for number in range(_SLICES_AT_ONCE if several else 1):
         window, ends, end = _Window(task, _translator(task)), dict[tuple[str, int], int](), last
         while ahead is not None and (not ends or window.has_room(step)):
             window.add(ahead)
@@ -283,7 +284,7 @@ class _Window:
         self.unfolded += found.events.num_rows
         self.read_bytes += found.events.nbytes
         self.letter_bytes += records.nbytes if letters else 0
-        if self.unfolded >= self.task.fold_rows:
+        if self.unfolded >= min(self.task.fold_rows, self.task.most_rows):
             self._fold()
 
     def has_room(self, step_bytes: int) -> bool:
@@ -297,7 +298,7 @@ class _Window:
             self._fold()
             full = self._held_bytes() > _FULL * most_bytes
         # The first table is what the last folding has left.
-        full = full or self.events[0].num_rows + letters >= _MOST_ROWS
+        full = full or self.events[0].num_rows + letters >= task.most_rows
         return task.whole or (not full and read_bytes + step_bytes <= _MOST_READ * most_bytes)
 
     def _held_bytes(self) -> int:

@@ -184,7 +184,8 @@ def sink_table(sinks: Sequence[SinkStatus]) -> Table:
 def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
     lsn = str(Lsn(sink.lsn)) if sink.lsn else "-"
     filled = f" {share_text(sink.fill.share)}" if sink.fill is not None else ""
-    state = Text(f"{sink.state}{filled}", style=_STYLES.get(sink.state, "yellow"))
+    rebuilt = f", rebuild {share_text(sink.rebuild.share)}" if sink.rebuild is not None else ""
+    state = Text(f"{sink.state}{filled}{rebuilt}", style=_STYLES.get(sink.state, "yellow"))
     parked = "?" if sink.parked is None else str(sink.parked)
     behind = f"{sink.lag_records:,} records" if sink.lag_records is not None else _measured(sink.lag_bytes, size)
     return sink.name, lsn, behind, _aged(sink), state, parked

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cdc.errors import UsageError
 from cdc.json_bytes import dumped
@@ -32,13 +32,15 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildState(Document):
-    """The last rebuild of a sink. ``previous``: the generation that was in use before."""
+    """The last rebuild of a sink. ``previous``: the generation that was in use before. ``share``: of the log, that the
+    new generation had read when it was last noted, from 0 to 1."""
 
     WHAT: ClassVar[str] = "rebuild"
     sink: str
     generation: int
     previous: int
     step: str
+    share: float = 0.0
 
     def key(self) -> bytes:
         return dumped({"what": self.WHAT, "sink": self.sink})
@@ -47,6 +49,10 @@ class RebuildState(Document):
     def unfinished(self) -> bool:
         """Whether a step is left to do, as after a kill."""
         return self.step in (Step.BUILDING, Step.KEEPING, Step.SWITCHING)
+
+    def noted(self) -> dict[str, Any]:
+        """As ``cdc status --json`` has it."""
+        return {"generation": self.generation, "step": self.step, "share": self.share}
 
     def at(self, step: Step) -> RebuildState:
         """The same rebuild at another step."""

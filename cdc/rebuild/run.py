@@ -7,6 +7,7 @@ anywhere goes on by being run again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 
@@ -115,7 +116,12 @@ class Rebuild:
         tell(f"{name} is filled from the log", 0.0)
 
         def reached(now: GenerationProgress) -> bool:
-            tell(name, share(now.new, now.ends))
+            nonlocal run
+            read = share(now.new, now.ends)
+            tell(name, read)
+            # For cdc status, and in whole hundredths: this is asked twice a second.
+            if round(read, 2) != run.share:
+                run = self._note(replace(run, share=round(read, 2)))
             if not behind_claim(now.new, now.old, now.ends):
                 return level(now.new, now.old, now.ends)
             return level_with_log(now.new, now.old, now.ends, self._ports.written())

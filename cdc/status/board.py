@@ -27,6 +27,10 @@ _HALVES = dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
 _FAULTS, _ROWS = 8, 20
 """So many of them are shown: of more a page tells nothing."""
 _PARTS = {"log": "the log", "source": "the source", "connector": "the connector"}
+_MEANING = (
+    "age: how long ago the log first had more than the store shows",
+    "p50, p99: from commit to store, of the changes of the last 5 minutes that waited for no fill",
+)
 _UNTOLD = "freshness is not known: no process answers at [capture] and [spark] http_address"
 
 
@@ -188,7 +192,7 @@ class _Pointed:
         """The first rows of a grid, with its notes."""
         rows, more = grid.rows[:_ROWS], len(grid.rows) - _ROWS
         rest = (f"and {more:,} more: cdc status prints them all",) if more > 0 else ()
-        return grid._replace(rows=rows, notes=(*grid.notes, *self.notes(one for row in rows for one in row), *rest))
+        return grid._replace(rows=rows, notes=(*self.notes(one for row in rows for one in row), *rest, *grid.notes))
 
     def state(self, pointer: str, *parts: str) -> Shown:
         """A word with its colour."""
@@ -282,7 +286,7 @@ def _stores(found: _Pointed) -> Grid:
     for name, sink in found.document["sinks"].items():
         rows.append(_store(found, name))
         rows += [_share(found, name, number) for number in range(len(sink["shares"]))]
-    return Grid("Stores", columns, rows)
+    return Grid("Stores", columns, rows, _MEANING)
 
 
 def _share(found: _Pointed, name: str, number: int) -> list[Shown]:
@@ -309,6 +313,8 @@ def _store(found: _Pointed, name: str) -> list[Shown]:
     here, pace = f"/sinks/{step(name)}", f"/pace/stores/{step(name)}"
     first, behind, lag = _places(found, name, here)
     state, fill = found.state(f"{here}/state"), found.at(f"{here}/fill/share")
+    if (rebuilt := found.at(f"{here}/rebuild/share")) is not None:
+        state = state._replace(share=rebuilt, text=f"{state.text}, rebuild {share_text(rebuilt)}")
     return [
         Shown(name),
         state if fill is None else state._replace(share=fill, text=f"{state.text} {share_text(fill)}"),

@@ -10,6 +10,7 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.found import Found, Unknown
 from cdc.measures import Quantiles
 from cdc.progress import Mark, Offsets, Watermark
+from cdc.rebuild.rules import RebuildState
 from cdc.running import FillShare
 from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 from cdc.status.view_lines import ViewFacts
@@ -58,13 +59,15 @@ class ConnectorFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkFacts:
     """One store: its watermark (None: it has none yet) and its parked keys, None where the log did not say. ``takes``:
-    whether its sink takes a table of the shard of capture that the look is at, None where the log did not say."""
+    whether its sink takes a table of the shard of capture that the look is at, None where the log did not say.
+    ``rebuild``: that is not over. None where there is none, or the log did not say."""
 
     name: str
     kind: str
     watermark: Found[Watermark] = None
     parked: int | None = 0
     takes: bool | None = True
+    rebuild: RebuildState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from cdc.found import Found, Unknown, known
 from cdc.lsn import Lsn
 from cdc.measures import Quantiles
 from cdc.progress import Hold, Mark, Offsets, Watermark
+from cdc.rebuild.rules import RebuildState
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
 from cdc.state import SlotState
@@ -25,8 +26,6 @@ from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_statu
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
 _DAY_S = 86_400
-_FILLS = ("filling", "behind", "unjudged")
-"""The states of a store in which its sink may still read the log from the beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
     log_lsn = connector.lsn if connector is not None else _log_lsn(newest, slot)
     lag_bytes = _behind(wal_lsn, log_lsn)
     lag_s = _log_lag_s(facts, lag_bytes)
-    sinks = tuple(_with_fresh(_store_status(sink, facts, wal_lsn, lag_s), facts) for sink in facts.sinks)
+    sinks = tuple(_with_fresh(_store_status(one, facts, wal_lsn, lag_s), one.rebuild, facts) for one in facts.sinks)
     shown = Status(
         name=facts.name,
         epoch=slot.epoch if slot is not None else None,
@@ -147,13 +146,14 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
     return replace(shown, passed=tuple(_passed(shown, facts, limits)))
 
 
-def _with_fresh(sink: SinkStatus, facts: StatusFacts) -> SinkStatus:
+def _with_fresh(sink: SinkStatus, rebuild: RebuildState | None, facts: StatusFacts) -> SinkStatus:
     fresh = facts.fresh
     return replace(
         sink,
+        rebuild=rebuild,
         fresh=fresh.sinks.get(sink.name),
         fresh_known=sink.name in fresh.asked,
-        fill=fresh.fills.get(sink.name) if sink.state in _FILLS else None,
+        fill=fresh.fills.get(sink.name) if sink.state != "unreachable" else None,
     )
 
 

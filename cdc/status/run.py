@@ -15,6 +15,7 @@ from cdc.following import stopped_following
 from cdc.found import Found, Unknown
 from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
+from cdc.rebuild.rules import RebuildState, find_rebuild
 from cdc.shard_progress import as_shard
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.status.asked_parts import PART_S, AskedParts
@@ -113,6 +114,7 @@ class StatusReader:
                     watermark=self._of_shard(asked(), topics),
                     parked=keys.get(name, 0) if keys is not None else None,
                     takes=self._takes(name, topics, known=silent is None),
+                    rebuild=_rebuild(known_log.documents, name),
                 )
                 for name, asked in asked_stores.items()
             ],
@@ -132,7 +134,7 @@ class StatusReader:
         found = self._ports.log.state()
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
         SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
-        EpochsState.find(found)
+        EpochsState.find(found), [find_rebuild(found, name) for name in self._plan.sinks]
         return _Log(found, self._ports.log.marks(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:
@@ -194,3 +196,8 @@ class StatusReader:
             # Each of the shard's tables is held, so that nothing is claimed of it. It is not empty all the same.
             shown = Watermark(epoch=found.epoch, lsn=0)
         return replace(shown, held=held) if shown is not None else None
+
+
+def _rebuild(documents: Mapping[bytes, bytes], sink: str) -> RebuildState | None:
+    found = find_rebuild(documents, sink)
+    return found if found is not None and found.unfinished else None

@@ -10,6 +10,7 @@ from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.measures import Quantiles
 from cdc.progress import SharedWatermark, Watermark
+from cdc.rebuild.rules import RebuildState
 from cdc.running import FillShare
 from cdc.status.facts import SinkFacts
 from cdc.status.fresh import fresh_document
@@ -25,8 +26,8 @@ class SinkStatus:
     is being brought up to date. ``lag_at_least``: ``lag_s`` may be more.
     ``lag_records``: of the topics, where there are no LSNs. ``fresh``: from commit to
     store in the last minutes, None where nothing came; ``fresh_known``: whether a running ``cdc sink`` reported it.
-    ``fill``: how far that process is with a fill, None where none runs. ``shares``: one line for each application of a
-    store that several feed, under the name of its share."""
+    ``fill``: how far that process is with a fill, None where none runs. ``rebuild``: that is not over.
+    ``shares``: one line for each application of a store that several feed, under the name of its share."""
 
     name: str
     kind: str
@@ -42,6 +43,7 @@ class SinkStatus:
     fresh: Quantiles | None = None
     fresh_known: bool = False
     fill: FillShare | None = None
+    rebuild: RebuildState | None = None
     shares: Sequence[SinkStatus] = ()
 
     @property
@@ -65,13 +67,14 @@ class SinkStatus:
             "held": dict(self.held),
             "error": self.error,
             "fill": {"share": fill.share, "remaining_seconds": fill.left_s} if fill is not None else None,
+            "rebuild": self.rebuild.noted() if self.rebuild is not None else None,
             "shares": [share.of_share() for share in self.shares],
             **fresh_document(self.fresh_known, self.fresh),
         }
 
     def of_share(self) -> dict[str, Any]:
         """The same of one share."""
-        whole = ("kind", "parked", "shares", "fill", "freshness", "freshness_known")
+        whole = ("kind", "parked", "shares", "fill", "rebuild", "freshness", "freshness_known")
         return {"share": self.name, **{name: one for name, one in self.document().items() if name not in whole}}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdc.testing import MemoryReading
 from cdc.wire.records import Lot, numbered_by_slice
-from spark.micro_batch import MicroBatch, noting
+from spark.micro_batch import MOST_ROWS, MicroBatch, SlicePace, noting
 from spark.outage import Halted
 from spark.source import EARLIEST
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
@@ -114,3 +114,16 @@ def test_what_is_left_behind_a_slice_is_nothing_in_the_end() -> None:
     rest = batch.behind(piece)
     assert rest is not None and [tuple(span) for span in rest.spans] == [(TOPIC, 0, 3, 4)]
     assert rest.behind(rest.upto({(TOPIC, 0): 4})) is None
+
+
+def test_y13_a_slice_has_what_its_store_takes_in_15_s() -> None:
+    pace = SlicePace()
+    assert pace.rows(2) == 50_000, "nothing is known yet"
+    pace.note(10, 8.0)
+    assert pace.rows(2) == 50_000, "a small slice says nothing"
+    pace.note(100_000, 25.0)
+    assert (pace.rows(1), pace.rows(2)) == (60_000, 30_000)
+    pace.note(100_000, 2.0)
+    assert pace.rows(2) == MOST_ROWS
+    pace.note(5_000, 100.0)
+    assert pace.rows(8) == 5_000

@@ -120,6 +120,15 @@ def test_h255_a_slice_that_is_read_again_is_read_whole() -> None:
     assert report_of(task, *records).reached == {(TOPIC, 0): 1000}
 
 
+def test_y13_a_slice_ends_at_the_rows_that_its_store_takes() -> None:
+    """A fill is seen to go on by its slices. A key that comes again is one row."""
+    records = [row(number // 2, number) for number in range(12)]
+    task = replace(TASK, most_rows=3, slice_bytes=4 * size(records[0]), narrow_bytes=10**9)
+    report = report_of(task, *records)
+    assert (report.reached, report.outcome.records) == ({(TOPIC, 0): 6}, 6)
+    assert sorted(winners(report)) == [b'{"id":0}', b'{"id":1}', b'{"id":2}']
+
+
 def test_h255_what_is_read_of_a_few_keys_has_a_bound() -> None:
     """All of them may have to be read again, and held."""
     records = [row(1, number, PAD) for number in range(40)]

@@ -100,6 +100,16 @@ def test_h543_a_rollback_killed_anywhere_is_run_again(separate: bool) -> None:
         whole(world)
 
 
+def test_y13_a_rebuild_notes_how_far_it_is() -> None:
+    """For cdc status, which reads the notes."""
+    world = fed(separate=True)
+    noted: list[float] = []
+    world.rebuild().run(lambda words, share: noted.append(state(world).share))
+    assert noted[0] == 0.0
+    assert 0 < noted[-2] < 1, "in the middle of the log"
+    assert state(world).share == 1.0
+
+
 @KINDS
 def test_letters_of_the_old_generation_are_tried_on_the_new_one(separate: bool) -> None:
     world = fed(separate)

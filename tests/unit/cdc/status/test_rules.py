@@ -15,10 +15,13 @@ from cdc.errors import Exit, LogError, SinkError, SourceError
 from cdc.found import Unknown
 from cdc.measures import Quantiles
 from cdc.progress import Hold, Mark, Watermark
+from cdc.rebuild.rules import RebuildState
 from cdc.settings import LimitSettings
 from cdc.state import ReadingState, RequestState, SnapshotState
+from cdc.status.board import board_of, document_of
 from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.fresh import Lag, lag_of
+from cdc.status.live_looks import LiveLook
 from cdc.status.rules import Status, aged, status_of
 from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
@@ -150,6 +153,19 @@ def test_the_page_fits_80_columns() -> None:
     assert any("warehouse-of-reports" in line and "999" in line for line in lines)
 
 
+def test_y13_a_rebuild_shows_how_far_it_is() -> None:
+    run = RebuildState(sink="cache", generation=2, previous=1, step="building", share=0.41)
+    shown = status_of(sink(rebuild=run), LIMITS)
+    assert shown.document()["sinks"]["cache"]["rebuild"] == {"generation": 2, "step": "building", "share": 0.41}
+    text = StringIO()
+    Console(file=text, width=80).print(view(shown))
+    assert "consistent, rebuild 41%" in text.getvalue()
+    [stores] = [
+        one for one in board_of(document_of(LiveLook(shown=shown, at_ms=NOW_MS))).grids if one.title == "Stores"
+    ]
+    assert (stores.rows[0][1].text, stores.rows[0][1].share) == ("consistent, rebuild 41%", 0.41)
+
+
 def test_json_has_it_all() -> None:
     shown = orjson.loads(orjson.dumps(status_of(FACTS, LIMITS).document()))
     assert shown["slot"]["active_pid"] == 7
@@ -165,6 +181,7 @@ def test_json_has_it_all() -> None:
         "held": {},
         "error": None,
         "fill": None,
+        "rebuild": None,
         "shares": [],
         "freshness": None,
         "freshness_known": False,
