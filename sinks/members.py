@@ -10,12 +10,11 @@ from typing import Any
 import orjson
 
 from cdc.json_bytes import dumped
+from cdc.wire.jsontree import blank, expect, loads, value_at, written
 
 _INEXACT = re.compile(rb"[\[:,\s]-?(?:[0-9][0-9.]{15}|[0-9]+[.]?[0-9]*[eE]|0[.]?0*[,\]}\s])|^[\s-]*[0-9]")
 """Where a number may stand that a double does not hold, or a zero whose sign it loses. Within a string it may stand
 too: that costs time only."""
-_SPACE = " \t\n\r"
-_decode: Any = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
 _string: Any = scanstring
 
 
@@ -27,20 +26,20 @@ def members(document: bytes) -> dict[str, bytes]:
     """
     text = document.decode("utf-8")
     found: dict[str, bytes] = {}
-    at = _skip(text, 0, "{")
-    at = _blank(text, at)
+    at = expect(text, 0, "{")
+    at = blank(text, at)
     if text[at : at + 1] == "}":
         return found
     while True:
-        at = _skip(text, at, '"')
+        at = expect(text, at, '"')
         name, at = _string(text, at, True)
-        start = _blank(text, _skip(text, at, ":"))
-        _, at = _decode(text, start)
+        start = blank(text, expect(text, at, ":"))
+        _, at = value_at(text, start, str)
         found[name] = text[start:at].encode("utf-8")
-        at = _blank(text, at)
+        at = blank(text, at)
         if text[at : at + 1] == "}":
             return found
-        at = _skip(text, at, ",")
+        at = expect(text, at, ",")
 
 
 def loads_exact(document: bytes) -> Any:
@@ -56,7 +55,7 @@ def loads_exact(document: bytes) -> Any:
             return orjson.loads(document)
         except orjson.JSONDecodeError:  # half a surrogate pair, which json may hold
             pass
-    return json.loads(document, parse_int=_number, parse_float=_number)
+    return loads(document.decode("utf-8", "surrogatepass"), _number)
 
 
 def dumps_exact(value: Any) -> bytes:
@@ -68,14 +67,10 @@ def dumps_exact(value: Any) -> bytes:
     try:
         return dumped(value)
     except TypeError:
-        return _text(value).encode()
+        return written(value, _leaf).encode()
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join([f"{json.dumps(name)}:{_text(member)}" for name, member in value.items()]) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join([_text(member) for member in value]) + "]"
+def _leaf(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else orjson.dumps(value).decode()
 
 
@@ -85,16 +80,3 @@ def _number(text: str) -> Any:
     except orjson.JSONDecodeError:
         return orjson.Fragment(text)
     return number if orjson.dumps(number) == text.encode() else orjson.Fragment(text)
-
-
-def _blank(text: str, at: int) -> int:
-    while text[at : at + 1] and text[at] in _SPACE:
-        at += 1
-    return at
-
-
-def _skip(text: str, at: int, expected: str) -> int:
-    at = _blank(text, at)
-    if text[at : at + 1] != expected:
-        raise ValueError(f"expected {expected} at character {at} of a JSON object")
-    return at + 1

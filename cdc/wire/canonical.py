@@ -19,6 +19,7 @@ import orjson
 
 from cdc.json_bytes import dumped
 from cdc.schema import Column, TableSchema
+from cdc.wire.jsontree import loads, written
 from cdc.wire.types import BY_KIND, INTEGERS, NESTED_KINDS
 from cdc.wire.types import Canonical as Rule
 
@@ -69,7 +70,7 @@ class CanonicalTable:
         if _INEXACT.search(plain_json) is None:
             with suppress(orjson.JSONDecodeError):  # half a surrogate pair, which json may hold
                 return orjson.loads(plain_json)
-        row = json.loads(plain_json, parse_int=_Number, parse_float=_Number)
+        row = loads(plain_json.decode("utf-8", "surrogatepass"), _Number)
         for name in self._integers:
             if isinstance(row, dict) and row.get(name) is not None:
                 row[name] = _each(int, row[name])
@@ -84,7 +85,7 @@ class _Number(str):
 
 def _canonical(column: Column) -> Canonical | None:
     canonical = _CANONICAL.get(column.kind)
-    if canonical is None or not column.array:
+    if canonical is None or canonical is _json_text or not column.array:
         return canonical
     return lambda value: _each(canonical, value)
 
@@ -143,17 +144,11 @@ def _json_text(value: Any) -> str:
         # Refuses _Number, which is a subclass: such a document takes the exact way.
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
     except TypeError:
-        return _exact_text(value)
+        return written(value, _exact_leaf, in_order=True)
 
 
-def _exact_text(value: Any) -> str:
-    if isinstance(value, _Number):
-        return number_text(value)
-    if isinstance(value, dict):
-        return "{" + ",".join([f"{_quoted(name)}:{_exact_text(value[name])}" for name in sorted(value)]) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join([_exact_text(member) for member in value]) + "]"
-    return _quoted(value)
+def _exact_leaf(value: Any) -> str:
+    return number_text(value) if isinstance(value, _Number) else _quoted(value)
 
 
 def _quoted(value: Any) -> str:
@@ -176,6 +171,8 @@ def number_text(text: str) -> str:
     kept = digits.rstrip("0")
     if not kept:
         return "0"
+    if len(exponent) > _DIGITS:
+        return text  # longer than what Python reads as a number
     power = int(exponent or 0) - len(fraction) + len(digits) - len(kept)
     if len(kept) > _DIGITS or not -_DIGITS <= power <= _DIGITS - len(kept):
         return f"{sign}{kept}e{power}"

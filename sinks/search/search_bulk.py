@@ -13,7 +13,7 @@ import tenacity
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from sinks.port import StoreAway
-from sinks.search.search_client import BLOCK, IN_FLIGHT, Conflict, IndexBlocked, IndexGone
+from sinks.search.search_client import BLOCK, IN_FLIGHT, BulkUnanswered, Conflict, IndexBlocked, IndexGone
 from sinks.store_retry import brief
 
 declare("search_body_taken")
@@ -44,8 +44,12 @@ class Bulk(Protocol):
 
     store: str
 
-    def bulk(self, body: bytes) -> list[dict[str, Any]]:
-        """The items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none."""
+    def bulk(self, body: bytes, *, part: bool = False) -> list[dict[str, Any]]:
+        """The items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none,
+        BulkUnanswered when it goes on giving no answer. ``part``: of a body that was not answered."""
+
+    def takes(self, lines: bytes) -> bool:
+        """Whether the server answers other writes into the index of an item's lines."""
 
 
 class BulkWriter:
@@ -77,26 +81,32 @@ class BulkWriter:
         """End its threads. Items that were not sent yet are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _send(self, items: Sequence[Item]) -> Fates:
-        """One body. One that the server cannot read is halved until the item is found that it is because of."""
+    def _send(self, items: Sequence[Item], *, part: bool = False) -> Fates:
+        """One body. One that the server cannot read, or never answers, is halved until the item is found that it is
+        because of."""
         try:
-            return self._patiently(items)
+            return self._patiently(items, part)
         except Conflict as conflict:
-            if len(items) == 1:
-                return Fates(refused={items[0].number: f"the index refuses it: {conflict.kind}"})
+            why = f"the index refuses it: {conflict.kind}"
+        except BulkUnanswered:
+            if not self._client.takes(items[0].lines):
+                raise
+            part, why = True, "the server does not answer a request that holds it, and answers others"
+        if len(items) == 1:
+            return Fates(refused={items[0].number: why})
         half = len(items) // 2
-        fates = self._send(items[:half])
-        _add(fates, self._send(items[half:]))
+        fates = self._send(items[:half], part=part)
+        _add(fates, self._send(items[half:], part=part))
         return fates
 
-    def _patiently(self, items: Sequence[Item]) -> Fates:
+    def _patiently(self, items: Sequence[Item], part: bool) -> Fates:
         """One body. Items that the server was too busy for again, and again."""
         fates = Fates()
         left = list(items)
 
         def send() -> bool:
             nonlocal left
-            answers = self._client.bulk(b"".join([item.lines for item in left]))
+            answers = self._client.bulk(b"".join([item.lines for item in left]), part=part)
             crash_point("search_body_taken")
             busy: list[Item] = []
             for item, answer in zip(left, answers, strict=True):

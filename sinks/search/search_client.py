@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,12 @@ from sinks.search.search_probe import URLS
 from sinks.store_facts import place
 from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
 
+log = logging.getLogger("headrace.sinks")
 IN_FLIGHT = 3
+_TIMES = 2
 _TIMEOUT_S = 120.0
+_PART = 4
+"""A part of a bulk body that was not answered is waited for by so much less."""
 _SCROLL = "5m"
 _BUSY = frozenset((429, 502, 503, 504))
 _WHOLE = {"allow_partial_search_results": "false"}
@@ -52,7 +57,17 @@ class _Verbatim:
 class SearchClient:
     """Requests to one cluster. :meth:`bulk` may be called from several threads at once, the rest from one."""
 
-    def __init__(self, url: str, user: str | None, password: str | None, ca_certs: str | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        url: str,
+        user: str | None,
+        password: str | None,
+        ca_certs: str | None,
+        clock: Clock,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        self._timeout_s = timeout_s
         self.store = f"the search server at {place(url, URLS)}"
         passing = (exceptions.ConnectionError, _SearchBusy)
         self._retry = StoreRetry(store=self.store, passing=passing, explain=self._explained, clock=clock)
@@ -60,7 +75,7 @@ class SearchClient:
             hosts=[url],
             http_auth=(user, password or "") if user else None,
             ca_certs=ca_certs,
-            timeout=_TIMEOUT_S,
+            timeout=timeout_s,
             max_retries=0,
             retry_on_timeout=False,
             maxsize=IN_FLIGHT,
@@ -88,14 +103,40 @@ class SearchClient:
         )
         return absent if text is None else loads_exact(text.encode("utf-8", "surrogatepass")) if text else {}
 
-    def bulk(self, body: bytes) -> list[dict[str, Any]]:
-        """A bulk body's items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none."""
+    def bulk(self, body: bytes, *, part: bool = False) -> list[dict[str, Any]]:
+        """A bulk body's items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none.
+
+        BulkUnanswered when no answer has come twice within two minutes. ``part``: once within half a minute, of a part
+        of such a body.
+        """
         params = {
             "filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason",
             "require_alias": "true",
+            "request_timeout": self._timeout_s / _PART if part else self._timeout_s,
         }
-        text = self._retry.call(lambda: self._perform("POST", "/_bulk", body, params, None))
-        return [item for entry in orjson.loads(text)["items"] for item in entry.values()]
+        times = 0
+
+        def ask() -> Any:
+            nonlocal times
+            try:
+                return self._perform("POST", "/_bulk", body, dict(params), None)
+            except exceptions.ConnectionTimeout:
+                times += 1
+                log.warning("bulk_unanswered", extra={"store": self.store, "bytes": len(body), "times": times})
+                if part or times == _TIMES:
+                    raise BulkUnanswered(f"{self.store} does not answer a bulk request") from None
+                raise
+
+        return [item for entry in orjson.loads(self._retry.call(ask))["items"] for item in entry.values()]
+
+    def takes(self, lines: bytes) -> bool:
+        """Whether the server answers a write into the index of an item's ``lines``. Nothing is written."""
+        (action,) = orjson.loads(lines.partition(b"\n")[0]).values()
+        nowhere = {"update": {"_index": action["_index"], "_id": "%nowhere"}}
+        try:
+            return bool(self.bulk(orjson.dumps(nowhere) + b'\n{"doc":{}}\n', part=True))
+        except BulkUnanswered:
+            return False
 
     def documents(self, path: str, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Documents of an index by id, each with ``found``, in order.
@@ -115,6 +156,8 @@ class SearchClient:
                 if kind in _DENIED:
                     # Within an answer of 200: waiting gives no right.
                     raise login_refused(self.store, kind)
+                if kind == "illegal_argument_exception":
+                    continue  # no document can have such an id
                 if kind in (BLOCK, "index_closed_exception"):
                     raise IndexBlocked(f"{self.store} answers {kind}", hint=_BLOCKED)
                 raise _SearchBusy(kind)
@@ -217,6 +260,10 @@ class Conflict(SinkError):
         super().__init__(message, hint=hint)
         self.kind = kind
         self.reason = reason
+
+
+class BulkUnanswered(StoreAway):
+    """The server does not answer a bulk body, because of one of its documents or because it is away."""
 
 
 class IndexBlocked(StoreAway):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -11,9 +11,10 @@ import orjson
 from cdc.json_bytes import dumped
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.schema import TableSchema
+from cdc.wire.jsontree import INDEXED_DEPTH, is_deeper
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import NESTED_KINDS
-from sinks.members import dumps_exact, members
+from sinks.members import dumps_exact, loads_exact, members
 from sinks.names import document_id, field_names
 from sinks.port import StoredRow
 from sinks.search.search_custom import geo_point
@@ -63,15 +64,19 @@ class Documents:
         made = {name: place for name, of in self._points.items() if (place := geo_point(row, of)) is not None}
         body = orjson.dumps({**{fields.get(name, name): value for name, value in row.items()}, **made})[:-1]
         # A line break is white space between the tokens of a nested document, and ends a line of a bulk body.
-        return body.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in body or b"\r" in body else body
+        body = body.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in body or b"\r" in body else body
+        if self.nested and is_deeper(body, INDEXED_DEPTH):
+            return self.with_text(body, lambda raw: is_deeper(raw, INDEXED_DEPTH))
+        return body
 
-    def with_text(self, body: bytes) -> bytes:
-        """A document's JSON, less its closing brace, whose nested values stand as text under ``_text``."""
+    def with_text(self, body: bytes, chosen: Callable[[bytes], bool] = lambda _: True) -> bytes:
+        """A document's JSON, less its closing brace, whose ``chosen`` nested values stand as text under ``_text``."""
         every = members(body + b"}")
+        earlier = loads_exact(every.pop(TEXT, b"{}"))
         names = {self._fields[name] for name in self._nested}
-        texts = {name: raw.decode() for name, raw in every.items() if name in names and raw != b"null"}
+        texts = {name: raw.decode() for name, raw in every.items() if name in names and raw != b"null" and chosen(raw)}
         kept = {name: orjson.Fragment(raw) for name, raw in every.items() if name not in texts}
-        return orjson.dumps({**kept, TEXT: texts})[:-1]
+        return orjson.dumps({**kept, **({TEXT: earlier | texts} if earlier or texts else {})})[:-1]
 
     def stored(self, identity: str, source: Mapping[str, Any], version: int = 0) -> StoredRow:
         """A document back to the row it was. Its ``version`` decides over its ``_pos``, which somebody else may have

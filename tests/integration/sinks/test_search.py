@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ import orjson
 import pytest
 import requests
 
-from cdc.clock import ManualClock
+from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import Exit, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
@@ -19,8 +20,10 @@ from sinks.batch import events_of
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry, OpenSink, StoreAway
 from sinks.registry import open_sink
+from sinks.search.search_client import SearchClient
 from tests.contract.stores import claims_nothing, live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
+from tests.hostile_documents import EVERY
 from tests.single_rows import canonical_row, plain_row
 
 T = TypeVar("T")
@@ -113,9 +116,16 @@ def _json_table(server: Server, mapping: str, texts: list[str]) -> tuple[OpenSin
     return sink, table
 
 
+def test_w5_an_id_that_no_document_can_have_is_absent(server: Server) -> None:
+    requests.put(f"{server.url}/{server.prefix}-ids", timeout=30)
+    with closing(SearchClient(server.url, None, None, None, SYSTEM_CLOCK)) as client:
+        found = client.documents(f"/{server.prefix}-ids", ["", "1"])
+    assert [one.get("found", False) for one in found] == [False, False]
+
+
 @pytest.mark.parametrize("mapping", ["flat_object", "object", "text"])
 def test_no_legal_json_is_refused(server: Server, mapping: str) -> None:
-    texts = ["5", '"text"', "true", "null", "[1, [2]]", '[{"a": 1}, 2]', "{}", "[]", '{"a": 1e400}', '{"": 1}']
+    texts = ["5", '"text"', "true", "null", "[1, [2]]", '[{"a": 1}, 2]', "{}", "[]", '{"a": 1e400}', *EVERY.values()]
     texts += ['{"a.b": 1, "a": {"b": 2}}', '{"a": "' + "v" * 40_000 + '"}', '{"' + "k" * 40_000 + '": 1}']
     texts += ["[" * 30 + "]" * 30, '{"a":' * 60 + "1" + "}" * 60, '{"a": 1,\n"b": 2}', '{"a": {"b": 1}}', '{"a": 7}']
     sink, _ = _json_table(server, mapping, texts)

@@ -14,7 +14,11 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.errors import Exit, Retry, SinkError
 from sinks.port import StoreAway
+from sinks.search.search_bulk import BulkWriter, Item
 from sinks.search.search_client import SearchClient
+from sinks.search.search_documents import action
+
+TEXTS = (b"a", b"b", b"hang", b"c")
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -22,13 +26,17 @@ class _Answers(BaseHTTPRequestHandler):
     asked = 0
     shards: ClassVar[dict[str, int]] = {}
     whole = True
+    over = threading.Event()
 
     def do_GET(self) -> None:
         self._say({"version": {"distribution": "opensearch"}})
 
     def do_POST(self) -> None:
         type(self).asked += 1
-        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if self.path.startswith("/_bulk"):
+            self._bulk(body)
+            return
         if self.path.endswith("/_refresh"):
             self._say({"_shards": self.shards})
         elif "/_search?" in self.path:
@@ -36,6 +44,11 @@ class _Answers(BaseHTTPRequestHandler):
             self._say({}, 200 if self.whole else 503)
         else:
             self._say({"docs": [{"_id": "1", "error": {"type": self.kind, "reason": "no permissions"}}]})
+
+    def _bulk(self, body: bytes) -> None:
+        if b"hang" in body:
+            assert self.over.wait(30)
+        self._say({"items": [{"index": {"status": 201}}] * (body.count(b"\n") // 2)})
 
     def _say(self, document: object, status: int = 200) -> None:
         body = orjson.dumps(document)
@@ -51,7 +64,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def answers() -> Iterator[type[_Answers]]:
-    handler = type("Answers", (_Answers,), {})
+    handler = type("Answers", (_Answers,), {"over": threading.Event()})
     yield handler
 
 
@@ -62,9 +75,10 @@ def client_of(answers: type[_Answers]) -> Iterator[SearchClient]:
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
-        with closing(SearchClient(url, None, None, None, ManualClock())) as client:
+        with closing(SearchClient(url, None, None, None, ManualClock(), timeout_s=2)) as client:
             yield client
     finally:
+        answers.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -82,6 +96,13 @@ def test_h306_a_right_that_lacks_is_not_taken_for_busy(answers: type[_Answers]) 
     refused = refusal(answers)
     assert (refused.exit, refused.retry, answers.asked) == (Exit.CONFIG, Retry.NEVER, 1)
     assert "security_exception" in refused.message
+
+
+def test_w5_an_id_that_no_document_can_have_is_absent(answers: type[_Answers]) -> None:
+    answers.kind = "illegal_argument_exception"
+    with client_of(answers) as client:
+        assert [one.get("found") for one in client.documents("/index", [""])] == [None]
+    assert answers.asked == 1
 
 
 def test_a_shard_that_is_away_is_asked_for_again(answers: type[_Answers]) -> None:
@@ -114,3 +135,13 @@ def test_h590_a_replica_without_a_node_hides_nothing(answers: type[_Answers], to
     with client_of(answers) as client:
         client.refresh("/index")
     assert answers.asked == total // 2
+
+
+def test_y2_a_document_without_an_answer_is_found(answers: type[_Answers], caplog: pytest.LogCaptureFixture) -> None:
+    """As OpenSearch 3.8 with many objects in each other: the thread dies, and nobody answers for it."""
+    items = [Item(n, action(str(n), "0" * 32, b'"shop"') + b'{"doc":"%b"}\n' % text) for n, text in enumerate(TEXTS)]
+    with client_of(answers) as client, closing(BulkWriter(client, ManualClock())) as writer:
+        fates = writer.write(iter(items))
+    assert fates.refused.keys() == {2}
+    # The whole body twice, a half, and the one.
+    assert [one.message for one in caplog.records if one.name == "headrace.sinks"].count("bulk_unanswered") == 4

@@ -11,26 +11,41 @@ import pytest
 from cdc.clock import ManualClock
 from sinks.port import StoreAway
 from sinks.search.search_bulk import BulkWriter, Fates, Item
-from sinks.search.search_client import Conflict, IndexBlocked, IndexGone
+from sinks.search.search_client import BulkUnanswered, Conflict, IndexBlocked, IndexGone
 
 Answer = Callable[[int, int], tuple[int, str]]
 """(number of the item, how often it was sent) -> status and type of error."""
 
 
 class Server:
-    """Answers by a rule; takes no body that has a broken item in it."""
+    """Answers by a rule; takes no body that has a broken item in it, and answers none that has a silent one."""
 
     store = "the search server"
 
-    def __init__(self, answer: Answer, broken: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        broken: frozenset[int] = frozenset(),
+        silent: frozenset[int] = frozenset(),
+        away: bool = False,
+    ) -> None:
         self._answer = answer
         self._broken = broken
+        self._silent = silent
+        self._away = away
         self.sent: dict[int, int] = {}
         self.bodies = 0
+        self.waits: list[bool] = []
 
-    def bulk(self, body: bytes) -> list[dict[str, Any]]:
+    def takes(self, lines: bytes) -> bool:
+        return not self._away
+
+    def bulk(self, body: bytes, *, part: bool = False) -> list[dict[str, Any]]:
         self.bodies += 1
         numbers = [int(line) for line in body.split()]
+        if self._silent & set(numbers):
+            self.waits.append(part)
+            raise BulkUnanswered("no answer")
         if self._broken & set(numbers):
             raise Conflict("HTTP 400", kind="illegal_argument_exception")
         return [self._item(number) for number in numbers]
@@ -96,3 +111,22 @@ def test_h100_what_is_wrong_with_the_index_is_no_item_s_fault(status: int, kind:
 def test_h100_a_cluster_without_a_leader_is_waited_for() -> None:
     server = Server(lambda number, times: (503, "cluster_block_exception") if times < 3 else (201, ""))
     assert written(server) == Fates()
+
+
+@pytest.mark.parametrize("silent", [{0}, {6}, {2, 5}])
+def test_y2_a_body_without_an_answer_is_halved_too(silent: set[int]) -> None:
+    server = Server(lambda number, times: (201, ""), silent=frozenset(silent))
+    fates = written(server, 7)
+    assert fates.refused == dict.fromkeys(
+        silent, "the server does not answer a request that holds it, and answers others"
+    )
+    assert server.sent == dict.fromkeys(set(range(7)) - silent, 1)
+    assert server.waits[0] is False
+    assert all(server.waits[1:]), "parts are waited for shortly"
+
+
+def test_y2_a_server_that_answers_nothing_is_away() -> None:
+    server = Server(lambda number, times: (201, ""), silent=frozenset({0}), away=True)
+    with pytest.raises(StoreAway):
+        written(server)
+    assert server.waits == [False], "no document is blamed"
