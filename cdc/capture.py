@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from cdc.measures import UnheldCommits
 from cdc.metrics import CaptureFigures
 from cdc.ports import ChangeStream, Record, StreamLog
 from cdc.progress import PROGRESS_KEY, Progress
+from cdc.refused_login import RefusedLogin
 from cdc.source_lineage import SourceLineage
 from cdc.windows import Moment, Windows
 
@@ -343,16 +344,17 @@ def keep_capturing(
 ) -> None:
     """Capture until a stop is asked for. Open a new session when one broke for a reason that passes.
 
-    The first session has to open: an error of its start is raised at once. Later a source or broker that is down is
-    waited for, however long it takes. An error that waiting cannot cure ends it.
+    The first session has to open: an error of its start is raised at once, but for a login's (RefusedLogin). Later a
+    source or broker is waited for, however long it is down. What waiting cannot cure ends it.
     """
-    attempt, streamed = 0, False
+    attempt, streamed, login = 0, False, RefusedLogin(clock)
     active_since: float | None = None
     while not stop.wanted:
         session, capture = None, None
         try:
             session = open_session()
             streamed, active_since = True, None
+            login.over()
             capture = Capture(session, figures=figures, stop=stop, clock=clock)
             capture.run()
             session.stream.close()
@@ -362,13 +364,14 @@ def keep_capturing(
             if session is not None:
                 _abandon(session, log_works=not isinstance(error, LogError | PoisonError))
             figures.errors[type(error).__name__] += 1
-            if error.retry is Retry.NEVER or not streamed or stop.wanted:
+            passes = login.may_pass(error) or (streamed and error.retry not in (Retry.NEVER, Retry.SECRET))
+            if not passes or stop.wanted:
                 raise
             if capture is not None and capture.progressed:
-                # Opening alone is no progress: what ends every session at the same change would be met without pause.
+                # Opening alone is none: what ends every session at the same change would be met without pause.
                 attempt = 0
             if isinstance(error, ActiveError):
-                active_since = active_since if active_since is not None else clock.monotonic()
+                active_since = clock.monotonic() if active_since is None else active_since
                 if clock.monotonic() - active_since > _ACTIVE_TIMEOUT_S:
                     raise
             _wait_before_next(error, attempt, figures, stop, clock)
@@ -381,11 +384,8 @@ def keep_capturing(
 
 def _abandon(session: CaptureSession, *, log_works: bool) -> None:
     """Records on their way to a broker that works may arrive. The next session then finds it there."""
-    try:
-        with suppress(CdcError):
-            session.close(log_works)
-    finally:
-        session.stream.close()
+    with closing(session.stream), suppress(CdcError):
+        session.close(log_works)
 
 
 def _wait_before_next(error: CdcError, attempt: int, figures: CaptureFigures, stop: CaptureStop, clock: Clock) -> None:

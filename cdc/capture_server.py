@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -14,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from cdc.answering import Page, answering, exposition
+from cdc.answering import Page, PagesServer, answering, exposition
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.declared_figures import CAPTURE
@@ -153,17 +151,14 @@ class MetricsServer:
         health = Health(figures, clock)
         handler = answering(pages, health.alive, health.ready)
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), handler)
+            self._server = PagesServer((host.strip("[]") or "127.0.0.1", int(port)), handler, "cdc-http")
         except (OSError, ValueError, OverflowError) as error:
             raise address_taken(address, pipeline, getattr(error, "strerror", None) or str(error)) from None
-        self._server.daemon_threads = True
-        self.address = f"{host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, name="cdc-http", daemon=True).start()
+        self.address = f"{host}:{self._server.port}"
 
     def close(self) -> None:
         """Answer no more requests."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
 
 def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ HIDDEN = "***"
 _LONGEST = 200
 # Quotes may be escaped already, inside JSON.
 _NAMED = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
-_PASSWORD = re.compile(r"""(?:^|\s)password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
+_PASSWORD = re.compile(r"""(?:^|[\s?&])(?:ssl)?password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
 _WORD = re.compile(r"""[^\s"']+""")
 
 _lock = Lock()
@@ -109,4 +109,4 @@ def passwords_within(value: Any) -> Iterator[str]:
                 # Up to the last @: one that is not percent-encoded belongs to the password.
                 yield value.partition("://")[2].rpartition("@")[0].partition(":")[2]
             for found in _PASSWORD.finditer(value):
-                yield found[1] or found[2]
+                yield found[1] or (found[2].partition("&")[0] if "://" in value else found[2])

@@ -165,7 +165,8 @@ def _columns_now(target: ReadTarget) -> sql.Composed:
 
 def _refused(name: TableName, error: psycopg.Error) -> ConfigError:
     """A read that Postgres does not allow, with what would allow it."""
-    if "row-level security" in str(error) or "row security" in str(error):
+    # Its SQLSTATE is that of any right that is missing. The function of the server's says which.
+    if error.diag.source_function == "check_enable_rls":
         return ConfigError(
             f"row security hides rows of {name} from this role, so the snapshot would miss them",
             hint="alter role <user> bypassrls;   or take the table out of [source] tables",

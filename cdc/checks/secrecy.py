@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from cdc.checks.finding import Finding, fail, ok, warn
+from cdc.dsn import SYSTEM, parts_of, secrets_in, secrets_in_url
 from cdc.errors import ConfigError
 from cdc.setting_types import Secret
 from cdc.settings import Settings
@@ -42,19 +43,27 @@ def check_secrets(settings: Settings) -> Iterator[Finding]:
 
 def check_passwords_in_the_clear(settings: Settings) -> Iterator[Finding]:
     """A password inside a connection string ends up in backups, diffs and error texts."""
-    fix = 'take it out and set password = "env:NAME" or "file:PATH" beside it'
-    parts = settings.source.dsn.split()
-    if any(part.startswith("password=") for part in parts) or _url_password(settings.source.dsn):
-        yield warn(PART, "password", "source.dsn holds a password", fix)
+    fix = 'take it out and set password = "env:NAME", "file:PATH" or "command:PROGRAM" beside it'
+    parts = _source(settings)
+    # A dsn that is not libpq's (MongoDB's) is a URL.
+    for name in secrets_in(parts) if parts is not None else secrets_in_url(settings.source.dsn):
+        option = "a password" if name == "password" else name
+        yield warn(PART, "password", f"source.dsn holds {option}", fix if name == "password" else "take it out")
+    if parts is not None and (service := parts.get("service") or os.environ.get("PGSERVICE")):
+        own = "check that its file is readable by you alone, or set password beside the dsn"
+        yield warn(
+            PART, "service", f"the service {service} of source.dsn may hold a password, and is not read here", own
+        )
     for name, sink in settings.sinks.items():
-        url = getattr(sink, "url", "")
-        if _url_password(url):
-            yield warn(PART, "password", f"sinks.{name}.url holds a password", fix)
+        for place in ("url", "catalog"):
+            if secrets_in_url(getattr(sink, place, "") or ""):
+                yield warn(PART, "password", f"sinks.{name}.{place} holds a password", fix)
 
 
 def check_plain_connections(settings: Settings) -> Iterator[Finding]:
     """Warn where rows and passwords travel to another machine without encryption."""
-    if _plain_postgres(settings.source.dsn):
+    source = _source(settings)
+    if source is not None and _plain_postgres(source):
         fix = "add sslmode=verify-full sslrootcert=/path/to/ca.pem to the dsn"
         yield warn(
             PART, "plain", "source.dsn does not check the server's certificate on the way to another machine", fix
@@ -108,25 +117,20 @@ def _urls(settings: Settings) -> Iterator[tuple[str, str, Mapping[str, str]]]:
         yield "debezium.url", settings.debezium.url, {"http": "https"}
 
 
-def _plain_postgres(dsn: str) -> bool:
-    if "://" in dsn:
-        try:
-            parts = urlsplit(dsn)
-        except ValueError:
-            return False  # connecting refuses it
-        host, verified = parts.hostname or "", "sslmode=verify-full" in parts.query
-    else:
-        words = dict(word.split("=", 1) for word in dsn.split() if "=" in word)
-        host = words.get("host") or words.get("hostaddr") or os.environ.get("PGHOST", "")
-        verified = words.get("sslmode") == "verify-full"
-    return not verified and not _loopback(host)
-
-
-def _url_password(url: str) -> bool:
+def _source(settings: Settings) -> dict[str, str] | None:
+    """The dsn's options. None for one that libpq cannot read: connecting refuses it, or it is another database's."""
     try:
-        return "://" in url and bool(urlsplit(url).password)
-    except ValueError:
-        return False
+        return parts_of(settings.source.dsn)
+    except ConfigError:
+        return None
+
+
+def _plain_postgres(parts: Mapping[str, str]) -> bool:
+    hosts = parts.get("hostaddr") or parts.get("host") or os.environ.get("PGHOST", "")
+    mode = parts.get("sslmode") or (
+        "verify-full" if parts.get("sslrootcert") == SYSTEM else os.environ.get("PGSSLMODE")
+    )
+    return mode != "verify-full" and not all(map(_loopback, hosts.split(",")))
 
 
 def _loopback(host: str) -> bool:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
-
+from cdc.dsn import parts_of
 from cdc.errors import ConfigError
 from cdc.settings import Settings
 
@@ -15,8 +13,8 @@ def address(settings: Settings, default_port: int) -> dict[str, str]:
     """host, port, user, dbname and all else of the dsn. ConfigError where the host or the user is missing."""
     dsn = settings.source.dsn
     try:
-        parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
-    except psycopg.Error:
+        parts = parts_of(dsn)
+    except ConfigError:
         raise ConfigError(
             "[source] dsn is not a list of key=value pairs",
             hint=f'write it as dsn = "host=127.0.0.1 port={default_port} dbname=shop user=cdc"',

@@ -6,19 +6,24 @@ role's timeouts would kill an open snapshot (H92). Both are pinned in the startu
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
-from cdc.errors import ConfigError, SourceError
+from cdc.clock import SYSTEM_CLOCK
+from cdc.dsn import parts_of, place_of, trusting
+from cdc.errors import CdcError, Retry, SourceError
 from cdc.foreign import hide
+from cdc.refused_login import SHORT_S
 from cdc.settings import SourceSettings
+from cdc.sql import load
+from connectors.postgres.refusals import connect_error, pooler
 from connectors.postgres.watched import LIMIT_S, WatchedConnection
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -44,11 +49,10 @@ PINNED: Mapping[str, str] = MappingProxyType(
 )
 """Settings of every session. ``row_security=off`` makes Postgres raise instead of hiding rows (H27)."""
 
-_NEWER = (
-    ("idle_session_timeout", 140000, b"set idle_session_timeout = 0"),
-    ("transaction_timeout", 170000, b"set transaction_timeout = 0"),
-)
-"""More timeouts of a role that would end our sessions (H92), and the version that has them first."""
+_NEWER = ("idle_session_timeout", "transaction_timeout")
+"""More timeouts of a role that would end our sessions. Older servers refuse them in the startup packet."""
+_OF_THE_LINE = "tcp_"
+"""Settings of this kind read as 0 over a local socket."""
 
 _KEEPALIVE = {
     "keepalives": 1,
@@ -60,7 +64,7 @@ _KEEPALIVE = {
 LOOK_LIMITS: Mapping[str, str] = MappingProxyType({"lock_timeout": "5s", "statement_timeout": "30s"})
 """Of sessions that look, for a person who waits: the server ends what takes longer, such as a lock on the catalog."""
 _CONNECT_TIMEOUT_S = 10
-_PROBE_S = 2.0
+_AGAIN_S = 1.0
 _LOCK_CLASS = 0x43444301  # "CDC" and a version
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -80,25 +84,64 @@ def connect(
     ``replication``: a walsender session of the same database. Plain SQL works there too. ``options``: more
     server settings for the startup packet, over the pinned ones. ``turn``: called while an answer is waited for,
     for ``limit_s`` seconds at most, see :class:`connectors.postgres.watched.WatchedConnection`. Raises SourceError when
-    the server cannot be reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
+    the server cannot be reached, ConfigError when it refuses who we are or what we ask for, or when a pooler stands
+    before it. Neither holds the password. A refused login is tried again for some seconds, with the secret read anew,
+    unless ``turn`` is given: a process that runs on has more time, see :class:`cdc.refused_login.RefusedLogin`.
     """
+    until_s = SYSTEM_CLOCK.monotonic() + (0 if turn or options is LOOK_LIMITS else SHORT_S)
+    while True:
+        try:
+            return _opened(settings, application_name, replication, autocommit, options, turn, limit_s)
+        except CdcError as refused:
+            if refused.retry is not Retry.SECRET or SYSTEM_CLOCK.monotonic() > until_s:
+                raise
+        SYSTEM_CLOCK.sleep(_AGAIN_S)
+
+
+def _opened(
+    settings: SourceSettings,
+    application_name: str,
+    replication: bool,
+    autocommit: bool,
+    options: Mapping[str, str],
+    turn: Callable[[], None] | None,
+    limit_s: float,
+) -> Connection:
     conninfo = _conninfo(settings, application_name, replication, {**PINNED, **options})
     try:
         connection: Connection = (WatchedConnection if turn else psycopg.Connection).connect(conninfo, autocommit=True)
-        with ExitStack() as opened:
-            # A stop may be heard before it is anybody's.
-            opened.callback(connection.close)
-            if isinstance(connection, WatchedConnection):
-                connection.turn, connection.limit_s = turn, limit_s
-            for name, since, statement in _NEWER:
-                # Unknown before, where it would be refused in the startup packet.
-                if connection.info.server_version >= since and name not in options:
-                    connection.execute(statement)
-            connection.autocommit = autocommit
-            opened.pop_all()
     except psycopg.Error as error:
-        raise connect_error(str(error), settings) from None
+        raise connect_error(error, settings, conninfo, replication=replication) from None
+    with ExitStack() as opened:
+        # A stop may be heard before it is anybody's.
+        opened.callback(connection.close)
+        if isinstance(connection, WatchedConnection):
+            connection.turn, connection.limit_s = turn, limit_s
+        try:
+            _require_pinned(connection, settings, options)
+            connection.autocommit = autocommit
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres at {describe(settings)} broke off: {first_line(error)}") from None
+        opened.pop_all()
     return connection
+
+
+def _require_pinned(connection: Connection, settings: SourceSettings, options: Mapping[str, str]) -> None:
+    """Set what older servers do not know, and read all back: a pooler drops settings, or changes the backend."""
+    asked = {name: value for name, value in PINNED.items() if name not in options and not name.startswith(_OF_THE_LINE)}
+    asked |= {name: "0" for name in _NEWER if name not in options}
+    statement = sql.SQL(load("connectors.postgres")["session"]).format(
+        names=sql.Literal(list(asked)), newer=sql.Literal(list(_NEWER))
+    )
+    rows = connection.execute(statement).fetchall()
+    lost = [name for name, value, _ in rows if value is not None and value.partition(",")[0] != asked[name]]
+    where, parts = describe(settings), parts_of(settings.dsn)
+    if lost:
+        raise pooler(where, f"the session does not have the settings that were asked for ({', '.join(lost)})", parts)
+    pid = rows[0][2]
+    # A proxy that keeps one backend for a session has numbers of its own: only one that changes is refused.
+    if pid != connection.info.backend_pid and connection.execute(statement).fetchall()[0][2] != pid:
+        raise pooler(where, "the session changes its server process between statements", parts)
 
 
 def writer_lock(name: str) -> tuple[int, int]:
@@ -113,51 +156,16 @@ def writer_lock(name: str) -> tuple[int, int]:
 
 def first_line(error: Exception) -> str:
     """The line of an error that a sentence of ours can quote. The rest is detail, and may hold row data."""
-    return _first_line(str(error))
+    return hide((str(error).strip().splitlines() or ["no reason given"])[0])
 
 
 def describe(settings: SourceSettings) -> str:
     """Where the source is, without anything secret: ``host:port/dbname``."""
-    parts = _parsed(settings)
-    host = parts.get("host") or parts.get("hostaddr") or "local socket"
-    return f"{host}:{parts.get('port', 5432)}/{parts.get('dbname') or parts.get('user') or ''}"
-
-
-def connect_error(text: str, settings: SourceSettings) -> SourceError | ConfigError:
-    """libpq's words as one of ours. libpq gives no SQLSTATE for a refused connection, only text."""
-    where, low, reason = describe(settings), text.lower(), _first_line(text)
-    for refusal in _REFUSALS:
-        if all(word in low for word in refusal.words):
-            hint = refusal.hint
-            if hint == _LOGIN[-1] and settings.password is not None:
-                hint = f"[source] password is {settings.password.reference}: check what it holds, and user in the dsn"
-            return refusal.error(refusal.sentence.format(where=where, reason=reason), hint=hint)
-    if "timeout expired" in low and silent(settings):
-        return SourceError(
-            f"what listens at {where} takes connections and does not answer as Postgres does",
-            hint="check host and port in [source] dsn: another server may listen there, or Postgres hang",
-        )
-    return SourceError(
-        f"cannot connect to Postgres at {where}: {reason}",
-        hint="check [source] dsn, and that the server runs and can be reached from here",
-    )
-
-
-def silent(settings: SourceSettings) -> bool:
-    """Whether something takes a connection at the source's address: called when it has not answered in time."""
-    parts = _parsed(settings)
-    host, port = str(parts.get("hostaddr") or parts.get("host") or ""), str(parts.get("port", 5432))
-    if not host or host.startswith("/") or "," in host or not port.isdigit():
-        return False
-    try:
-        with closing(socket.create_connection((host, int(port)), _PROBE_S)):
-            return True
-    except (OSError, OverflowError):
-        return False
+    return place_of(parts_of(settings.dsn))
 
 
 def _conninfo(settings: SourceSettings, application_name: str, replication: bool, server: Mapping[str, str]) -> str:
-    parts = _parsed(settings)
+    parts: dict[str, Any] = trusting(parts_of(settings.dsn))
     own = " ".join(f"-c {name}={_escape(value)}" for name, value in server.items())
     parts.update(
         {name: value for name, value in _KEEPALIVE.items() if name not in parts},
@@ -173,91 +181,6 @@ def _conninfo(settings: SourceSettings, application_name: str, replication: bool
     return make_conninfo(**parts)
 
 
-def _parsed(settings: SourceSettings) -> dict[str, Any]:
-    try:
-        return dict(conninfo_to_dict(settings.dsn))
-    except psycopg.Error:
-        # libpq's reason quotes what it stumbled over, which may be the password.
-        raise ConfigError(
-            "[source] dsn is not a libpq connection string",
-            hint='write it as dsn = "host=127.0.0.1 port=5432 dbname=shop user=cdc", and the password beside it: '
-            '[source] password = "env:NAME"; in a URL, special characters are percent-encoded',
-        ) from None
-
-
 def _escape(value: str) -> str:
     """A value inside the startup packet's ``options``, where spaces part arguments."""
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else "no reason given"
-    for noise in ("connection failed: ", "connection is bad: "):
-        line = line.removeprefix(noise)
-    return hide(line.rpartition("FATAL:  ")[2].strip())
-
-
-class _Refusal(NamedTuple):
-    """``words``: those of libpq or the server that identify it, in lower case. ``sentence``: of ours, with {where} and
-    {reason}."""
-
-    words: tuple[str, ...]
-    error: type[SourceError | ConfigError]
-    sentence: str
-    hint: str
-
-
-_UNTRUSTED = (
-    ConfigError,
-    "the certificate of Postgres at {where} is not trusted: {reason}",
-    "name its authority in [source] dsn: sslrootcert=/path/to/ca.pem, or =system for those that this machine trusts",
-)
-_LOGIN = (
-    ConfigError,
-    "Postgres at {where} refuses the login: {reason}",
-    'set [source] password = "env:NAME" or "file:PATH", or passfile= in the dsn',
-)
-_ADDRESS = (
-    ConfigError,
-    "Postgres at {where} refuses the connection: {reason}",
-    "add a line for this user, database and address to the server's pg_hba.conf and reload it",
-)
-_NAMES = (ConfigError, "Postgres at {where}: {reason}", "check dbname and user in [source] dsn")
-_REPLICATION_RIGHT = (
-    ConfigError,
-    "Postgres at {where} refuses a replication session: {reason}",
-    "alter role <user> replication;   (as a superuser)",
-)
-_FULL = (
-    SourceError,
-    "Postgres at {where} has no connection left: {reason}",
-    "raise max_connections or max_wal_senders, or end sessions that are not needed",
-)
-_REFUSALS = (
-    _Refusal(("certificate verify failed",), *_UNTRUSTED),
-    _Refusal(("root certificate file",), *_UNTRUSTED),
-    _Refusal(
-        ("server certificate for", "does not match host name"),
-        ConfigError,
-        "the certificate of Postgres at {where} is another host's: {reason}",
-        "use the name that stands in the certificate as host in [source] dsn; hostaddr= may say where that is",
-    ),
-    _Refusal(
-        ("server does not support ssl",),
-        ConfigError,
-        "Postgres at {where} takes no TLS, which sslmode in [source] dsn asks for: {reason}",
-        "set ssl = on in the server's postgresql.conf; sslmode=prefer goes on without",
-    ),
-    _Refusal(("password authentication failed",), *_LOGIN),
-    _Refusal(("no password supplied",), *_LOGIN),
-    _Refusal(("authentication failed",), *_LOGIN),
-    _Refusal(("no pg_hba.conf entry",), *_ADDRESS),
-    _Refusal(("pg_hba.conf rejects",), *_ADDRESS),
-    _Refusal(("role", "does not exist"), *_NAMES),
-    _Refusal(("database", "does not exist"), *_NAMES),
-    _Refusal(("permission denied to start wal sender",), *_REPLICATION_RIGHT),
-    _Refusal(("must be superuser or replication role to start walsender",), *_REPLICATION_RIGHT),
-    _Refusal(("too many",), *_FULL),
-    _Refusal(("remaining connection slots",), *_FULL),
-    _Refusal(("number of requested standby connections exceeds",), *_FULL),
-)

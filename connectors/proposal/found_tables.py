@@ -6,11 +6,11 @@ import os
 from contextlib import closing
 from typing import Any
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
 from cdc.checks.facts import ServerFacts
+from cdc.dsn import parts_of, secrets_in
 from cdc.errors import ConfigError
 from cdc.proposal.proposed import FoundDatabase, FoundTable
 from cdc.settings import Settings, parse
@@ -46,14 +46,14 @@ def read_database(dsn: str, role: str) -> tuple[FoundDatabase, bool]:
         return found, conn.info.server_version >= _GENERATED_SINCE
 
 
-def _given(dsn: str) -> dict[str, Any]:
+def _given(dsn: str) -> dict[str, str]:
     try:
-        given = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
+        given = parts_of(dsn)
+    except ConfigError:
         raise ConfigError(
             "--dsn is no libpq connection string", hint='write it as --dsn "host=127.0.0.1 dbname=shop user=me"'
         ) from None
-    if given.pop("password", None) is not None:
+    if secrets_in(given):
         raise ConfigError(
             "--dsn holds a password, which every user of this machine can read in the list of processes",
             hint=f"take it out, change it at the server, and set {PASSWORD} or use ~/.pgpass",

@@ -13,10 +13,11 @@ import pytest
 
 from cdc.capture import CaptureSession, CaptureStop, StartingPoint, Stopped, keep_capturing
 from cdc.clock import ManualClock
-from cdc.errors import ActiveError, ConfigError, LogError, SourceError
+from cdc.errors import ActiveError, ConfigError, LogError, Retry, SourceError
 from cdc.metrics import CaptureFigures
 from cdc.ports import Record, StreamBatch
 from cdc.progress import PROGRESS_KEY, Progress
+from cdc.refused_login import LONG_S, SHORT_S, RefusedLogin
 from cdc.source_lineage import SourceLineage
 from cdc.testing import MemoryStream
 
@@ -286,3 +287,45 @@ def _raising(error: Exception) -> Callable[[], None]:
         raise error
 
     return fail
+
+
+def refused_login() -> ConfigError:
+    return ConfigError("the login is refused", retry=Retry.SECRET)
+
+
+def test_x4_a_refused_login_is_tried_for_minutes() -> None:
+    setting = Setting(problems=deque([Exception(), *(refused_login() for _ in range(8))]))
+    broken = iter([SourceError("broke"), None])
+
+    def at_end() -> None:
+        error = next(broken)
+        if error is not None:
+            raise error
+        setting.stop.want()
+
+    setting.stream.at_end = at_end
+    began_s = setting.clock.monotonic()
+    setting.run()
+    assert setting.opened == 10
+    assert SHORT_S < setting.clock.monotonic() - began_s < LONG_S
+
+
+def test_x4_at_the_start_it_is_tried_for_seconds() -> None:
+    setting = Setting(problems=deque(refused_login() for _ in range(1_000)))
+    began_s = setting.clock.monotonic()
+    with pytest.raises(ConfigError, match="the login is refused"):
+        setting.run()
+    assert SHORT_S < setting.clock.monotonic() - began_s < LONG_S
+
+
+def test_x4_after_the_limit_a_refused_login_ends_it() -> None:
+    clock = ManualClock()
+    login = RefusedLogin(clock)
+    login.over()
+    assert login.may_pass(refused_login())
+    clock.sleep(LONG_S)
+    assert login.may_pass(refused_login())
+    clock.sleep(1)
+    assert not login.may_pass(refused_login())
+    login.over()
+    assert login.may_pass(refused_login()) and not login.may_pass(SourceError("away"))

@@ -101,6 +101,15 @@ def test_metrics_and_health_over_http() -> None:
         server.close()
 
 
+def test_x7_an_ipv6_address_is_listened_on() -> None:
+    server = MetricsServer("[::1]:0", CaptureFigures(), ManualClock(), "shop")
+    try:
+        assert server.address.startswith("[::1]:")
+        assert b"cdc_up" in urlopen(f"http://{server.address}/metrics").read()
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_pages_answer_questions_and_take_nothing(method: str) -> None:
     server = MetricsServer("127.0.0.1:0", CaptureFigures(), ManualClock(), "shop")

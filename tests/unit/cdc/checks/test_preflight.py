@@ -179,6 +179,10 @@ def test_a_missing_or_readable_secret_is_named_and_never_shown(tmp_path: Path, m
     [
         ({"dsn": "host=127.0.0.1 password=canary"}, {}),
         ({"dsn": "postgresql://cdc:canary@127.0.0.1/app"}, {}),
+        ({"dsn": "postgresql://cdc@127.0.0.1/app?password=canary"}, {}),
+        ({"dsn": "host=127.0.0.1 password = 'canary'"}, {}),
+        ({"dsn": "host=127.0.0.1 sslpassword=canary"}, {}),
+        ({}, {"sql": {"kind": "sql", "url": "postgresql+psycopg://127.0.0.1/x?password=canary"}}),
         ({}, {"cache": {"kind": "redis", "url": "redis://:canary@127.0.0.1"}}),
         ({}, {"sql": {"kind": "sql", "url": "postgresql+psycopg://u:canary@127.0.0.1/x"}}),
     ],
@@ -189,9 +193,20 @@ def test_a_password_in_a_connection_string_is_warned_of(source: dict[str, Any], 
     assert "canary" not in str(found)
 
 
+def test_x7_a_service_is_not_said_to_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = check_settings(settings(dsn="service=shop"))
+    assert (found.level, found.check) == (Level.WARN, "service")
+    assert "is not read here" in found.message
+    monkeypatch.setenv("PGSERVICE", "shop")
+    assert [f.check for f in check_settings(settings(dsn="dbname=app"))] == ["service"]
+
+
 @pytest.mark.parametrize(
     ("source", "sinks", "warned"),
     [
+        ({"dsn": "host = 'db.example.org' dbname=app"}, {}, True),
+        ({"dsn": "host=a,db.example.org dbname=app"}, {}, True),
+        ({"dsn": "host=db.example.org sslrootcert=system"}, {}, False),
         ({"dsn": "host=db.example.org dbname=app"}, {}, True),
         ({"dsn": "host=db.example.org dbname=app sslmode=require"}, {}, True),
         ({"dsn": "host=db.example.org dbname=app sslmode=verify-full"}, {}, False),
