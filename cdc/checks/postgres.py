@@ -116,7 +116,8 @@ def check_identity(server: ServerFacts, known: Found[SlotState], slot: SlotFacts
         yield warn(PART, "identity", message, fix)
     elif changed:
         message = f"another system answers behind the dsn: {'; '.join(changed)}"
-        fix = "point [source] dsn at the server the pipeline was made on"
+        fix = "point [source] dsn at the server the pipeline was made on; if this one took its place with the same "
+        fix += "history: cdc init --accept-promotion"
         yield fail(PART, "identity", message, fix, exit=Exit.IDENTITY)
     else:
         yield ok(PART, "identity", f"system {server.system_identifier}, timeline {server.timeline}, as at the start")

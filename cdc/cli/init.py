@@ -9,12 +9,13 @@ from rich.console import Console
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import UsageError
+from cdc.lsn import Lsn
 from cdc.settings import Settings
 from cdc.shard_plan import each_shard, require_one_shard
-from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
+from cdc.wiring.pipeline import accept_server, begin_epoch, prepare_pipeline
 
 if TYPE_CHECKING:
-    from cdc.wiring.pipeline import PreparedPipeline
+    from cdc.wiring.pipeline import PreparedPipeline, Successor
 
 
 def init(
@@ -22,18 +23,33 @@ def init(
     new_epoch: Annotated[
         bool, typer.Option("--new-epoch", help="Begin anew after a lost slot or on another server. Stores stay.")
     ] = False,
+    accept_promotion: Annotated[
+        bool,
+        typer.Option(
+            "--accept-promotion", help="Go on with another server of the same history: promoted, or from pg_upgrade."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --new-epoch: do not ask for the slot's name.")] = False,
 ) -> None:
     """Make the publication (or check the one that exists) and the topics.
 
     Safe to run again: what is there is checked, what is missing is made. --new-epoch drops the slot, if it is still
     there, and lets cdc snapshot read every table again, above all that was written before. Topics and stores stay.
+
+    --accept-promotion proves that another server took the place of the first one with the same history, and has cdc run
+    go on there without a snapshot.
     """
     invocation = context.obj
     settings = invocation.settings()
     if settings.debezium is not None and settings.debezium.database != "postgres":
         settings.require_native("cdc init")
     console = invocation.console
+    if new_epoch and accept_promotion:
+        raise UsageError("--new-epoch begins anew, --accept-promotion goes on", hint="choose one of them")
+    if accept_promotion:
+        settings.require_native("cdc init --accept-promotion")
+        for one in each_shard(settings):
+            show_accepted(accept_server(one, SYSTEM_CLOCK), console)
     if new_epoch:
         settings.require_native("cdc init --new-epoch")
         require_one_shard(settings, "cdc init --new-epoch")
@@ -44,7 +60,17 @@ def init(
         show(settings, prepared, console)
         return
     for one in each_shard(settings):
-        show(one, prepare_pipeline(one), console)
+        show(one, prepare_pipeline(one), console, "cdc run" if accept_promotion else "cdc snapshot")
+
+
+def show_accepted(server: Successor | None, console: Console) -> None:
+    """Show the server that capture goes on with."""
+    if server is None:
+        console.print("the server is the pipeline's already", highlight=False)
+        return
+    slot = server.slot
+    where = f"system {slot.system_identifier}, timeline {slot.timeline}: cdc run goes on from {Lsn(server.lsn)}"
+    console.print(where, highlight=False, soft_wrap=True)
 
 
 def confirm(settings: Settings, console: Console) -> None:
@@ -59,7 +85,7 @@ def confirm(settings: Settings, console: Console) -> None:
         raise UsageError("that is not the slot's name: nothing was changed", hint=f"the slot is {settings.slot}")
 
 
-def show(settings: Settings, prepared: PreparedPipeline, console: Console) -> None:
+def show(settings: Settings, prepared: PreparedPipeline, console: Console, following: str = "cdc snapshot") -> None:
     """Show the parts that were made and those that were there."""
     made = "made" if prepared.publication_made else "checked"
     console.print(
@@ -73,5 +99,5 @@ def show(settings: Settings, prepared: PreparedPipeline, console: Console) -> No
         console.print(
             f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True
         )
-    following = "cdc connect deploy" if settings.source.kind == "debezium" else "cdc snapshot"
+    following = "cdc connect deploy" if settings.source.kind == "debezium" else following
     console.print(f"next: {following}", highlight=False, soft_wrap=True)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from cdc.settings import require_postgres
 
-__all__ = ["PreparedPipeline", "begin_epoch", "open_drop", "prepare_pipeline"]
+__all__ = ["PreparedPipeline", "Successor", "accept_server", "begin_epoch", "open_drop", "prepare_pipeline"]
 
 if TYPE_CHECKING:
     from cdc.clock import Clock
     from cdc.drop.run import Drop
     from cdc.settings import Settings
     from connectors.prepare import Prepared as PreparedPipeline
+    from connectors.succession import Successor
 
 
 def prepare_pipeline(settings: Settings) -> PreparedPipeline:
@@ -29,6 +30,14 @@ def begin_epoch(settings: Settings, clock: Clock) -> tuple[int, PreparedPipeline
 
     require_postgres(settings, "cdc init")
     return begin_pipeline_again(settings, clock)
+
+
+def accept_server(settings: Settings, clock: Clock) -> Successor | None:
+    """See :func:`connectors.succession.accept_server`."""
+    from connectors.succession import accept
+
+    require_postgres(settings, "cdc init")
+    return accept(settings, clock)
 
 
 def open_drop(settings: Settings) -> Drop:

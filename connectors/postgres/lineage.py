@@ -172,7 +172,7 @@ def read_last_written(walsender: Connection, timeline: int, end: int) -> tuple[i
     ``(0, "")`` where there are none, or the server does not give them. The session is of no use behind it. SourceError
     when the server does not say how long a segment is, and where it is silent or breaks off.
     """
-    at = begin = max(_segment_begin(walsender, end), end - _MOST_BYTES)
+    at = begin = max(segment_begin(walsender, end), end - _MOST_BYTES)
     kept, data = (0, ""), b""
     for block in _blocks(walsender, timeline, begin):
         data = data[-WITNESS_BYTES:] + block[: end - at]
@@ -185,8 +185,8 @@ def read_last_written(walsender: Connection, timeline: int, end: int) -> tuple[i
     return 0, ""
 
 
-def _segment_begin(walsender: Connection, end: int) -> int:
-    """Where the segment begins that ends at ``end`` or behind it."""
+def segment_begin(walsender: Connection, end: int) -> int:
+    """Where the segment begins that ends at ``end`` or behind it. SourceError when the server does not say."""
     try:
         row = walsender.execute(_SEGMENT_BYTES).fetchone()
     except psycopg.Error as error:

@@ -18,6 +18,10 @@ RUNBOOK = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/READ
 START_OVER = "cdc init --new-epoch, then cdc snapshot"
 """The way to begin anew where changes are missing. Topics and stores stay."""
 _FIRST = "point [source] dsn at the first server"
+_SUCCESSOR = (
+    "if this one took its place: cdc init --accept-promotion goes on with it where it has the same history, and where "
+    f"it has not: {START_OVER}"
+)
 _FORMER = "this may be the primary of before a failover: point [source] dsn at the server that took its place"
 _SQL = "slot.sql"
 
@@ -43,7 +47,7 @@ def require_same_server(server: ServerFacts, known: SlotState, where: str) -> No
         if now != then:
             raise IdentityError(
                 f"Postgres at {where} has the {what} {now}, the pipeline was made on {then}: LSNs mean nothing here",
-                hint=_FORMER if former else f"{_FIRST}; if this one took its place: {START_OVER}",
+                hint=_FORMER if former else f"{_FIRST}; {_SUCCESSOR}",
             )
     if server.in_recovery:
         raise IdentityError(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit, IdentityError
 from cdc.progress import Watermark
 from cdc.settings import SourceSettings
@@ -29,6 +31,7 @@ from connectors.postgres.catalog_facts import read_server
 from connectors.postgres.connections import connect
 from connectors.postgres.lineage import Lineage, read_history, read_wal
 from connectors.postgres.taken_tokens import token
+from connectors.succession import accept
 from snapshot.edges import NoReport
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused
@@ -345,3 +348,38 @@ def test_h55_capture_alters_a_slot_that_was_made_without(pipeline: Pipeline) -> 
         pipeline.settle()
         assert failover(pipeline)
     pipeline.assert_equal("t")
+
+
+@pytest.mark.slow
+def test_x12_a_slot_of_the_cluster_manager_is_accepted(pipeline: Pipeline, tmp_path: Path, spawn: Spawn) -> None:
+    """It keeps one on the standby by itself, as Patroni does. One that stands beyond the log is refused."""
+    pipeline.prepare_with_rows(TABLE, "insert into t select g, 'first' from generate_series(1, 50) g")
+    with standby(pipeline, tmp_path, spawn, waited_for=False) as other:
+        run = pipeline.stream()
+        made = f"select pg_create_logical_replication_slot('{pipeline.slot}', 'pgoutput')"
+        with ThreadPoolExecutor() as beside:
+            # A standby makes a slot when its primary says which transactions run.
+            making = beside.submit(other.ask, made)
+
+            def is_made() -> bool:
+                pipeline.execute("select pg_log_standby_snapshot()")
+                return making.done()
+
+            wait_until(is_made, 60)
+        pipeline.execute("update t set v = 'before' where id <= 10", "delete from t where id = 12")
+        pipeline.settle()
+        assert run.terminate() == 0
+        reached = pipeline.one("select pg_current_wal_lsn()")
+        wait_until(lambda: other.ask(f"select pg_last_wal_replay_lsn() >= '{reached}'::pg_lsn") is True, 30)
+        other.promote()
+        other.take_its_place()
+        refused(pipeline.start(), Exit.IDENTITY, "LSNs mean nothing here", "--accept-promotion")
+        successor = accept(pipeline.settings, SYSTEM_CLOCK)
+        assert successor is not None
+        assert successor.slot.timeline == 2
+        assert accept(pipeline.settings, SYSTEM_CLOCK) is None
+        with pipeline.capturing():
+            pipeline.execute("insert into t values (300, 'after')", "delete from t where id > 40")
+            pipeline.settle()
+        pipeline.assert_equal("t")
+        assert pipeline.slot_state().timeline == 2
