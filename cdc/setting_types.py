@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from cdc.client_options import TOKEN, require_allowed
 from cdc.mask_rules import MaskRule
 from cdc.secret_reference import REFERENCES, reveal
 from cdc.topic import IN_QUOTES
@@ -97,6 +98,25 @@ def _mask(value: Any) -> Any:
     return value
 
 
+def _client_options(value: Any) -> Any:
+    require_allowed(value)
+    return value
+
+
+def _client_secrets(value: Any) -> Any:
+    # The names are judged: the values are not known here.
+    require_allowed(dict.fromkeys(set(value) - {TOKEN}, ""))
+    return value
+
+
+def _copies(value: int) -> int:
+    if value == 0 or value < -1:
+        raise ValueError("this is 1 or more, or -1 for the brokers' own number")
+    return value
+
+
+ClientOptions = Annotated[dict[str, str | int | bool], AfterValidator(_client_options)]
+Copies = Annotated[int, AfterValidator(_copies)]
 MaskText = Annotated[str, BeforeValidator(_mask)]
 Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(lambda d: f"{d.total_seconds():g}s")]
 ByteCount = Annotated[int, BeforeValidator(_byte_count)]
@@ -147,6 +167,7 @@ def _secret(value: Any) -> Any:
 
 
 SecretRef = Annotated[Secret, BeforeValidator(_secret), PlainSerializer(lambda s: s.reference)]
+ClientSecrets = Annotated[dict[str, SecretRef], AfterValidator(_client_secrets)]
 
 
 class SettingsModel(BaseModel):

@@ -24,6 +24,9 @@ from cdc.foreign import passwords_within, remember
 from cdc.mask_rules import MASK_KEY_HINT
 from cdc.setting_types import (
     ByteCount,
+    ClientOptions,
+    ClientSecrets,
+    Copies,
     Duration,
     MaskText,
     SecretRef,
@@ -76,7 +79,7 @@ class LogSettings(SettingsModel):
 
     bootstrap_servers: str = Field(description="host:port, several by comma")
     partitions: int = Field(4, ge=1, le=10_000, description="partitions of each table's topic, never changed later")
-    replication_factor: int = Field(1, ge=1, description="copies of each partition")
+    replication_factor: Copies = Field(-1, description="copies of each partition, -1 for the brokers' own number")
     replay_window: SomeTime = Field(
         timedelta(days=7), description="how long deletes are remembered, in the log and in the stores"
     )
@@ -94,12 +97,10 @@ class LogSettings(SettingsModel):
         "readable", description="form of values (see the wire manual, cdc/wire/README.md)"
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("lz4", description="producer's compression")
-    client: dict[str, str | int | bool] = Field(
-        default_factory=dict, description="passed to every Kafka client: TLS, SASL"
+    client: ClientOptions = Field(
+        default_factory=dict, description="options of every Kafka client: TLS, SASL, timeouts"
     )
-    client_secrets: dict[str, SecretRef] = Field(
-        default_factory=dict, description="the same for values that are secret"
-    )
+    client_secrets: ClientSecrets = Field(default_factory=dict, description="the same for values that are secret")
 
 
 class CaptureSettings(SettingsModel):
@@ -170,6 +171,10 @@ class SparkSettings(SettingsModel):
     )
     http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks, empty for none")
     ui: bool = Field(False, description="serve Spark's own pages, on this machine alone")
+    kafka: dict[str, str] = Field(
+        default_factory=dict,
+        description="options of Spark's Kafka client by Java's names, over those of [log.client]",
+    )
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
 
 

@@ -15,7 +15,8 @@ _MB = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic as it is to be. ``config`` are topic settings by Kafka's names."""
+    """A topic as it is to be. ``config`` are topic settings by Kafka's names. ``replication_factor``: -1 for the
+    brokers' own number."""
 
     topic: str
     partitions: int
@@ -67,10 +68,11 @@ def made_specs(settings: LogSettings, name: str, state: TopicsState, shard: str 
 
 
 def _durability(settings: LogSettings) -> dict[str, str]:
-    return {
-        "unclean.leader.election.enable": "false",
-        "min.insync.replicas": "2" if settings.replication_factor >= 3 else "1",
-    }
+    """Where the brokers choose the number of copies, they choose how many have to hold a record as well."""
+    clean = {"unclean.leader.election.enable": "false"}
+    if settings.replication_factor < 0:
+        return clean
+    return clean | {"min.insync.replicas": "2" if settings.replication_factor >= 3 else "1"}
 
 
 def _ms(duration: timedelta) -> int:

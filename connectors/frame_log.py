@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
@@ -15,21 +14,19 @@ from cdc.schema import TableSchema
 from cdc.settings import LogSettings, load
 from cdc.shard_plan import require_without_shards
 from cdc.state import TopicsState
-from cdc.topic import VIEW_SCHEMA, TableName, progress_topic, schema_topic, state_topic, views_topic
+from cdc.topic import TableName, progress_topic, schema_topic, state_topic
 from connectors.frame_reading import ReferencedReading, refused
-from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.offsets_at import offsets_at
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.topic_problems import raise_first, state_problems
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Found, FrameTopic
-
-if TYPE_CHECKING:
-    from cdc.views.known_views import KnownView
 
 
 class KafkaConnect:
@@ -72,14 +69,10 @@ class KafkaFrameLog:
             raise UsageError(f"Kafka at {self._settings.bootstrap_servers} has no pipeline {self._pipeline}",
                              hint=_pipelines(self._admin.names()))  # fmt: skip
         shapes = {shape.table: shape.topic for shape in self._registry().versions()}
-        captured, asked = set(state.tables.values()), list(patterns)
-        # As for a sink: a view is read where its schema is named.
-        views = self._views() if any(one.startswith(f"{VIEW_SCHEMA}.") for one in asked) else {}
+        captured = set(state.tables.values())
         known = {table: topic for table, topic in shapes.items() if topic in captured}
-        known |= {table: view.topic for table, view in views.items()}
-        wanted = {table: known[table] for table in chosen(known, asked, self._pipeline)}
-        made = {**state.topics, **{view.topic: view.made for view in views.values()}}
-        unknown = sorted(set(wanted.values()) - set(made))
+        wanted = {table: known[table] for table in chosen(known, list(patterns), self._pipeline)}
+        unknown = sorted(set(wanted.values()) - set(state.topics))
         if unknown:
             raise TopicError(
                 f"the state topic has no note of the topic {unknown[0]}, which it names for a table",
@@ -88,7 +81,7 @@ class KafkaFrameLog:
         facts = facts_of_made(self._admin, wanted.values())
         own = TopicsState(
             cluster_id=state.cluster_id,
-            topics={topic: made[topic] for topic in wanted.values()},
+            topics={topic: state.topics[topic] for topic in wanted.values()},
             tables={},
         )
         raise_first(state_problems(own, facts, self._admin.cluster_id()))
@@ -97,7 +90,7 @@ class KafkaFrameLog:
                 table: FrameTopic(
                     topic,
                     facts[topic].topic_id,
-                    made[topic]["partitions"],
+                    state.topics[topic]["partitions"],
                     int(facts[topic].config.get("min.compaction.lag.ms", 0)),
                 )
                 for table, topic in wanted.items()
@@ -105,8 +98,6 @@ class KafkaFrameLog:
         )
 
     def versions(self, table: TableName) -> list[TableSchema]:
-        if table.schema == VIEW_SCHEMA:
-            return [self._views()[table].schema]
         return [shape for shape in self._registry().versions() if shape.table == table]
 
     def ends(self, partitions: Mapping[str, int]) -> Offsets:
@@ -118,16 +109,6 @@ class KafkaFrameLog:
     def progress(self) -> Progress | None:
         value = self._compacted(progress_topic(self._pipeline)).read().get(PROGRESS_KEY)
         return Progress.from_json(value) if value is not None else None
-
-    def _views(self) -> dict[TableName, KnownView]:
-        # Not for a frame of a table: they bring the parser of the views' texts along.
-        from cdc.views.known_views import read_views  # noqa: PLC0415
-
-        topic = views_topic(self._pipeline)
-        if topic not in self._admin.describe([topic]):
-            return {}
-        known = read_views(self._compacted(topic).read()).known
-        return {view.schema.table: view for view in known.values()}
 
     def _registry(self) -> SchemaRegistry:
         return SchemaRegistry(self._compacted(schema_topic(self._pipeline)))

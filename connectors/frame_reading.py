@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from cdc.errors import ConfigError
 from cdc.foreign import quoted
-from cdc.secret_reference import reveal
+from connectors.kafka.client_secrets import with_secrets
 from connectors.kafka.record_reader import KafkaRecords
 
 
@@ -25,9 +25,9 @@ class ReferencedReading:
     references: tuple[tuple[str, str], ...]
 
     def open(self) -> KafkaRecords:
-        secrets = {name: reveal(reference) for name, reference in self.references}
+        config = with_secrets(dict(self.config), dict(self.references))
         try:
-            return KafkaRecords(dict(self.config) | secrets)
+            return KafkaRecords(config)
         except KafkaException as error:
             raise refused(error) from None
 

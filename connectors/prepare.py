@@ -24,18 +24,12 @@ from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import TableName, schema_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.epoch import begin_epoch
-from connectors.kafka.admin import (
-    TopicAdmin,
-    TopicFacts,
-    raise_first,
-    spec_problems,
-    state_problems,
-    topics_state,
-)
+from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made, make_known
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.topic_problems import TopicFacts, raise_first, spec_problems, state_problems
 from connectors.postgres.catalog_facts import read_slot, read_source
 from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.connections import Connection, connect

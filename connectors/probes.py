@@ -11,15 +11,16 @@ from typing import Self
 from cdc.checks.facts import LogFacts, SourceFacts, TopicFault, TopicRights
 from cdc.checks.finding import Finding
 from cdc.checks.secrecy import remote_brokers
+from cdc.client_options import unused_options
 from cdc.errors import TopicError
 from cdc.following import stopped_following
 from cdc.settings import Settings
 from cdc.shard_plan import state_topic_of
 from cdc.state import TopicsState
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
-from connectors.kafka.admin import TopicAdmin, cut_problems, spec_problems, state_problems
-from connectors.kafka.in_sync import in_sync_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.reach import require_broker
+from connectors.kafka.topic_problems import copy_problems, cut_problems, in_sync_problems, spec_problems, state_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_source
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
@@ -82,13 +83,18 @@ class ServerProbes:
         problems = state_problems(known, facts, cluster_id) if known is not None else []
         problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
         first = admin.first_offsets({topic: facts[topic].partitions for topic in topics if topic in facts})
-        problems += [*cut_problems(first, _reread(self._settings)), *in_sync_problems(facts)]
+        problems += [
+            *cut_problems(first, _reread(self._settings)),
+            *in_sync_problems(facts),
+            *copy_problems(facts, admin.brokers()),
+        ]
         return LogFacts(
             cluster_id=cluster_id,
             present=tuple(sorted(facts)),
             missing=tuple(spec.topic for spec in specs if spec.topic not in facts),
             faults=tuple(TopicFault(p.message, p.hint, p.fatal) for p in problems),
             rights=self._rights(admin),
+            unused=tuple(unused_options(self._settings.log.client)),
         )
 
     def _rights(self, admin: TopicAdmin) -> TopicRights | None:

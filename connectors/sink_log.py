@@ -16,9 +16,10 @@ from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.known_views import KnownView
 from connectors.connect.topics import with_patterns
 from connectors.debezium.connector_config import may_hold_debezium, orders_by_offset
-from connectors.kafka.admin import TopicAdmin, TopicFacts, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
 from connectors.kafka.reach import require_broker
+from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
 from connectors.newest_progress import newest_progress
 from connectors.postgres.selection import Pattern, kept
 from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns

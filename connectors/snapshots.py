@@ -24,13 +24,14 @@ from cdc.visibility import Visibility
 from cdc.wal_witness import WalWitness
 from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted
-from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.bulk import BulkLog
 from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.feed import CompactedFeed
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.small_topic import read_small
+from connectors.kafka.topic_problems import raise_first, state_problems
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
 from connectors.postgres.catalog_shapes import captured_schema, resolve_tables

@@ -34,12 +34,13 @@ from connectors.connect.connector_epochs import NotedEpochs, read_epochs
 from connectors.connect.topics import noted_ends
 from connectors.debezium.partition_reading import reader_of_partitions
 from connectors.debezium.source_progress import ConnectProgress
-from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
+from connectors.kafka.topic_problems import raise_first, state_problems
 from connectors.view_log import KafkaViewOutput
 from connectors.view_tombstones import LoneTombstones
 from connectors.view_topics import ViewTopicsChanged

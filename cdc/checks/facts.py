@@ -154,7 +154,8 @@ class TopicRights:
 class LogFacts:
     """A Kafka cluster: its id, which of the pipeline's topics exist and which do not, and what is wrong with them.
 
-    ``rights``: on the state topic. None where they were not asked for.
+    ``rights``: on the state topic. None where they were not asked for. ``unused``: options of ``[log.client]`` that no
+    client gets.
     """
 
     cluster_id: str
@@ -162,6 +163,7 @@ class LogFacts:
     missing: tuple[str, ...]
     faults: tuple[TopicFault, ...] = ()
     rights: TopicRights | None = None
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,9 @@ def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") ->
     """Every finding about Kafka. ``initialised``: the topics were made (H61, H62, H63, H89). ``maker``: the
     command that makes them."""
     yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
+    if facts.unused:
+        names = ", ".join(facts.unused)
+        yield ok(PART, "options", f"no client gets these options of [log.client], which have no meaning here: {names}")
     yield from check_topics(facts, initialised=initialised, maker=maker)
     if facts.rights is not None:
         yield check_rights(facts.rights)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc.errors import ConfigError
-from cdc.javaclient import java_options
+from cdc.javaclient import allowed_urls, java_options
 from cdc.topic import dead_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from connectors.sink_log import SinkLog
     from spark.application import SinkApplication
     from spark.spark_session import SessionSpec
+
+
+_EXECUTORS = "spark.executor.extraJavaOptions"
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool, share: Share | None = None) -> None:
@@ -69,8 +73,15 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has five")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
-    spark, session = settings.spark, session_of(settings, chosen)
-    client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
+    spark = settings.spark
+    client = {n: value for n, value in client_config(settings.log).items() if n not in ("logger", "oauth_cb")}
+    options = java_options(client, spark.kafka)
+    session = session_of(settings, chosen)
+    urls = allowed_urls(options)
+    if urls:
+        # A driver and its executors are JVMs of their own.
+        executors = " ".join([*urls, session.conf.get(_EXECUTORS, "")]).strip()
+        session = replace(session, java_options=urls, conf={**session.conf, _EXECUTORS: executors})
     application = SinkApplication(
         session=session,
         specs=specs,
@@ -80,7 +91,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         open_feed=partial(progress_feed, settings),
         open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
         kafka=KafkaInput(
-            options={f"kafka.{name}": value for name, value in java_options(client).items()},
+            options={f"kafka.{name}": value for name, value in options.items()},
             max_offsets=spark.max_offsets_per_trigger,
             carried=spark.reader == "spark",
             reading=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),

@@ -19,9 +19,10 @@ from connectors.connect.asked_snapshots import asked_for
 from connectors.debezium.captured_tables import table_of
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import is_first_snapshot
-from connectors.kafka.admin import TopicAdmin, TopicFacts
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.offsets_at import offsets_at
+from connectors.kafka.topic_problems import TopicFacts
 
 Place = tuple[str, int, int, int]
 """A record's topic, partition and offset, and the topic's time of it in milliseconds."""

@@ -59,7 +59,7 @@ def _produce(signal: Signal, settings: Settings) -> None:
     if producer.flush(_FLUSH_S):
         raise ConnectError("the signal was not taken by Kafka in time", hint="check [log] bootstrap_servers")
     if failures:
-        raise log_error(failures[0], "sending the signal", settings.log)
+        raise log_error(failures[0], "sending the signal", settings.log, signal_topic(settings))
 
 
 def _insert(signal: Signal, table: str, settings: Settings) -> None:

@@ -14,14 +14,10 @@ from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.connect.published import makes_publication
 from connectors.debezium import captured_tables as tables
 from connectors.debezium.assignments import require_assignable
-from connectors.kafka.admin import (
-    TopicAdmin,
-    raise_first,
-    spec_problems,
-    topics_state,
-)
+from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import make_known
+from connectors.kafka.topic_problems import raise_first, spec_problems
 
 
 def named_tables(settings: Settings, met: Iterable[TableName] = ()) -> dict[TableName, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cdc.client_options import TOKEN
 from cdc.errors import ConfigError
 from cdc.javaclient import java_options
 from cdc.settings import DebeziumSettings, LogSettings
@@ -16,7 +17,7 @@ SIGNALS = "signal.consumer."
 HISTORY = "schema.history.internal."
 _HISTORY_CLIENTS = ("schema.history.internal.producer.", "schema.history.internal.consumer.")
 _CARRIED = ("security.", "sasl.", "ssl.", "client.dns.lookup")
-_SECRETS = ("sasl.password", "ssl.key.pem", "ssl.key.password")
+_SECRETS = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password")
 _KEY_FILE, _KEY = "ssl.key.location", "ssl.key.pem"
 
 
@@ -47,7 +48,8 @@ def _client(log: LogSettings, references: Mapping[str, str]) -> dict[str, str | 
         del client[_KEY_FILE]
         _require(references, _KEY)
     for name in [*(name for name in client if name in _SECRETS), *log.client_secrets]:
-        if name.startswith(_CARRIED):
+        # A token goes to no Java client, which says so itself.
+        if name.startswith(_CARRIED) and name != TOKEN:
             _require(references, name)
     for name, value in references.items():
         if not is_reference(value) or '"' in value or "\\" in value:

@@ -1,14 +1,12 @@
-"""Topics: made explicitly, and checked against what they were made as, before anything is written.
-
-One that a broker made by itself, a raised partition count or a topic made anew under an old name would each break the
-order silently (hazards H61, H62, H63, H89)."""
+"""Questions to the cluster about topics, and the making of them: no broker makes one by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -28,13 +26,16 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 
 from cdc.checks.facts import TopicRights
 from cdc.errors import LogError, TopicError
+from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
 from cdc.topic_specs import TopicSpec
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import leaderless, log_error, passing
+from connectors.kafka.passing_errors import missing_of
 from connectors.kafka.portions import rounds
+from connectors.kafka.topic_problems import LASTING, TopicFacts
 
 _TIMEOUT_S = 15.0
 _ASKED_S = 4.0
@@ -43,137 +44,14 @@ _TOPICS_AT_ONCE = 500
 _RECORDS_AT_ONCE = 4_000
 """Of the controller's own log. It refuses a request that takes more than 10,000, and answers in seconds below."""
 _MB = 1024**2
-_LASTING = ("cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms")
-_LOOKED_AT = (*_LASTING, "max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable")
+_PROMISED = (*LASTING, "max.message.bytes", "retention.ms")
+"""Settings without which a topic would forget, or refuse, what it is made for. The others are made for safety or
+thrift."""
+_SETTING_REFUSED = (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG)
+_LOOKED_AT = (*LASTING, "max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable")
 """Of a topic's forty options. All of them would take 40 MB for five thousand topics."""
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFacts:
-    """A topic as the broker describes it. ``topic_id`` differs for a topic made anew. ``config``: the options that its
-    faults and its readers are judged by. ``in_sync``: the replicas in sync of the partition that has fewest."""
-
-    topic: str
-    topic_id: str
-    partitions: int
-    replication_factor: int
-    in_sync: int = 1
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicProblem:
-    """One fault of a topic, what fixes it, and whether capture must not run with it."""
-
-    topic: str
-    message: str
-    hint: str
-    fatal: bool = True
-
-
-def spec_problems(spec: TopicSpec, facts: TopicFacts) -> list[TopicProblem]:
-    """Where a topic that exists differs from what it has to be. Stricter settings than ours are fine."""
-    found: list[TopicProblem] = []
-
-    def problem(message: str, hint: str, fatal: bool = True) -> None:
-        found.append(TopicProblem(topic=spec.topic, message=message, hint=hint, fatal=fatal))
-
-    if facts.partitions != spec.partitions:
-        problem(
-            f"the topic {spec.topic} has {facts.partitions} partitions, wanted are {spec.partitions}",
-            f"set [log] partitions = {facts.partitions}, or delete the topic if nothing needs it",
-        )
-    policy = spec.config["cleanup.policy"]
-    if _policy(facts.config.get("cleanup.policy", "")) != {policy}:
-        problem(
-            f"the topic {spec.topic} has cleanup.policy={facts.config.get('cleanup.policy')}, which must be {policy}",
-            _alter(spec.topic, "cleanup.policy", policy),
-        )
-    for option in ("delete.retention.ms", "min.compaction.lag.ms", "max.message.bytes"):
-        wanted, actual = spec.config.get(option), facts.config.get(option)
-        if wanted is not None and actual is not None and int(actual) < int(wanted):
-            problem(
-                f"the topic {spec.topic} has {option}={actual}, at least {wanted} is needed",
-                _alter(spec.topic, option, wanted),
-            )
-    if facts.config.get("unclean.leader.election.enable") == "true":
-        problem(
-            f"the topic {spec.topic} allows unclean leader election, which loses acknowledged records",
-            _alter(spec.topic, "unclean.leader.election.enable", "false"),
-            fatal=False,
-        )
-    return found
-
-
-def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_id: str) -> list[TopicProblem]:
-    """Where the topics differ from those that ``init`` made: gone, made anew, or with another partition count.
-
-    More partitions than at the start do no harm to the order, because a key's partition is computed from the
-    count in the state (H89). Capture leaves them empty. That is a problem to know of, not one to stop for.
-    """
-    if cluster_id != state.cluster_id:
-        message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
-        return [TopicProblem(topic="", message=message, hint="point [log] bootstrap_servers at the first cluster")]
-    return [p for topic in sorted(state.topics) for p in _kept_problems(topic, state.topics[topic], facts.get(topic))]
-
-
-def cut_problems(first: Offsets, reread: str) -> list[TopicProblem]:
-    """Topics whose first records were deleted, by their first offsets (hazard H166): compaction leaves those at 0.
-
-    None stops capture, and a table that was read again since is whole in what is left. ``reread``: what does that.
-    """
-    hint = f"{reread} reads the table into it again; until then a new store, or cdc rebuild, would lack rows"
-    cut = sorted(topic for topic, parts in first.items() if any(parts.values()))
-    said = "records were deleted from the beginning of the topic"
-    return [TopicProblem(topic=topic, message=f"{said} {topic}", hint=hint, fatal=False) for topic in cut]
-
-
-def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None) -> list[TopicProblem]:
-    def problem(message: str, hint: str, fatal: bool = True) -> list[TopicProblem]:
-        return [TopicProblem(topic=topic, message=message, hint=hint, fatal=fatal)]
-
-    start_over = "what it held is gone: cdc drop --topics, empty the stores, then cdc init and cdc snapshot"
-    if facts is None:
-        return problem(f"the topic {topic} does not exist any more", start_over)
-    if facts.topic_id != made["id"]:
-        return problem(f"the topic {topic} was deleted and made anew", start_over)
-    if facts.partitions < made["partitions"]:
-        return problem(
-            f"the topic {topic} has {facts.partitions} partitions, made were {made['partitions']}", start_over
-        )
-    if facts.partitions > made["partitions"]:
-        return problem(
-            f"the topic {topic} was raised from {made['partitions']} to {facts.partitions} partitions",
-            "cdc run leaves the new ones empty; Debezium writes to them, and sinks and views read them then",
-            fatal=False,
-        )
-    return []
-
-
-def policy_problems(
-    specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts], options: Collection[str] = _LASTING
-) -> list[TopicProblem]:
-    """Where topics would forget what they must keep. :func:`state_problems` checks counts.
-
-    Sizes are left out: a record too large for its topic is refused by name when it comes.
-    """
-    return [
-        problem
-        for spec in specs
-        if (found := facts.get(spec.topic)) is not None
-        for problem in spec_problems(
-            replace(spec, config={option: spec.config[option] for option in options if option in spec.config}),
-            replace(found, partitions=spec.partitions),
-        )
-    ]
-
-
-def raise_first(problems: Iterable[TopicProblem]) -> None:
-    """TopicError for the first fatal problem, if there is one."""
-    for problem in problems:
-        if problem.fatal:
-            raise TopicError(problem.message, hint=problem.hint)
+log = logging.getLogger(__name__)
 
 
 def _records(spec: TopicSpec) -> int:
@@ -191,6 +69,10 @@ class TopicAdmin:
     def cluster_id(self) -> str:
         """The cluster's own id."""
         return str(self._metadata("asking for the cluster").cluster_id)
+
+    def brokers(self) -> int:
+        """How many brokers there are."""
+        return len(self._metadata("asking for the brokers").brokers)
 
     def names(self) -> list[str]:
         """All topics that this login may see, in order."""
@@ -212,22 +94,22 @@ class TopicAdmin:
         """Make the topics that are missing. Their names. One that exists is left as it is: check it after."""
         return [topic for some in rounds(specs, _RECORDS_AT_ONCE, _records) for topic in self._create(some)]
 
-    def _create(self, specs: Iterable[TopicSpec]) -> list[str]:
-        wanted = [
-            NewTopic(
-                s.topic, num_partitions=s.partitions, replication_factor=s.replication_factor, config=dict(s.config)
-            )
-            for s in specs
+    def _create(self, specs: list[TopicSpec]) -> list[str]:
+        refused = self._ask_for(specs)
+        # A provider may keep settings to itself that no promise rests on: the topic is asked for without them.
+        plain = [
+            replace(spec, config={name: spec.config[name] for name in _PROMISED if name in spec.config})
+            for spec in specs
+            if spec.topic in refused and refused[spec.topic].code() in _SETTING_REFUSED
         ]
-        made = []
-        futures = self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
-        for topic, future in futures.items():
-            try:
-                future.result()
-                made.append(topic)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise log_error(error.args[0], f"making the topic {topic}", self._settings) from None
+        for spec in plain:
+            said = {"topic": spec.topic, "reason": quoted(refused.pop(spec.topic).str())}
+            log.info("topic_settings_refused", extra=said)
+        refused |= self._ask_for(plain)
+        for topic, error in refused.items():
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise log_error(error, f"making the topic {topic}", self._settings) from None
+        made = [spec.topic for spec in specs if spec.topic not in refused]
         # The controller knows a new topic a moment before the brokers do, and those are asked for its facts.
         wait = Retrying(
             retry=retry_if_result(lambda known: len(known) < len(set(made))),
@@ -235,8 +117,27 @@ class TopicAdmin:
             stop=stop_after_delay(_TIMEOUT_S),
             retry_error_callback=lambda _: {},
         )
-        wait(self.describe, made)
+        wait(self._known, made)
         return made
+
+    def _ask_for(self, specs: Iterable[TopicSpec]) -> dict[str, KafkaError]:
+        """Have topics made. The errors of those that were not."""
+        wanted = [
+            NewTopic(
+                s.topic, num_partitions=s.partitions, replication_factor=s.replication_factor, config=dict(s.config)
+            )
+            for s in specs
+        ]
+        if not wanted:
+            return {}
+        refused = {}
+        futures = self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+        for topic, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                refused[topic] = error.args[0]
+        return refused
 
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics. A missing one is no error."""
@@ -280,8 +181,19 @@ class TopicAdmin:
         return str(entry.value or "") if entry is not None else ""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
-        """The facts of those topics that exist. One that goes between its two questions is none of them."""
-        every = rounds(sorted(set(topics)), _TOPICS_AT_ONCE)
+        """The facts of those topics that exist. One that goes between its two questions is none of them.
+
+        LogError where a broker that starts does not know whether they do.
+        """
+        wanted = set(topics)
+        found = self._known(wanted)
+        if unknown := wanted - found.keys():
+            found |= self._known(unknown - missing_of(unknown, self.names))
+        return found
+
+    def _known(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """The same, as the broker that is asked has it at the moment."""
+        every = rounds(sorted(topics), _TOPICS_AT_ONCE)
         return {topic: facts for some in every for topic, facts in self._describe(some).items()}
 
     def _describe(self, names: list[str]) -> dict[str, TopicFacts]:
@@ -347,7 +259,7 @@ class TopicAdmin:
         try:
             return retrying(once)
         except KafkaException as error:
-            raise log_error(error.args[0], "asking where topics end", self._settings) from None
+            raise log_error(error.args[0], "asking where topics end", self._settings, *partitions) from None
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
@@ -357,15 +269,15 @@ class TopicAdmin:
         found = {}
         for resource, future in futures.items():
             with suppress(TopicError):
-                entries = self._wait(future, f"asking for the settings of {resource.name}")
+                entries = self._wait(future, f"asking for the settings of {resource.name}", resource.name)
                 found[resource.name] = {name: entries[name].value for name in _LOOKED_AT if name in entries}
         return found
 
-    def _wait(self, future: Future[_T], doing: str) -> _T:
+    def _wait(self, future: Future[_T], doing: str, topic: str) -> _T:
         try:
             return future.result(_TIMEOUT_S + 5)
         except KafkaException as error:
-            raise log_error(error.args[0], doing, self._settings) from None
+            raise log_error(error.args[0], doing, self._settings, topic) from None
         except TimeoutError:
             raise LogError(
                 f"{doing}: Kafka at {self._settings.bootstrap_servers} does not answer",
@@ -384,11 +296,3 @@ def topics_state(
 def _brokerless(error: BaseException) -> bool:
     """Whether the answer names no broker, or the one that was asked went meanwhile."""
     return leaderless(error) or (isinstance(error, KafkaException) and error.args[0].code() == KafkaError._PARTIAL)
-
-
-def _policy(text: str) -> set[str]:
-    return {part.strip() for part in text.split(",") if part.strip()}
-
-
-def _alter(topic: str, option: str, value: str) -> str:
-    return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {option}={value}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from cdc.client_options import librdkafka_options
 from cdc.settings import LogSettings
+from connectors.kafka.client_secrets import with_secrets
 
 log = logging.getLogger(__name__)
 # Not logged, because we chose or caused them: an option called experimental, records dropped at a close. Nor is a
@@ -23,9 +25,8 @@ def client_config(settings: LogSettings, **more: Any) -> dict[str, Any]:
 
     The result holds secrets: never log it.
     """
-    config: dict[str, Any] = {"bootstrap.servers": settings.bootstrap_servers}
-    config.update(settings.client)
-    config.update({name: secret.reveal() for name, secret in settings.client_secrets.items()})
+    options = {"bootstrap.servers": settings.bootstrap_servers, **librdkafka_options(settings.client)}
+    config = with_secrets(options, {name: secret.reference for name, secret in settings.client_secrets.items()})
     config.update(more)
     config.setdefault("logger", log)
     return config
@@ -42,7 +43,7 @@ def producer_config(settings: LogSettings) -> dict[str, Any]:
             "compression.type": settings.compression,
             "message.timeout.ms": 0,
             "message.max.bytes": settings.max_message_bytes + 64 * 1024,
-            "linger.ms": 2,
+            "linger.ms": settings.client.get("linger.ms", 2),
             # A batch of several records must never be what the topic refuses for its size.
             "batch.size": min(1_000_000, settings.max_message_bytes - 4096),
             "queue.buffering.max.messages": 500_000,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.settings import LogSettings
-from connectors.kafka.clients import READER_GROUP, producer_config, reader_config
-from connectors.kafka.passing_errors import GONE, LEADERLESS, PASSING, SILENT
+from connectors.kafka.clients import READER_GROUP, client_config, producer_config, reader_config
+from connectors.kafka.passing_errors import GONE, LEADERLESS, PASSING, SILENT, missing_of
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
@@ -24,8 +25,16 @@ _DENIED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: f" on the group {READER_GROUP}",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: " on the cluster",
 }
-_NAME_REFUSED = (KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION)
-"""The broker never makes this topic: its name, or a name that differs in dots and underscores alone, or a policy."""
+_TOPIC_REFUSED = {
+    # Its name, or a name that differs in dots and underscores alone.
+    KafkaError.TOPIC_EXCEPTION: 'give the table another topic: [source] topics = { "schema.table" = "..." }',
+    KafkaError.POLICY_VIOLATION: "the cluster has a policy for new topics: [log] replication_factor, partitions, "
+    "replay_window and max_message_bytes set what is asked for",
+    KafkaError.INVALID_REPLICATION_FACTOR: "[log] replication_factor = -1 takes the brokers' own number",
+    KafkaError.INVALID_PARTITIONS: "[log] partitions sets how many a table's topic gets",
+    KafkaError.INVALID_CONFIG: "[log] replay_window, min_compaction_lag and max_message_bytes set the topic's settings",
+}
+"""The broker does not make a topic like this one, and says why: what to change."""
 _LOGIN_REFUSED = (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION)
 _RIGHTS = {
     "making": "Create", "deleting": "Delete", "writing": "Write", "sending": "Write", "asking for the settings":
@@ -38,10 +47,19 @@ _RIGHTS = {
 _MAKERS = "cdc init makes the topics, and where Debezium writes them cdc connect deploy"
 
 
-def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
-    """A Kafka error as ours: one sentence that names the servers."""
-    if error.code() in GONE:
+def log_error(error: KafkaError, doing: str, settings: LogSettings, *topics: str) -> LogError:
+    """A Kafka error as ours: one sentence that names the servers. ``topics``: those that were asked for.
+
+    A TopicError where one of them is not there. A broker that starts says so of topics that it has: then it is a
+    LogError that passes.
+    """
+    if error.code() in GONE and missing_of(topics, partial(_names, settings)):
         return TopicError(f"{doing}: the topic does not exist", hint=_MAKERS)
+    if error.code() in GONE:
+        return LogError(
+            f"{doing}: Kafka at {settings.bootstrap_servers} did not know the topic for a moment",
+            hint="a broker that starts comes to know its topics by itself",
+        )
     if error.code() in _DENIED:
         return _denied(error, doing)
     if error.code() in _LOGIN_REFUSED:
@@ -51,17 +69,25 @@ def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
             retry=Retry.NEVER,
             exit=Exit.CONFIG,
         )
-    if error.code() in _NAME_REFUSED:
+    if error.code() in _TOPIC_REFUSED:
         return LogError(
             f"{doing}: Kafka refuses it: {quoted(error.str())}",
-            hint='give the table another topic: [source] topics = { "schema.table" = "..." }',
-            retry=Retry.NEVER,
+            hint=_TOPIC_REFUSED[error.code()],
+            # A broker that is away may come back.
+            retry=Retry.LATER if error.code() == KafkaError.INVALID_REPLICATION_FACTOR else Retry.NEVER,
             exit=Exit.CONFIG,
         )
     return LogError(
         f"{doing}: Kafka at {settings.bootstrap_servers} says {quoted(error.str())}",
         hint="check [log] bootstrap_servers and that the brokers run; cdc check says more",
     )
+
+
+def _names(settings: LogSettings) -> Collection[str]:
+    try:
+        return AdminClient(client_config(settings)).list_topics(timeout=_BRIEF_TIMEOUT_S).topics
+    except KafkaException as failure:
+        raise LogError(f"listing topics: Kafka says {quoted(failure.args[0].str())}") from None
 
 
 def _denied(error: KafkaError, doing: str) -> LogError:
@@ -137,7 +163,7 @@ def read_on(
                 elif error.code() == KafkaError._PARTITION_EOF and _is_end(message, end, ask):
                     return
                 elif error.code() not in passing:
-                    raise log_error(error, f"reading {topic}", settings)
+                    raise log_error(error, f"reading {topic}", settings, topic)
     finally:
         consumer.unassign()
 
@@ -178,7 +204,7 @@ def bounds(
                 SYSTEM_CLOCK.sleep(_AGAIN_S)
                 continue
             if waiting is None or failure.args[0].code() not in SILENT:
-                raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
+                raise log_error(failure.args[0], f"reading {where.topic}", settings, where.topic) from None
         waiting()
         until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
 
@@ -225,7 +251,7 @@ def known_partitions(
         if not isinstance(error, KafkaError):
             raise LogError(f"reading {topic}: Kafka says {quoted(error)}", hint="check the brokers")
         if error.code() not in PASSING or (waiting is None and SYSTEM_CLOCK.monotonic() >= until_s):
-            raise log_error(error, f"reading {topic}", settings)
+            raise log_error(error, f"reading {topic}", settings, topic)
         if waiting is not None:
             waiting()
         SYSTEM_CLOCK.sleep(_AGAIN_S)
@@ -326,7 +352,7 @@ class KafkaCompactedTopic:
             self._producer = None
             raise
         if failures:
-            raise log_error(failures[0], f"writing {self._topic}", self._settings)
+            raise log_error(failures[0], f"writing {self._topic}", self._settings, self._topic)
         if left:
             raise LogError(
                 f"writing {self._topic}: {left} records unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"

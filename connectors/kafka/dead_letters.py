@@ -51,7 +51,7 @@ class DeadLetterTopic:
             )
         left = flush(producer, self._waiting)
         if failures:
-            raise log_error(failures[0], f"writing {self._topic}", self._settings)
+            raise log_error(failures[0], f"writing {self._topic}", self._settings, self._topic)
         if left:
             raise LogError(
                 f"writing {self._topic}: {left} letters unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"

@@ -15,9 +15,8 @@ from cdc.errors import DamagedError
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import bounds
+from connectors.kafka.compacted import bounds, log_error
 from connectors.kafka.dead_letters import letter_of
-from connectors.kafka.doubted_topics import following_error
 from connectors.kafka.passing_errors import PASSING
 
 log = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ class _Feed:
         for message in messages:
             error = message.error()
             if error is not None and error.code() not in _PASSING:
-                raise following_error(error, [self._topic], self._settings)
+                raise log_error(error, f"following {self._topic}", self._settings, self._topic)
             if error is None:
                 yield message
 
@@ -153,7 +152,7 @@ def _leaders_end(consumer: FollowingConsumer, topic: str, within_s: float, setti
         found = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=within_s)
     except KafkaException as failure:
         if failure.args[0].code() not in _PASSING:
-            raise following_error(failure.args[0], [topic], settings) from None
+            raise log_error(failure.args[0], f"following {topic}", settings, topic) from None
         return None
     return None if found is None else found[1]
 
@@ -184,7 +183,8 @@ class ShardedProgress:
         for message in [first, *rest] if first is not None else ():
             error, topic, value = message.error(), message.topic() or "", message.value()
             if error is not None and error.code() not in _PASSING:
-                raise following_error(error, [topic] if topic else self._shards, self._settings)
+                followed = [topic] if topic else sorted(self._shards)
+                raise log_error(error, f"following {' and '.join(followed)}", self._settings, *followed)
             try:
                 if error is None and message.key() == PROGRESS_KEY and isinstance(value, bytes):
                     found.append(replace(Progress.from_json(value), shard=self._shards[topic]))
@@ -233,7 +233,7 @@ class CompactedFeed:
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 self._shown = message.offset()
             elif error is not None and error.code() not in _PASSING:
-                raise following_error(error, [self._topic], self._settings)
+                raise log_error(error, f"following {self._topic}", self._settings, self._topic)
             elif error is None:
                 self._shown = None
                 if isinstance(key, bytes):

@@ -46,7 +46,7 @@ def follow(
                     if (message.offset() or 0) >= ends[topic][partition]:
                         left.discard((topic, partition))
                 elif error is not None and error.code() not in LEADERLESS:
-                    raise log_error(error, f"reading {topic}", settings)
+                    raise log_error(error, f"reading {topic}", settings, topic)
                 elif error is None:
                     batch.append(_record(message))
             yield batch

@@ -147,7 +147,7 @@ def _one(
         left.pop(place, None)
     elif error is not None:
         if error.code() not in LEADERLESS:
-            raise log_error(error, f"reading the end of {place[0]}", settings)
+            raise log_error(error, f"reading the end of {place[0]}", settings, place[0])
     elif end is None or offset >= end:
         left.pop(place, None)
     else:

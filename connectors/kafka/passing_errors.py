@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from confluent_kafka import KafkaError
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import LogError
 
 SILENT = (
     KafkaError._TIMED_OUT,
@@ -33,3 +38,23 @@ PASSING = (*SILENT, *LEADERLESS)
 """The client goes on by itself after these, and none of them says anything of a topic."""
 GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 """There is no such topic or partition. The client says the last of a partition without a leader as well."""
+_STARTING_S, _EVERY_S = 2.0, 0.2
+
+
+def missing_of(
+    topics: Collection[str], names: Callable[[], Collection[str]], clock: Clock = SYSTEM_CLOCK
+) -> frozenset[str]:
+    """Those of these topics that are not there, once a broker has said so. ``names``: asks for those that there are.
+
+    A broker that starts may know none yet: so its word counts if it names other topics, or none for two seconds on end.
+    Empty where no broker answers: then it is not known.
+    """
+    until_s = clock.monotonic() + _STARTING_S
+    while True:
+        try:
+            named = set(names())
+        except LogError:
+            return frozenset()
+        if named or clock.monotonic() >= until_s:
+            return frozenset(topics) - named
+        clock.sleep(_EVERY_S)

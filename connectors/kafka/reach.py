@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from contextlib import closing
 
-from cdc.errors import ConfigError, LogError
-from cdc.settings import LogSettings
+from confluent_kafka import Consumer, KafkaException
 
+from cdc.client_options import unused_options
+from cdc.errors import ConfigError, LogError
+from cdc.foreign import quoted
+from cdc.settings import LogSettings
+from connectors.kafka.clients import reader_config
+
+log = logging.getLogger(__name__)
 TIMEOUT_S = 5.0
 _CORRELATION = b"cdc1"
 # ApiVersions, version 0: every broker answers it, before any login. The line ends in the client's id let a server that
@@ -21,8 +28,21 @@ def require_broker(settings: LogSettings) -> None:
     """Return when one of the bootstrap servers takes a connection and does not answer as something else than Kafka.
 
     A silent server passes: the client waits for a busy broker. LogError names the servers and
-    what is wrong with each, ConfigError one that is not host:port.
+    what is wrong with each, ConfigError one that is not host:port, or an option that the client does not know.
     """
+    config = reader_config(settings)
+    if "oauth_cb" in config:
+        # A client that gets no token only waits for one.
+        config["oauth_cb"]("")
+    try:
+        Consumer(config).close()
+    except KafkaException as error:
+        raise ConfigError(
+            f"[log.client]: Kafka's client refuses its options: {quoted(error.args[0].str())}",
+            hint="the options are librdkafka's; connectors/kafka/README.md lists those of Java's client that pass, too",
+        ) from None
+    if unused := unused_options(settings.client):
+        log.info("client_options_unused", extra={"options": unused})
     reasons = []
     for server in settings.bootstrap_servers.split(","):
         host, separator, port = server.strip().rpartition(":")

@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError
 from cdc.errors import CdcError, PoisonError, TopicError
 from cdc.settings import LogSettings
 from connectors.kafka.compacted import log_error
-from connectors.kafka.passing_errors import GONE
 
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
@@ -24,9 +23,10 @@ def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSetti
     named = _named(key)
     if error.code() in _TOO_LARGE:
         return too_large(topic, key, settings)
-    if error.code() in GONE:
+    found = log_error(error, f"writing a record of {topic}{named}", settings, topic)
+    if isinstance(found, TopicError):
         return TopicError(f"the topic {topic} does not exist any more", hint="cdc check compares the topics")
-    return log_error(error, f"writing a record of {topic}{named}", settings)
+    return found
 
 
 def too_large(topic: str, key: bytes | None, settings: LogSettings) -> PoisonError:

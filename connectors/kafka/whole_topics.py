@@ -48,7 +48,7 @@ class WholeTopics:
         try:
             entries = admin.describe_configs([asked], request_timeout=_TIMEOUT_S)[asked].result(_TIMEOUT_S + 5)
         except KafkaException as error:
-            raise log_error(error.args[0], f"asking for the settings of {topic}", self._settings) from None
+            raise log_error(error.args[0], f"asking for the settings of {topic}", self._settings, topic) from None
         except TimeoutError:
             raise LogError(f"asking for the settings of {topic}: no answer", hint="check the brokers") from None
         return TopicOptions.of({name: entry.value for name, entry in entries.items() if entry.value is not None})
@@ -67,7 +67,7 @@ class WholeTopics:
         try:
             admin.delete_records([where], request_timeout=_TIMEOUT_S)[where].result(_TIMEOUT_S + 5)
         except KafkaException as error:
-            raise log_error(error.args[0], f"deleting records of {self._dead}", self._settings) from None
+            raise log_error(error.args[0], f"deleting records of {self._dead}", self._settings, self._dead) from None
         except TimeoutError:
             raise LogError(f"deleting records of {self._dead}: no answer", hint="check the brokers") from None
 

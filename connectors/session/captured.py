@@ -19,10 +19,11 @@ from cdc.state import ReadingState, RequestState, TopicsState
 from cdc.topic import TableName
 from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
-from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, topics_state
+from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import ends_of_made, make_known
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.topic_problems import raise_first, spec_problems
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
 from connectors.session.mask_notes import note_masks, note_partitions, note_read

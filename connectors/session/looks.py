@@ -27,10 +27,10 @@ from cdc.shard_plan import state_topic_of
 from cdc.state import SlotState, TopicsState
 from cdc.topic_specs import made_specs
 from cdc.windows import Closed
-from connectors.kafka.admin import TopicAdmin, TopicProblem, policy_problems, state_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.ends import EndsWatch
-from connectors.kafka.in_sync import in_sync_problems
+from connectors.kafka.topic_problems import TopicProblem, in_sync_problems, policy_problems, state_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.selection import takes

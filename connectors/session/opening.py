@@ -28,13 +28,14 @@ from cdc.state import SlotState, TopicsState
 from cdc.topic_specs import made_specs
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
-from connectors.kafka.admin import TopicAdmin, policy_problems, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import last_progress
+from connectors.kafka.topic_problems import policy_problems, raise_first, state_problems
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line

@@ -59,18 +59,22 @@ MUTANTS = (
         "            return\n", _SCHEDULES,
     ),
     Mutant(
-        "call a topic well that lost its beginning", "connectors/kafka/admin.py",
+        "call a topic well that lost its beginning", "connectors/kafka/topic_problems.py",
         "for topic, parts in first.items() if any(parts.values()))", "for topic, parts in first.items() if not parts)",
         "tests/unit/connectors/kafka/test_admin.py -k h166",
     ),
     Mutant(
-        "say nothing of a topic with too few replicas in sync", "connectors/kafka/in_sync.py",
+        "say nothing of a topic with too few replicas in sync", "connectors/kafka/topic_problems.py",
         "if one.in_sync < (", "if one.in_sync < 0 * (",
-        "tests/unit/connectors/kafka/test_in_sync.py",
+        "tests/unit/connectors/kafka/test_topic_problems.py",
     ),
     Mutant(
         "believe a broker that has just started (H579)", "connectors/kafka/doubted_topics.py",
         "if clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_doubted_topics.py",
+    ),
+    Mutant(
+        "believe a broker that names no topic (Y7)", "connectors/kafka/passing_errors.py",
+        "if named or clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_passing_errors.py",
     ),
     Mutant(
         "take a broker that went for a refusal (H580)", "connectors/kafka/passing_errors.py",

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from cdc.settings import parse
+import pytest
+from pytest import LogCaptureFixture
+
+from cdc.errors import Exit, LogError
+from cdc.settings import LogSettings, parse
 from cdc.topic_specs import table_topic_spec
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.topic_problems import copy_problems, spec_problems
 from tests.waiting import wait_until
 
 
@@ -32,3 +38,43 @@ def test_h62_a_topic_goes_while_it_is_described(kafka: str, topic_prefix: str) -
 
     assert sorted(Between(log).describe([goes, stays])) == [stays]
     assert not other.describe([goes])
+
+
+def log_of(kafka: str, name: str, **more: object) -> LogSettings:
+    source = {"dsn": "host=none", "tables": ["public.*"]}
+    return parse({"name": name, "source": source, "log": {"bootstrap_servers": kafka, "partitions": 1, **more}}).log
+
+
+def test_x8_the_brokers_choose_how_many_copies_there_are(kafka: str, topic_prefix: str) -> None:
+    log, topic = log_of(kafka, topic_prefix), f"{topic_prefix}.public.t"
+    admin = TopicAdmin(log)
+    assert admin.create([table_topic_spec(log, topic)]) == [topic]
+    facts = admin.describe([topic])
+    assert facts[topic].replication_factor == 1
+    assert admin.brokers() == 1
+    assert not copy_problems(facts, 1)
+    [problem] = copy_problems(facts, 3)
+    assert f"{topic} has one copy, and the cluster has 3 brokers" in problem.message
+    assert not problem.fatal
+
+
+def test_x8_a_refused_topic_says_the_brokers_reason(kafka: str, topic_prefix: str) -> None:
+    log = log_of(kafka, topic_prefix, replication_factor=3)
+    with pytest.raises(LogError) as refused:
+        TopicAdmin(log).create([table_topic_spec(log, f"{topic_prefix}.public.t")])
+    assert "replication factor" in refused.value.message.lower()
+    assert "replication_factor = -1" in refused.value.hint
+    assert refused.value.exit is Exit.CONFIG
+
+
+def test_x8_a_setting_without_a_promise_is_given_up(kafka: str, topic_prefix: str, caplog: LogCaptureFixture) -> None:
+    """As where a provider keeps settings of topics to itself."""
+    log, topic = log_of(kafka, topic_prefix), f"{topic_prefix}.public.t"
+    spec = table_topic_spec(log, topic)
+    with caplog.at_level("INFO"):
+        made = TopicAdmin(log).create([replace(spec, config={**spec.config, "segment.bytes": "none"})])
+    assert made == [topic]
+    assert "topic_settings_refused" in caplog.messages
+    assert not spec_problems(spec, TopicAdmin(log).describe([topic])[topic])
+    with pytest.raises(LogError, match=r"cleanup\.policy"):
+        TopicAdmin(log).create([replace(spec, topic=f"{topic}2", config={"cleanup.policy": "none"})])

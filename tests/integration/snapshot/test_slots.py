@@ -12,8 +12,9 @@ from cdc.errors import LogError, SlotError
 from cdc.shard_plan import state_topic_of
 from cdc.state import SlotIntent
 from cdc.wiring import open_state
-from connectors.kafka.admin import TopicAdmin, TopicFacts
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.topic_problems import TopicFacts
 from connectors.prepare import Prepared, prepare
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.test_refusals import THREE_ROWS, refusal, walsender

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 
 from cdc.errors import Exit, TopicError
 from cdc.settings import Settings
-from connectors.kafka.admin import cut_problems
+from connectors.kafka.topic_problems import cut_problems
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_life import Opened, cached, rows

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.testing import MemoryCompactedTopic
-from connectors.kafka.admin import TopicFacts
+from connectors.kafka.topic_problems import TopicFacts
 from connectors.prepare import BegunPipeline, noted_documents
 
 NOTED = {b"slot": b"{}"}

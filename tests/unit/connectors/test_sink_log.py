@@ -12,7 +12,7 @@ from cdc.settings import parse
 from cdc.state import TopicsState
 from cdc.topic import TableName
 from connectors.debezium.connector_config import orders_by_offset
-from connectors.kafka.admin import TopicFacts
+from connectors.kafka.topic_problems import TopicFacts
 from connectors.sink_log import known_topics, written_partitions
 from tests.unit.connectors.postgres import written as w
 

@@ -10,7 +10,7 @@ from cdc.errors import TopicError
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
 from cdc.topic_specs import made_specs, table_topic_spec
-from connectors.kafka.admin import (
+from connectors.kafka.topic_problems import (
     TopicFacts,
     cut_problems,
     policy_problems,

@@ -11,8 +11,8 @@ from cdc.errors import LogError, Retry, TopicError
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
 from cdc.topic_specs import TopicSpec, table_topic_spec
-from connectors.kafka.admin import TopicFacts
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, make_known, stays_gone
+from connectors.kafka.topic_problems import TopicFacts
 
 
 def names(clock: ManualClock, known_after_s: float) -> list[str]:

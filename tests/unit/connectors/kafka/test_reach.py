@@ -15,6 +15,9 @@ def broker(request: bytes) -> bytes:
     return b"\x00\x00\x00\x06" + request[8:12] + b"\x00\x00"
 
 
+LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "me", "sasl_password": "secret"}
+
+
 def settings(port: int, **client: str) -> LogSettings:
     return LogSettings(
         bootstrap_servers=f"127.0.0.1:{port}", client={k.replace("_", "."): v for k, v in client.items()}
@@ -34,12 +37,12 @@ def test_a_broker_is_let_through_and_so_is_one_of_several() -> None:
         require_broker(settings(port))
         require_broker(LogSettings(bootstrap_servers=f"127.0.0.1:1, 127.0.0.1:{other},127.0.0.1:{port}"))
         with pytest.raises(LogError, match="does not speak Kafka"):
-            require_broker(settings(other, security_protocol="SASL_PLAINTEXT"))
+            require_broker(settings(other, security_protocol="SASL_PLAINTEXT", **LOGIN))
 
 
 def test_an_encrypted_line_is_left_to_the_client() -> None:
     with stranger(closed) as port:
-        require_broker(settings(port, security_protocol="sasl_ssl"))
+        require_broker(settings(port, security_protocol="sasl_ssl", **LOGIN))
         with pytest.raises(LogError):
             require_broker(settings(port))
 
@@ -49,3 +52,8 @@ def test_an_address_that_is_none(servers: str) -> None:
     with pytest.raises((ConfigError, LogError)) as refused:
         require_broker(LogSettings(bootstrap_servers=servers))
     assert servers in refused.value.message
+
+
+def test_x8_an_option_that_nobody_knows_is_named() -> None:
+    with pytest.raises(ConfigError, match=r'No such configuration property: "linger\.msec"'):
+        require_broker(settings(1, linger_msec="5"))

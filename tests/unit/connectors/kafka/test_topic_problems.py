@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.admin import TopicFacts
-from connectors.kafka.in_sync import in_sync_problems
+from connectors.kafka.topic_problems import TopicFacts, in_sync_problems
 
 
 @pytest.mark.parametrize(
