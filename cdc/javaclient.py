@@ -111,7 +111,7 @@ def _login(client: Mapping[str, str], mechanism: str) -> dict[str, str]:
 def _bearer_login(client: Mapping[str, str]) -> dict[str, str]:
     if client.get(_METHOD, "").lower() != "oidc":
         raise ConfigError(
-            "OAUTHBEARER by a token of a command does not reach Java's client of Kafka, which Spark and Kafka Connect use",
+            "OAUTHBEARER by a token of a command does not reach Java's client of Kafka, as Spark and Connect use",
             hint='write "sasl.oauthbearer.method" = "oidc" and its options, or a login of Java\'s own in [spark.kafka]',
         )
     words = {java: client[name] for name, java in _CREDENTIALS.items() if name in client}
