@@ -20,6 +20,7 @@ from connectors.kafka.progress_times import read_marks
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect, describe
+from connectors.postgres.homes import unnamed_children
 from connectors.shard_notes import require_own_tables
 from connectors.whole_state import ShardStates
 
@@ -72,6 +73,9 @@ class StatusSource:
 
     def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
         return self._ask(lambda session: read_relations(session, tables, oids))
+
+    def children(self, oids: Sequence[int]) -> Mapping[int, Sequence[TableName]]:
+        return self._ask(lambda session: unnamed_children(session, oids, self._settings.source))
 
     def close(self) -> None:
         if self._session is not None:

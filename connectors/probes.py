@@ -13,7 +13,7 @@ from cdc.checks.finding import Finding
 from cdc.checks.secrecy import remote_brokers
 from cdc.client_options import unused_options
 from cdc.errors import TopicError
-from cdc.following import stopped_following
+from cdc.following import Unfollowed, stopped_following
 from cdc.settings import Settings
 from cdc.shard_plan import state_topic_of
 from cdc.state import TopicsState
@@ -61,7 +61,7 @@ class ServerProbes:
             refused = refused_publication(connection, found, self._settings.publication)
             return replace(found, unpublishable=refused)
 
-    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, Unfollowed]:
         settings = self._settings
         named = partial(takes, tables=settings.source.tables, exclude=settings.source.exclude)
         with closing(self._connect()) as connection:

@@ -40,6 +40,11 @@ class ServerFacts:
     synchronized_standby_slots: str = ""
     standbys_away: tuple[str, ...] = ()
 
+    @property
+    def decodes(self) -> bool:
+        """Whether a logical slot can be made. From 19 on the first one raises a wal_level of replica by itself."""
+        return self.wal_level == "logical" or (self.wal_level == "replica" and self.version >= 190000)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
@@ -103,7 +108,8 @@ class TransactionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """A captured table. ``problems``: sentence and fix, from the catalog."""
+    """A captured table. ``problems``: sentence and fix, from the catalog. ``generated``: columns that the stream leaves
+    out. ``children``: tables that inherit from it, whose rows are not among its own."""
 
     table: TableName
     topic: str
@@ -111,13 +117,15 @@ class TableFacts:
     key: tuple[str, ...]
     problems: tuple[tuple[str, str], ...] = ()
     generated: tuple[str, ...] = ()
+    children: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
     """Everything read from Postgres, in one session.
 
-    ``unpublishable``: why our role cannot make the publication that is missing, and the fix.
+    ``unpublishable``: why our role cannot make the publication that is missing, and the fix. ``missing``: of each entry
+    of the settings that no table meets, the sentence and the fix.
     """
 
     server: ServerFacts
@@ -127,6 +135,7 @@ class SourceFacts:
     left_out: tuple[tuple[TableName, str], ...] = ()
     transactions: tuple[TransactionFacts, ...] = ()
     unpublishable: tuple[str, str] | None = None
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 class TopicFault(NamedTuple):

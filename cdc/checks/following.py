@@ -11,19 +11,20 @@ from collections.abc import Iterator, Mapping
 from cdc.aside import AsideState, Cause, TableState
 from cdc.checks.finding import Finding, fail, ok, warn
 from cdc.errors import Exit
+from cdc.following import FOLLOW_AGAIN, Unfollowed
 from cdc.found import Unknown
 
 PART = "capture"
 _FIXES = {
     Cause.LOCKED: "end the transaction that has its lock; connectors/postgres/README.md, A table waits, has the query",
     Cause.CHANGED: "cdc snapshot {table} takes its key as it is now, or give it its former key again",
-    Cause.NOT_FOLLOWED: "rename it back, or publish it again: cdc init",
+    Cause.NOT_FOLLOWED: FOLLOW_AGAIN,
     Cause.NOT_READABLE: "grant select on {table} to the role of capture; then it is read again by itself",
 }
 
 
 def check_following(
-    asides: Mapping[str, AsideState], not_followed: Mapping[str, str] | Unknown, tables: int
+    asides: Mapping[str, AsideState], not_followed: Mapping[str, Unfollowed] | Unknown, tables: int
 ) -> Iterator[Finding]:
     """One finding for each table that is not followed as the others are, or one for all.
 
@@ -31,11 +32,11 @@ def check_following(
     ``tables``: how many are captured.
     """
     left = {} if isinstance(not_followed, Unknown) else not_followed
-    for _, why in sorted(left.items()):
-        yield fail(PART, "following", why, _FIXES[Cause.NOT_FOLLOWED])
-    for table, one in sorted(asides.items()):
+    for _, one in sorted(left.items()):
+        yield fail(PART, "following", one.why, one.fix)
+    for table, state in sorted(asides.items()):
         if table not in left:
-            yield _judged(one)
+            yield _judged(state)
     if not isinstance(not_followed, Unknown) and not left and not asides:
         yield ok(PART, "following", f"each of the {tables} captured tables is followed")
 

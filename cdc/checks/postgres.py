@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts, SourceFacts, TableFacts, TransactionFacts
 from cdc.checks.finding import Finding, fail, ok, warn
@@ -23,7 +23,7 @@ FAILOVER_VERSION = 170000
 
 
 def check_source(
-    facts: SourceFacts, settings: Settings, known: Found[SlotState], named: Container[str] = ()
+    facts: SourceFacts, settings: Settings, known: Found[SlotState], named: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Every finding about Postgres. ``known``: the slot as ``cdc snapshot`` made it, if it has and the log says so.
     ``named``: tables of which a finding of their own says that they are not followed."""
@@ -41,6 +41,7 @@ def check_source(
     yield check_wal_keep(server)
     yield check_synchronous_names(server)
     yield from check_transactions(facts.transactions, facts.slot)
+    yield from check_missing(facts, named)
     yield from check_tables(facts.tables)
     yield from check_left_out(facts)
     if facts.unpublishable is not None and known is None:
@@ -70,11 +71,11 @@ def check_standby(server: ServerFacts) -> Finding:
 
 
 def check_wal_level(server: ServerFacts) -> Finding:
-    """Fail unless the server writes WAL for logical decoding."""
-    if server.wal_level != "logical":
+    """Fail unless the server writes WAL for logical decoding, or begins to with the first logical slot."""
+    if not server.decodes:
         fix = "alter system set wal_level = 'logical';   then restart the server"
         return fail(PART, "wal_level", f"wal_level is {server.wal_level}; logical decoding needs logical", fix)
-    return ok(PART, "wal_level", "wal_level is logical")
+    return ok(PART, "wal_level", f"wal_level is {server.wal_level}")
 
 
 def check_replication_right(server: ServerFacts) -> Finding:
@@ -293,6 +294,13 @@ def check_transactions(transactions: tuple[TransactionFacts, ...], slot: SlotFac
         yield ok(PART, "transactions", "no transaction has been open for long")
 
 
+def check_missing(facts: SourceFacts, named: Collection[str]) -> Iterator[Finding]:
+    """Fail for each entry of the settings that no table meets. ``named``: as for :func:`check_source`."""
+    for message, fix in facts.missing:
+        if message not in {f"the table {table} does not exist" for table in named}:
+            yield fail(PART, "table", message, fix)
+
+
 def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
     """Key, replica identity and rights of each table. Generated columns are named (H36, H42)."""
     for table in tables:
@@ -303,6 +311,9 @@ def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
         if table.generated:
             message = f"{table.table}: generated columns stay out: {', '.join(table.generated)}"
             yield ok(PART, "table", message)
+        if table.children and not table.problems:
+            message = f"{table.table} is captured without the rows of {', '.join(map(str, table.children))}"
+            yield ok(PART, "table", f"{message}, which inherit from it")
 
 
 def check_left_out(facts: SourceFacts) -> Iterator[Finding]:
@@ -316,7 +327,7 @@ def check_publication(
     tables: tuple[TableFacts, ...],
     settings: Settings,
     known: Found[SlotState],
-    named: Container[str] = (),
+    named: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Its contents against the settings. A slot cannot pass a change made before its publication was (H52).
     ``named``: as for :func:`check_source`."""
@@ -342,10 +353,10 @@ def check_publication(
         fix = f"alter publication {quoted} set (publish = 'insert, update, delete, truncate');"
         yield fail(PART, "publication", message, fix)
     for table in sorted(table for table in wanted - publication.tables if str(table) not in named):
-        fix = f"alter publication {quoted} add table {_sql_name(table)};"
+        fix = f"alter publication {quoted} add table only {_sql_name(table)};"
         yield fail(PART, "publication", f"the publication {name} does not hold {table}", fix)
     for table in sorted(publication.tables - wanted):
-        fix = f"alter publication {quoted} drop table {_sql_name(table)};"
+        fix = f"alter publication {quoted} drop table only {_sql_name(table)};"
         yield warn(PART, "publication", f"the publication {name} holds {table}, which the settings do not name", fix)
     if wanted <= publication.tables and not missing:
         yield ok(PART, "publication", f"the publication {name} holds the {len(wanted)} tables")

@@ -13,6 +13,7 @@ from cdc.checks.kafka import check_log
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
 from cdc.errors import CdcError
+from cdc.following import Unfollowed
 from cdc.found import Unknown, look
 from cdc.moved_topics import NEW_EPOCH, MovedTopic, moved_topics
 from cdc.settings import Settings, is_postgres, topics_maker
@@ -28,7 +29,7 @@ class Probes(Protocol):
     def source(self) -> SourceFacts:
         """Server, slot, publication and captured tables, as the database has them."""
 
-    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, Unfollowed]:
         """Captured table -> why the stream says nothing of it. ``documents``: of the state topic."""
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
@@ -58,7 +59,7 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
     state = look(lambda: _Noted.of(probes.state()))
     known = _Noted() if isinstance(state, Unknown) else state
     tables: list[str] = []
-    left: Mapping[str, str] | Unknown = {}
+    left: Mapping[str, Unfollowed] | Unknown = {}
     if is_postgres(settings):
         left = look(lambda: probes.not_followed(known.documents))
         try:

@@ -94,7 +94,7 @@ def _published(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
         yield Difference(
             "publication",
             f"{table} is published, and the settings do not capture it",
-            f"alter publication {settings.publication} drop table {table}",
+            f"alter publication {settings.publication} drop table only {table}",
         )
 
 

@@ -44,6 +44,9 @@ class DatabaseStatus(Protocol):
     def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
         """The relations of the catalog that have one of these names or oids."""
 
+    def children(self, oids: Sequence[int]) -> Mapping[int, Sequence[TableName]]:
+        """The tables that inherit from one of these relations and that the settings do not mention."""
+
     def close(self) -> None:
         """Never raises."""
 

@@ -135,7 +135,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         views=tuple(_view_status(view, facts, wal_lsn, lag_s) for view in facts.views),
         rereads=facts.rereads,
         asides=facts.asides,
-        tables=facts.tables,
+        tables=facts.tables - len(facts.not_followed.keys() - facts.asides.keys()),
         silent=dict(_silent(facts)),
         connector=connector,
         asked=facts.source is not None,

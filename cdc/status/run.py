@@ -160,7 +160,9 @@ class StatusReader:
         return (left, {}) if isinstance(left, Unknown) else (source, left)
 
     def _not_followed(self, source: DatabaseStatus, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
-        return stopped_following(documents, self._plan.takes, source.relations, source.publication)
+        relations, children = source.relations, source.children
+        left = stopped_following(documents, self._plan.takes, relations, source.publication, children)
+        return {table: one.why for table, one in left.items()}
 
     def _ends(self, documents: Mapping[bytes, bytes]) -> Offsets:
         topics = TopicsState.find(documents)

@@ -30,15 +30,17 @@ LONG_TRANSACTION_S = 300.0
 
 
 def read_source(conn: Connection, settings: Settings) -> SourceFacts:
-    """Everything the checks look at. ConfigError when a table that the settings name does not exist."""
-    tables = survey(conn, settings)
+    """Everything the checks look at."""
+    missing: list[ConfigError] = []
+    tables = survey(conn, settings, missing.append)
     return SourceFacts(
         server=read_server(conn),
         slot=read_slot(conn, settings.slot),
         publication=read_publication(conn, settings.publication),
-        tables=tuple(_table(conn, table, settings.publication) for table in tables.tables),
+        tables=tuple(map(_table, tables.tables)),
         left_out=tuple((out.table, out.reason) for out in tables.left_out),
         transactions=read_transactions(conn),
+        missing=tuple((error.message, error.hint or "") for error in missing),
     )
 
 
@@ -93,15 +95,15 @@ def read_transactions(conn: Connection, age_s: float = LONG_TRANSACTION_S) -> tu
     return tuple(TransactionFacts(**row) for row in _rows(conn, "transactions", age_s=age_s))
 
 
-def _table(conn: Connection, table: CapturedTable, publication: str) -> TableFacts:
-    generated = _rows(conn, "generated", oid=table.oid, publication=publication)
+def _table(table: CapturedTable) -> TableFacts:
     return TableFacts(
         table=table.table,
         topic=table.topic,
         identity=table.identity,
         key=table.key,
         problems=tuple((problem.message, problem.hint) for problem in table.problems),
-        generated=tuple(row["name"] for row in generated),
+        generated=table.generated,
+        children=table.children,
     )
 
 

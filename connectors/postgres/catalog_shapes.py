@@ -7,7 +7,7 @@ Three questions: :func:`resolve_tables` (patterns to tables, with every reason t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,20 +21,24 @@ from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName, table_topic
-from connectors.postgres.inherited_masks import parents_of, require_inherited
+from connectors.postgres.homes import read_homes
+from connectors.postgres.inherited_masks import parents_of, require_inherited, require_masked_tables
+from connectors.postgres.key_columns import key_faults, read_keys, read_unsent
 from connectors.postgres.mask_cover import Announced, ColumnEntry, KnownShapes, concerned, cover
 from connectors.postgres.masked_shapes import masked_shape, shape_under
 from connectors.postgres.problems import (
     CatalogRelation,
+    Home,
     LeafRelation,
     TableProblem,
+    elsewhere,
     of_another_shard,
     problems_of,
     topic_problems,
     unlike_debezium,
     unlike_views,
 )
-from connectors.postgres.selection import LeftOut, select
+from connectors.postgres.selection import LeftOut, select, unnamed
 from connectors.postgres.type_rows import Type, missing, resolve
 
 Connection = psycopg.Connection[Any]
@@ -48,7 +52,8 @@ class CapturedTable:
     """A table that the settings name.
 
     ``key``: names of the key's columns in key order, empty when there is none. ``leaves``: where its rows lie,
-    itself unless it is partitioned. ``problems``: why it cannot be captured as it is. Empty when it can.
+    itself unless it is partitioned. ``problems``: why it cannot be captured as it is. Empty when it can. ``children``:
+    tables that inherit from it and whose rows are not among its own. ``generated``: such columns that the stream lacks.
     """
 
     oid: int
@@ -60,6 +65,8 @@ class CapturedTable:
     deferrable_key: bool
     leaves: tuple[LeafRelation, ...]
     problems: tuple[TableProblem, ...]
+    children: tuple[TableName, ...] = ()
+    generated: tuple[str, ...] = ()
 
 
 class Survey(NamedTuple):
@@ -91,23 +98,32 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         leaf = row._asdict()
         leaves[leaf.pop("root")].append(LeafRelation(**leaf))
     tops = {oid: oid for oid in oids} | {leaf.oid: top for top, found in leaves.items() for leaf in found}
-    rights = _rows(conn, "access", oids=list(tops), tops=list(tops.values()), publication=settings.publication)
-    access = {row.oid: row for row in rights}
+    access = {row.oid: row for row in _rows(conn, "access", oids=list(tops))}
+    unsent, keys = read_unsent(conn, oids, settings.publication), read_keys(conn, oids)
+    version, homes = conn.info.server_version, read_homes(conn, tops)
     inherit = parents_of(conn, oids) if settings.tables else {}
     tables = []
     for relation in chosen:
         below = tuple(leaves[relation.oid])
-        problems = problems_of(
-            relation, below, [access[o] for o in (relation.oid, *(b.oid for b in below)) if o in access]
-        )
+        own = [relation.oid, *(leaf.oid for leaf in below)]
+        lacking, home = unsent[relation.oid], homes.get(relation.oid, Home())
+        unread, rights = {column.name for column in lacking}, [access[oid] for oid in own if oid in access]
+        unasked = unnamed(home.children, settings.source)
+        problems = [
+            *elsewhere(relation.table, [homes[oid] for oid in own if oid in homes], unasked),
+            *problems_of(relation, below, rights, unread),
+            *key_faults(relation.table, keys[relation.oid], lacking, settings.publication, version),
+        ]
         trees = [known[oid] for oid in relation.ancestors if oid in known]
         problems += of_another_shard(settings, relation.table, trees)
         if settings.views:
             problems += unlike_views(relation.table)
         if relation.oid in inherit or settings.tables.get(str(relation.table)):
-            problems += _mask_problems(conn, relation, settings)
-        tables.append(_captured(relation, below, problems, settings))
-    _require_masked_tables(settings, {str(table.table) for table in tables}, missing)
+            problems += [one for one in _mask_problems(conn, relation, settings) if one not in problems]
+        found = _captured(relation, below, problems, settings)
+        generated = tuple(column.name for column in lacking if column.generated)
+        tables.append(replace(found, children=home.children, generated=generated))
+    require_masked_tables(settings, {str(table.table) for table in tables}, missing)
     return Survey(_with_topic_problems(tables, settings.name), left_out)
 
 
@@ -118,21 +134,6 @@ def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settin
     except ConfigError as error:
         return [TableProblem(message=error.message, hint=error.hint or "")]
     return list(unlike_debezium(shape)) if settings.source.kind == "debezium" else []
-
-
-def _require_masked_tables(
-    settings: Settings, captured: Collection[str], missing: Callable[[ConfigError], None] | None
-) -> None:
-    """ConfigError where masks are set for a table that is not captured, or ``missing`` called with it: its name is
-    likely to be meant for another one, which would be written as it is."""
-    for name in sorted(settings.tables.keys() - captured):
-        error = ConfigError(
-            f'[tables."{name}"] is no captured table',
-            hint="name it as [source] tables does, a partitioned table by its own name and not by its partitions'",
-        )
-        if missing is None:
-            raise error
-        missing(error)
 
 
 def table_schema(
@@ -148,11 +149,12 @@ def table_schema(
     """A table's shape as the publication delivers it, under its masks, from the catalog as it is now.
 
     Columns in attnum order: those of the publication's column list. Generated ones only where the publication
-    carries them (PostgreSQL 18). A publication that does not exist yet, or before PostgreSQL 15, means every
-    column that is not generated. Raises ConfigError when the table is gone, its masks cannot be kept, or it inherits
-    from a table with masks that it lacks.
+    carries them (PostgreSQL 18), as one will that does not exist yet. Raises ConfigError when the table is gone, its
+    key is not in the stream, its masks cannot be kept, or it inherits from a table with masks that it lacks.
     """
     schema = _plain_schema(conn, oid, topic, encoding, publication, version)
+    if schema is None:
+        raise ConfigError(f"the table with oid {oid} is gone", hint="cdc check names the tables that are missing")
     require_inherited(conn, schema.table, oid, masks)
     return masked_shape(schema, masks)
 
@@ -174,25 +176,28 @@ def captured_schema(
 
 def _plain_schema(
     conn: Connection, oid: int, topic: str, encoding: Encoding, publication: str | None, version: int = 0
-) -> TableSchema:
-    """The shape as the source has it, before any mask."""
+) -> TableSchema | None:
+    """The shape as the source has it, before any mask. None for a table that is gone. ConfigError where the stream does
+    not carry its key."""
     found = _rows(conn, "relation", oid=oid)
     if not found:
-        raise ConfigError(f"the table with oid {oid} is gone", hint="cdc check names the tables that are missing")
-    rows = _rows(conn, "columns", oid=oid, publication=publication)
-    delivered = [row for row in rows if row.delivered]
+        return None
+    table = TableName(found[0].schema, found[0].name)
+    unsent, key = read_unsent(conn, [oid], publication)[oid], read_keys(conn, [oid])[oid]
+    for problem in key_faults(table, key, unsent, publication or "", conn.info.server_version):
+        raise ConfigError(problem.message, hint=problem.hint)
+    left_out = {column.name for column in unsent}
+    delivered = [row for row in _rows(conn, "columns", oid=oid) if row.name not in left_out]
     types = read_types(conn, {row.type_oid for row in delivered})
-    key = _rows(conn, "key", oid=oid)
-    identity = IDENTITIES[found[0].identity]
     return TableSchema(
-        table=TableName(found[0].schema, found[0].name),
+        table=table,
         topic=topic,
         version=version,
         oid=oid,
         encoding=encoding,
-        identity=identity,
-        deferrable_key=any(row.deferrable for row in key),
-        columns=tuple(_columns(delivered, [row.name for row in key], types)),
+        identity=IDENTITIES[found[0].identity],
+        deferrable_key=any(column.deferrable for column in key),
+        columns=tuple(_columns(delivered, [column.name for column in key], types)),
     )
 
 
@@ -255,13 +260,10 @@ def from_relation(
     The message lacks attnum, nullability and the key's order. They are taken, column by column, from the live
     catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
     types and which columns there are always come from the message. A table that is gone still has a shape. Under FULL
-    the message does not name the key: one that the catalog has no more is none (H149). Raises ConfigError where its
-    masks cannot be kept, or may not cover a column by the name that it had then (H284).
+    the message does not name the key: one that the catalog has no more is none (H149). Raises ConfigError where the
+    key is not in the stream, or its masks cannot be kept, or may not cover a column by the name that it had (H284).
     """
-    try:
-        now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
-    except ConfigError:
-        now = None
+    now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
     if now is not None:
         require_inherited(conn, now.table, now.oid, masks)
     sources = [s for s in (now, known.latest) if s is not None]

@@ -73,7 +73,8 @@ where p.pubname = %(publication)s
 -- table, and waits for whoever has one locked (H95). "sends": column list and row filter, as stored. "born": the
 -- catalog rows that publish the table, each with the transaction that wrote it (H96); where its schema does, also what
 -- says that it is in the schema. "listed": the publication names it by itself. Schemas are found in pg_depend:
--- pg_publication_namespace is new in 15. Columns that are new in 15 are read through jsonb.
+-- pg_publication_namespace is new in 15. Columns that are new in 15, and in 19 the one that says that the publication of
+-- all tables leaves a table out, with its partitions, are read through jsonb.
 with recursive pub as materialized (
     select p.oid, p.xmin::text as born, p.puballtables, p.pubviaroot
     from pg_publication p
@@ -88,12 +89,22 @@ with recursive pub as materialized (
     select r.prrelid as oid, r.oid || '/' || r.xmin::text as born,
            nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb) as attnums, to_jsonb(r) ->> 'prqual' as filter
     from pub join pg_publication_rel r on r.prpubid = pub.oid
+    where not coalesce((to_jsonb(r) ->> 'prexcept')::bool, false)
+), excepted (oid) as (
+    select r.prrelid
+    from pub join pg_publication_rel r on r.prpubid = pub.oid
+    where (to_jsonb(r) ->> 'prexcept')::bool
+    union
+    select i.inhrelid
+    from excepted e
+    join pg_inherits i on i.inhparent = e.oid
+    join pg_class c on c.oid = i.inhrelid and c.relispartition
 ), named as (
     select l.oid from listed l
     union
     select c.oid from pg_class c
     where (c.relnamespace in (select s.oid from schemas s) or (select pub.puballtables from pub) and c.oid >= 16384)
-      and c.relkind in ('r', 'p') and c.relpersistence = 'p'
+      and c.relkind in ('r', 'p') and c.relpersistence = 'p' and c.oid not in (select e.oid from excepted e)
 ), tree (root, oid) as (
     select n.oid, n.oid from named n
     union
@@ -145,12 +156,3 @@ from pg_prepared_xacts p
 where p.prepared < clock_timestamp() - make_interval(secs => %(age_s)s)
 order by 4 desc
 limit 5
-
--- name: generated
--- Generated columns that the stream leaves out: all of them, unless the publication carries the stored ones (18).
-select a.attname::text as name
-from pg_attribute a
-where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped and a.attgenerated <> ''
-  and not coalesce((select to_jsonb(p) ->> 'pubgencols' = 's' and a.attgenerated = 's'
-                    from pg_publication p where p.pubname = %(publication)s), false)
-order by a.attnum

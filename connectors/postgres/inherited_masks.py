@@ -1,12 +1,13 @@
-"""Tables that inherit from a table with masks: by PARTITION OF or by INHERITS, as the catalog has it now."""
+"""Masks that name no captured table, and tables that inherit from one with masks: by PARTITION OF or by INHERITS."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from cdc.errors import ConfigError
 from cdc.mask_rules import Masks
+from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName
 from connectors.postgres.connections import Connection
@@ -48,3 +49,18 @@ def require_masks_of(table: TableName, kinship: str, masked: Collection[str], ma
             hint=f'set it under [tables."{table}"] columns, or leave the table out: [source] exclude. A column that '
             "has another name since cannot be told from others: rename it back first",
         )
+
+
+def require_masked_tables(
+    settings: Settings, captured: Collection[str], missing: Callable[[ConfigError], None] | None
+) -> None:
+    """ConfigError where masks are set for a table that is not captured, or ``missing`` called with it: its name is
+    likely to be meant for another one, which would be written as it is."""
+    for name in sorted(settings.tables.keys() - captured):
+        error = ConfigError(
+            f'[tables."{name}"] is no captured table',
+            hint="name it as [source] tables does, a partitioned table by its own name and not by its partitions'",
+        )
+        if missing is None:
+            raise error
+        missing(error)

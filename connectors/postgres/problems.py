@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cdc.following import NAME_CHILDREN, children_sentence
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.shard_plan import shard_meant
@@ -42,7 +43,8 @@ class LeafRelation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogRelation:
-    """A row of the catalog query ``relations``. Letters as in pg_class."""
+    """A row of the catalog query ``relations``. Letters as in pg_class. ``unique_index_name``: of an index that could
+    become the replica identity, ``unique_index_nullable``: if these columns of it were NOT NULL."""
 
     oid: int
     schema: str
@@ -56,8 +58,8 @@ class CatalogRelation:
     primary_key_deferrable: bool
     primary_key_name: str | None
     identity_index: list[str]
-    unique_index: list[str]
     unique_index_name: str | None
+    unique_index_nullable: list[str]
 
     @property
     def table(self) -> TableName:
@@ -96,13 +98,20 @@ def sql_name(table: TableName) -> str:
     return f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"
 
 
-def problems_of(relation: CatalogRelation, leaves: Sequence[LeafRelation], access: Iterable[Any]) -> list[TableProblem]:
-    """Everything in the way of capturing ``relation``. ``access``: rows of the catalog query of that name."""
+def problems_of(
+    relation: CatalogRelation, leaves: Sequence[LeafRelation], access: Iterable[Any], unsent: Collection[str] = ()
+) -> list[TableProblem]:
+    """Everything in the way of capturing ``relation``. ``access``: rows of the catalog query of that name. ``unsent``:
+    columns that nobody has to read."""
     refused = list(_no_stream(relation, leaves))
     if refused:
         return refused
     names = {leaf.oid: leaf.table for leaf in (relation.as_leaf(), *leaves)}
-    return [*_key_problems(relation), *_leaf_problems(relation, leaves), *_access_problems(names, access)]
+    return [
+        *_key_problems(relation),
+        *_leaf_problems(relation, leaves),
+        *_access_problems(names, access, unsent),
+    ]
 
 
 def topic_problems(name: str, topics: Sequence[tuple[TableName, str]]) -> dict[TableName, list[TableProblem]]:
@@ -149,6 +158,26 @@ def unlike_debezium(shape: TableSchema) -> Iterator[TableProblem]:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where else a table's rows are. ``spread``: what an extension made of it, empty for an ordinary table.
+    ``children``: the tables that inherit from it and are no partitions. A query of the table gives their rows too."""
+
+    spread: str = ""
+    children: tuple[TableName, ...] = ()
+
+
+def elsewhere(table: TableName, homes: Iterable[Home], unnamed: Sequence[TableName]) -> Iterator[TableProblem]:
+    """Why the stream of a table would lack rows that a query of it gives. ``homes``: its own and its partitions'.
+    ``unnamed``: the children that the settings do not mention."""
+    spread = next((home.spread for home in homes if home.spread), "")
+    if spread:
+        message = f"{table} is {spread}: their changes do not come under its name"
+        yield TableProblem(message=message, hint=f'leave it out: [source] exclude = ["{table}"]')
+    elif unnamed:
+        yield TableProblem(message=children_sentence(table, unnamed), hint=NAME_CHILDREN)
+
+
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
@@ -190,7 +219,7 @@ def _key_problems(relation: CatalogRelation) -> Iterator[TableProblem]:
 def _identity_for(relation: CatalogRelation) -> str:
     if relation.primary_key:
         return "full" if relation.primary_key_deferrable else "default"
-    if relation.unique_index_name:
+    if relation.unique_index_name and not relation.unique_index_nullable:
         return f"using index {quote_identifier(relation.unique_index_name)}"
     return "full"
 
@@ -198,7 +227,9 @@ def _identity_for(relation: CatalogRelation) -> str:
 def _key_hint(relation: CatalogRelation) -> str:
     name = sql_name(relation.table)
     if relation.unique_index_name:
-        return f"alter table {name} replica identity using index {quote_identifier(relation.unique_index_name)};"
+        steps = [f"alter column {quote_identifier(column)} set not null" for column in relation.unique_index_nullable]
+        first = f"alter table {name} {', '.join(steps)}; " if steps else ""
+        return f"{first}alter table {name} replica identity using index {quote_identifier(relation.unique_index_name)};"
     return (
         f"alter table {name} add column id bigint generated always as identity primary key;   (or another key; or "
         f'leave it out: [source] exclude = ["{relation.table}"])'
@@ -218,21 +249,24 @@ def _leaf_problems(relation: CatalogRelation, leaves: Sequence[LeafRelation]) ->
         yield TableProblem(message=message, hint=f"alter table {sql_name(leaf.table)} replica identity {wanted};")
 
 
-def _access_problems(names: dict[int, TableName], access: Iterable[Any]) -> Iterator[TableProblem]:
+def _access_problems(
+    names: dict[int, TableName], access: Iterable[Any], unsent: Collection[str]
+) -> Iterator[TableProblem]:
     for row in access:
+        unreadable = [column for column in row.unreadable if column not in unsent]
         table = names[row.oid]
         role = quote_identifier(row.role)
         if not row.usage:
             hint = f"grant usage on schema {quote_identifier(table.schema)} to {role};"
             yield TableProblem(message=f"{row.role} may not use the schema of {table}", hint=hint)
-        if row.unreadable and row.partly:
-            columns = ", ".join(quote_identifier(column) for column in row.unreadable)
+        if unreadable and row.partly:
+            columns = ", ".join(quote_identifier(column) for column in unreadable)
             hint = (
                 f"grant select ({columns}) on {sql_name(table)} to {role};   or leave them out of the publication, "
                 "by a column list"
             )
-            yield TableProblem(message=f"{row.role} may not read {', '.join(row.unreadable)} of {table}", hint=hint)
-        elif row.unreadable:
+            yield TableProblem(message=f"{row.role} may not read {', '.join(unreadable)} of {table}", hint=hint)
+        elif unreadable:
             hint = f"grant select on {sql_name(table)} to {role};"
             yield TableProblem(message=f"{row.role} may not read {table}", hint=hint)
         if row.hidden:

@@ -15,9 +15,9 @@ from cdc.topic import TableName
 from connectors.postgres.catalog_facts import read_publication, unpublishable
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.postgres.connections import Connection
+from connectors.postgres.key_columns import GENERATED_SINCE
 
 _SQL = "publication.sql"
-_GENERATED_SINCE = 180000
 
 
 EVERY_OPERATION = frozenset({"insert", "update", "delete", "truncate"})
@@ -127,10 +127,10 @@ def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableN
 
 
 def _create(conn: Connection) -> str:
-    return "create_18" if conn.info.server_version >= _GENERATED_SINCE else "create"
+    return "create_18" if conn.info.server_version >= GENERATED_SINCE else "create"
 
 
 def _statement(conn: Connection, statement: str, name: str, tables: Sequence[TableName] = ()) -> str:
     template = sql.SQL(" ".join(load(__package__, _SQL)[statement].split()))
-    listed = sql.SQL(", ").join(sql.Identifier(table.schema, table.table) for table in tables)
+    listed = sql.SQL(", ").join(sql.SQL("only ") + sql.Identifier(table.schema, table.table) for table in tables)
     return template.format(publication=sql.Identifier(name), tables=listed).as_string(conn)

@@ -1,4 +1,5 @@
--- What init and drop do with a publication. Every name is written out: sessions have search_path=pg_catalog.
+-- What init and drop do with a publication. Every name is written out: sessions have search_path=pg_catalog. Each table
+-- has ONLY before it: without it, those that inherit from it would be published as well, with or without a key.
 
 -- name: lock_timeout
 set local lock_timeout = '3s'

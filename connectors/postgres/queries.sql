@@ -13,8 +13,8 @@ select c.oid::int8 as oid,
        coalesce(not pk.immediate, false) as primary_key_deferrable,
        pk.constraint_name as primary_key_name,
        coalesce(ri.columns, '{}') as identity_index,
-       coalesce(u.columns, '{}') as unique_index,
-       u.constraint_name as unique_index_name
+       u.constraint_name as unique_index_name,
+       coalesce(u.nullable, '{}') as unique_index_nullable
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 left join lateral (
@@ -33,18 +33,21 @@ left join lateral (
     where i.indrelid = c.oid and i.indisreplident and i.indisvalid
 ) ri on true
 left join lateral (
-    -- Only for the hint: an index that could become the replica identity.
-    select x.relname as constraint_name,
-           array(select a.attname::text from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
-                 join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
-                 where k.position <= i.indnkeyatts order by k.position) as columns
+    -- Only for the hint: an index that could become the replica identity, at once or with NOT NULL on some columns.
+    select x.relname as constraint_name, k.nullable
     from pg_index i join pg_class x on x.oid = i.indexrelid
+    cross join lateral (
+        select bool_or(a.attgenerated <> '') as generated,
+               coalesce(array_agg(a.attname::text order by k.position) filter (where not a.attnotnull
+                   or exists (select from pg_constraint n where n.conrelid = c.oid and n.contype = 'n'
+                              and not n.convalidated and n.conkey[1] = a.attnum)), '{}') as nullable
+        from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+        join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+        where k.position <= i.indnkeyatts
+    ) k
     where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indimmediate and not i.indisprimary
-      and i.indpred is null and i.indexprs is null
-      and not exists (select from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
-                      join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
-                      where k.position <= i.indnkeyatts and not a.attnotnull)
-    order by i.indnkeyatts, x.relname
+      and i.indpred is null and i.indexprs is null and not k.generated
+    order by cardinality(k.nullable) > 0, i.indnkeyatts, x.relname
     limit 1
 ) u on true
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
@@ -53,35 +56,22 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
 order by n.nspname, c.relname
 
 -- name: access
--- The rights of this session's role on tables, and whether row security would hide rows from it. Read are the
--- columns that the publication delivers: those of its list, else all that are not generated. "tops": for each table
--- the captured one it belongs to, under whose name, and list, its rows may come.
-with listed as materialized (
-    -- The column prattrs is new in 15; through jsonb the statement stays valid before.
-    select r.prrelid as oid, array(select a.attname::text from pg_attribute a
-                                   where a.attrelid = r.prrelid and to_jsonb(r) -> 'prattrs' @> to_jsonb(a.attnum)) as attnames
-    from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
-    where p.pubname = %(publication)s and nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb) is not null
-)
+-- The rights of this session's role on tables, and whether row security would hide rows from it.
 select c.oid::int8 as oid,
        coalesce(has_schema_privilege(n.oid, 'usage'), false) as usage,
        case when has_table_privilege(c.oid, 'select') then '{}'
             else array(select a.attname::text
-                       from (select (select l.attnames from listed l
-                                     where l.oid in (c.oid, wanted.top)
-                                     limit 1) as attnames) p
-                       cross join pg_attribute a
+                       from pg_attribute a
                        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-                         and case when p.attnames is null then a.attgenerated = '' else a.attname::text = any (p.attnames) end
                          and not has_column_privilege(c.oid, a.attnum, 'select')
                        order by a.attnum)
        end as unreadable,
        has_any_column_privilege(c.oid, 'select') as partly,
        row_security_active(c.oid) as hidden,
        current_user::text as role
-from unnest(%(oids)s::int8[]::oid[], %(tops)s::int8[]::oid[]) wanted (oid, top)
-join pg_class c on c.oid = wanted.oid
+from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
+where c.oid = any (%(oids)s::int8[]::oid[])
 
 -- name: leaves
 -- The partitions that hold rows, of each partitioned table. pg_partition_tree would lock every one (H95).
@@ -103,20 +93,32 @@ where c.relkind <> 'p'
 order by t.root, n.nspname, c.relname
 
 -- name: columns
--- Every live column; "delivered": those of the publication's list, else all that are not generated and, where the
--- publication carries them (18), the stored generated ones. What is new in 15 and 18 is read through jsonb.
+-- Every live column. One whose NOT NULL is not validated yet (18) may have nulls.
 select a.attname as name, a.attnum::int4 as attnum, a.atttypid::int8 as type_oid, a.atttypmod as typmod,
-       format_type(a.atttypid, a.atttypmod) as type, not a.attnotnull as nullable, a.attgenerated::text as generated,
-       case when l.attnums is not null then l.attnums @> to_jsonb(a.attnum)
-            else a.attgenerated = '' or a.attgenerated = 's' and coalesce(l.generated, false) end as delivered
+       format_type(a.atttypid, a.atttypmod) as type, a.attgenerated::text as generated,
+       not a.attnotnull or exists (select from pg_constraint x where x.conrelid = a.attrelid and x.contype = 'n'
+                                   and not x.convalidated and x.conkey[1] = a.attnum) as nullable
+from pg_attribute a
+where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
+order by a.attnum
+
+-- name: unsent
+-- The live columns that the publication, as it is, leaves out of the stream: those that are not in its list. Without a
+-- list, generated ones, except the stored ones where the publication carries them (18). One that is not there yet will
+-- be made so. What is new in 15 and 18 is read through jsonb.
+select a.attrelid::int8 as oid, a.attname::text as name, a.attgenerated <> '' as generated, l.attnums is not null as listed
 from pg_attribute a
 cross join lateral (
-    select to_jsonb(p) ->> 'pubgencols' = 's', nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb)
+    select coalesce(to_jsonb(p) ->> 'pubgencols' = 's',
+                    p.oid is null and %(publication)s::text is not null and current_setting('server_version_num')::int4 >= 180000),
+           nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb)
     from (select) one
     left join pg_publication p on p.pubname = %(publication)s
     left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = a.attrelid
-) l (generated, attnums)
-where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
+) l (stored, attnums)
+where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped
+  and not case when l.attnums is not null then l.attnums @> to_jsonb(a.attnum)
+               else a.attgenerated = '' or a.attgenerated = 's' and l.stored end
 order by a.attnum
 
 -- name: column_entries
@@ -131,14 +133,17 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.oid = %(oid)s::int8::oid
 
 -- name: key
--- The key's columns in key order: the replica identity's index where one is chosen, else the primary key.
-select a.attname as name, not i.indimmediate as deferrable
+-- The key's columns in key order: the replica identity's index where one is chosen, else the primary key. "unvalidated":
+-- the NOT NULL of the column that its rows have not been checked for (18).
+select c.oid::int8 as oid, a.attname::text as name, not i.indimmediate as deferrable,
+       (select x.conname::text from pg_constraint x where x.conrelid = c.oid and x.contype = 'n'
+        and not x.convalidated and x.conkey[1] = a.attnum) as unvalidated
 from pg_class c
 join pg_index i on i.indrelid = c.oid and i.indisvalid
      and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end
 cross join lateral unnest(i.indkey::int2[]) with ordinality k (attnum, position)
 join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
-where c.oid = %(oid)s::int8::oid and k.position <= i.indnkeyatts
+where c.oid = any (%(oids)s::int8[]::oid[]) and k.position <= i.indnkeyatts
 order by k.position
 
 -- name: types

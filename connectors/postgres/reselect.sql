@@ -11,15 +11,18 @@ select n.nspname::text as schema, c.relname::text as name,
        (select jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, a.atttypid::int8, y.typcategory = 'S'))
         from pg_attribute a join pg_type y on y.oid = a.atttypid
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
-       -- The operator of the key's index, by its schema: an extension's would not be found in pg_catalog.
+       -- The equality of the key's index, by its schema: an extension's would not be found in pg_catalog. In a B-tree it
+       -- has the number 3. That is && in the GiST index of a key WITHOUT OVERLAPS (18), whose columns are equal by =.
        (select jsonb_object_agg(k.attnum, jsonb_build_array(format_type(a.atttypid, a.atttypmod), on_.nspname, o.oprname))
         from pg_index i
         cross join lateral unnest(i.indkey::int2[], i.indclass::oid[]) as k (attnum, opclass)
         join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
         join pg_opclass oc on oc.oid = k.opclass
-        join pg_amop ao on ao.amopfamily = oc.opcfamily and ao.amopstrategy = 3
+        join pg_am m on m.oid = oc.opcmethod
+        join pg_amop ao on ao.amopfamily = oc.opcfamily
                        and ao.amoplefttype = oc.opcintype and ao.amoprighttype = oc.opcintype
         join pg_operator o on o.oid = ao.amopopr
+                          and case m.amname when 'btree' then ao.amopstrategy = 3 else o.oprname = '=' end
         join pg_namespace on_ on on_.oid = o.oprnamespace
         where i.indrelid = c.oid and i.indisvalid
           and (i.indisreplident or i.indisprimary)) as operators

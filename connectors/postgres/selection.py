@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import ConfigError
+from cdc.settings import SourceSettings
 from cdc.topic import IN_QUOTES, TableName, starred
 from connectors.postgres.problems import CatalogRelation
 
@@ -97,6 +98,12 @@ def takes(table: str, tables: Iterable[str], exclude: Iterable[str]) -> bool:
     """
     barred = any(Pattern.parse(text).names(table) for text in exclude)
     return not barred and any(Pattern.parse(text).names(table) for text in tables)
+
+
+def unnamed(tables: Iterable[TableName], settings: SourceSettings) -> list[TableName]:
+    """Those of the tables that the settings neither take nor exclude."""
+    patterns = [Pattern.parse(text) for text in (*settings.tables, *settings.exclude)]
+    return [table for table in tables if not any(pattern.takes(table) for pattern in patterns)]
 
 
 def _undelivered(relation: CatalogRelation) -> Iterable[LeftOut]:

@@ -18,9 +18,9 @@ from cdc.sql import load
 from connectors.postgres.catalog_facts import read_server
 from connectors.postgres.catalog_shapes import CapturedTable, survey
 from connectors.postgres.connections import Connection, connect
+from connectors.postgres.key_columns import GENERATED_SINCE
 
 PASSWORD = "CDC_SOURCE_PASSWORD"
-_GENERATED_SINCE = 180000
 
 
 def read_database(dsn: str, role: str) -> tuple[FoundDatabase, bool]:
@@ -43,7 +43,7 @@ def read_database(dsn: str, role: str) -> tuple[FoundDatabase, bool]:
             database=server.database, dsn=make_conninfo("", **{**reached, **kept, "user": role}),
             faults=tuple(_faults(server)), **_tables(conn, settings, server),
         )  # fmt: skip
-        return found, conn.info.server_version >= _GENERATED_SINCE
+        return found, conn.info.server_version >= GENERATED_SINCE
 
 
 def _given(dsn: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def _found(table: CapturedTable, sized: Any) -> FoundTable:
 def _faults(server: ServerFacts) -> list[tuple[str, str]]:
     """The server's own hindrances to capture, each with its cure."""
     faults = []
-    if server.wal_level != "logical":
+    if not server.decodes:
         cure = "alter system set wal_level = 'logical'; and start the server anew"
         faults.append((f"wal_level is {server.wal_level}, and a slot needs logical", cure))
     if server.slots_used >= server.slots_max:

@@ -19,7 +19,7 @@ from cdc.aside import CannotFollow
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.errors import CdcError, IdentityError, LogError, SlotError, TopicError
-from cdc.following import not_followed
+from cdc.following import Unfollowed, not_followed
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
@@ -33,6 +33,7 @@ from connectors.kafka.ends import EndsWatch
 from connectors.kafka.topic_problems import TopicProblem, in_sync_problems, policy_problems, state_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import Connection, connect
+from connectors.postgres.homes import unnamed_children
 from connectors.postgres.selection import takes
 from connectors.postgres.slot import START_OVER
 from connectors.postgres.witnessed import ReadServer
@@ -87,6 +88,7 @@ class Looks:
         self._found: tuple[SlotFacts | None, int | None] = (figures.slot, figures.wal_lsn)
         self._session: Connection | None = None
         self._told: set[str] = set()
+        self._unfollowed: Mapping[str, Unfollowed] = {}
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
         state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
@@ -162,12 +164,13 @@ class Looks:
         source = self._settings.source
         wanted = [table for table in topics.tables if takes(table, source.tables, source.exclude)]
         relations = read_relations(session, wanted, [oids[table] for table in wanted if table in oids])
-        faults = not_followed(wanted, oids, relations, publication)
-        figures = self._figures
-        if faults != figures.not_followed:
-            for fault in sorted(faults.values()):
-                log.warning("table_not_followed", extra={"why": fault})
-        figures.not_followed = faults
+        found = not_followed(wanted, oids, relations, publication, unnamed_children(session, relations, source))
+        figures, faults = self._figures, {table: one for table, one in found.items() if one.lacking}
+        if found != self._unfollowed:
+            for one in sorted(found.values()):
+                log.warning("table_not_followed", extra={"why": one.why})
+        self._unfollowed = found
+        figures.not_followed = {table: one.why for table, one in faults.items()}
         self._standstill.judge(figures, server.wal_lsn or 0, self._clock.monotonic())
         if self.remedies is not None:
             try:

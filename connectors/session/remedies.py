@@ -10,6 +10,7 @@ from psycopg import sql
 
 from cdc.aside import AsideState, CannotFollow, Cause
 from cdc.errors import ConfigError
+from cdc.following import Unfollowed
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
@@ -25,7 +26,6 @@ from connectors.session.partitions import tells_key
 log = logging.getLogger(__name__)
 
 _SQL = load("connectors.session", "remedies.sql")
-_FOLLOW = "rename it back, or publish it again: cdc init"
 
 
 class Remedies:
@@ -35,11 +35,11 @@ class Remedies:
         self._settings = settings
         self._asides = asides
         self._registry = registry
-        self._faults: Mapping[str, str] = {}
+        self._faults: Mapping[str, Unfollowed] = {}
         self._agreed: dict[str, int] = {}
         """Tables whose partitions log old rows as they should, and where the server wrote when that was seen first."""
 
-    def look(self, session: Connection, faults: Mapping[str, str], since_lsn: int) -> None:
+    def look(self, session: Connection, faults: Mapping[str, Unfollowed], since_lsn: int) -> None:
         """Set aside what is not followed, and find out what may be followed again.
 
         ``faults``: captured tables that are not followed, and why, as of now. ``since_lsn``: the log has all below.
@@ -50,7 +50,7 @@ class Remedies:
         for table in sorted(faults.keys() & before.keys()):
             # A schema's name may have a dot in it. A table that is new to the log has no shape there yet.
             name = named.get(table) or TableName(*table.split(".", 1))
-            why = CannotFollow(faults[table], hint=_FOLLOW, cause=Cause.NOT_FOLLOWED, tables=[name])
+            why = CannotFollow(faults[table].why, hint=faults[table].fix, cause=Cause.NOT_FOLLOWED, tables=[name])
             self._asides.set_aside(name, why, since_lsn, 0)
         pending = self._asides.pending()
         if pending:

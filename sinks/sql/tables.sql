@@ -53,8 +53,8 @@ where c.conrelid = to_regclass(:table) and c.contype = 'c' and obj_description(c
 alter table {table} drop constraint if exists {name};
 
 -- name: add_labels
--- Rows that are there have fewer labels, or none.
-alter table {table} add constraint {name} check ({column} = any (array[{labels}]::text[])) not valid;
+-- Rows that are there have fewer labels, or none. Of no label at all "= any" is false for a null as well.
+alter table {table} add constraint {name} check ({column} is null or {column} = any (array[{labels}]::text[])) not valid;
 
 -- name: comment_labels
 comment on constraint {name} on {table} is {comment};

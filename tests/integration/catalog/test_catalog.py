@@ -93,9 +93,10 @@ def test_columns_are_those_the_publication_delivers(conn: psycopg.Connection[Any
     usual = ["Id", "b", "we'ird", "at", "m", "ms", "v"]
     conn.execute('create publication plain for table s."Mixed ""Case"')
     conn.execute('create publication few for table s."Mixed ""Case" (b, "Id", m)')
-    assert columns(None) == columns("none yet") == columns("plain") == usual
+    assert columns(None) == columns("plain") == usual
     assert columns("few") == ["Id", "b", "m"]
     if conn.info.server_version >= 180000:
+        assert columns("none yet") == [*usual, "g"], "as cdc init makes it"
         conn.execute('create publication more for table s."Mixed ""Case" with (publish_generated_columns = stored)')
         assert columns("more") == [*usual, "g"]
 

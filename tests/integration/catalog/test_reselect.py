@@ -120,6 +120,16 @@ def test_h87_a_key_that_is_none_any_more_names_no_row(source: Source) -> None:
     assert source.docs(schema, b"1", b"2") == [GONE, (b"b",)]
 
 
+def test_w9_a_key_without_overlaps_is_matched_by_equality(source: Source) -> None:
+    """Its index compares by &&, under which a row has as many matches as rows that it overlaps."""
+    source.execute(
+        "create table t (id int4range, doc text, at daterange, primary key (id, at without overlaps))",
+        "insert into t values ('[1,5)', 'a', '[2025-01-01,)'), ('[2,6)', 'b', '[2025-01-01,)')",
+    )
+    schema = source.shape("t", key="int4range")
+    assert source.docs(schema, b"[1,5)", b"[2,6)", b"[1,6)") == [(b"a",), (b"b",), GONE]
+
+
 def test_h87_after_a_swap_by_renames_the_table_itself_is_asked(source: Source) -> None:
     source.execute(
         "create table old (id int primary key, doc text)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -61,6 +62,34 @@ def test_h435_a_label_that_nobody_announced_widens_the_check(spec: SinkSpec, dat
         assert len(live(sink, STATES)) == 3 + 1 + len(ODD)
     with psycopg.connect(database) as other, pytest.raises(psycopg.errors.CheckViolation):
         other.execute("insert into public_states (_key, _pos, _deleted, state) values ('x', '', false, 'lost')")
+
+
+def test_w7_an_enum_of_no_label_takes_rows_without_one(spec: SinkSpec, database: str) -> None:
+    """Under the enum itself, or a domain over it: the kind is the same. A label that comes later widens the check."""
+    topic = Topic(STATES)
+    with closing(open_sink(spec)) as sink:
+        put(sink, topic, 1, None, None)
+        gone = topic.delete({"id": 100}, at(2))
+        assert sink.sink.apply(batch(gone), Shapes(STATES)).refused == ()
+        sink.commit(MARK)
+        assert check(database) == set()
+        assert len(live(sink, STATES)) == 1
+        put(sink, topic, 3, "open", None)
+        sink.commit(MARK)
+        assert check(database) == {"open"}
+    with psycopg.connect(database) as other, pytest.raises(psycopg.errors.CheckViolation):
+        other.execute("insert into public_states (_key, _pos, _deleted, state) values ('x', '', false, 'lost')")
+
+
+def test_w7_an_array_of_an_empty_enum_has_no_check(spec: SinkSpec, database: str) -> None:
+    arrays = shape(column("id", "int8", key=1), replace(column("state", "enum"), array=True), table="states")
+    topic = Topic(arrays)
+    with closing(open_sink(spec)) as sink:
+        rows = [topic.upsert({"id": n, "state": value}, at(n)) for n, value in ((1, None), (2, []), (3, [None]))]
+        done = sink.sink.apply(batch(*rows), Shapes(arrays))
+        assert (done.applied, done.refused) == (3, ())
+        sink.commit(MARK)
+    assert asked(database, CHECK) == []
 
 
 def test_h435_odd_names_have_checks_too(spec: SinkSpec) -> None:

@@ -12,7 +12,7 @@ from cdc.checks.facts import PublicationFacts
 from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.errors import Exit, SourceError
-from cdc.following import OPERATIONS
+from cdc.following import OPERATIONS, Unfollowed
 from cdc.state import Document, TopicsState
 from tests.unit.cdc.checks.test_postgres import FACTS, KNOWN
 from tests.unit.cdc.checks.test_preflight import Probes, fails, settings
@@ -31,7 +31,7 @@ ASIDE = AsideState(
 AWAY = fails(SourceError("no Postgres"))
 
 
-def found(*more: Document, left: Mapping[str, str] | None = None) -> list[Finding]:
+def found(*more: Document, left: Mapping[str, Unfollowed] | None = None) -> list[Finding]:
     probes = Probes(state=lambda: [TOPICS, KNOWN, *more], not_followed=lambda: left or {})
     return [finding for finding in preflight(settings(), probes) if finding.part == "capture"]
 
@@ -62,9 +62,9 @@ def test_h119_check_says_when_all_tables_are_followed() -> None:
 
 
 def test_h96_check_names_a_table_that_is_not_followed_once() -> None:
-    why = "public.orders was made anew, and is not in the publication cdc_shop: it is not followed"
+    why = Unfollowed("public.orders was made anew, and is not in the publication cdc_shop: it is not followed")
     noted = replace(ASIDE, table="public.orders", cause=Cause.NOT_FOLLOWED)
-    assert [(one.level, one.message) for one in found(noted, left={"public.orders": why})] == [(Level.FAIL, why)]
+    assert [(one.level, one.message) for one in found(noted, left={"public.orders": why})] == [(Level.FAIL, why.why)]
     sent = PublicationFacts(publication="cdc_shop", operations=OPERATIONS, via_root=True, tables=frozenset())
     facts = replace(FACTS, publication=sent)
     for left, count in (({"public.orders": why}, 0), ({}, 1)):

@@ -108,6 +108,7 @@ def test_a_server_that_is_ready_has_nothing_to_mend() -> None:
         ({"version": 150012, "version_text": "15.12"}, "warn", "can lose changes", "15.13"),
         ({"in_recovery": True}, "fail", "standby", "primary"),
         ({"wal_level": "replica"}, "fail", "wal_level is replica", "alter system set wal_level = 'logical';"),
+        ({"wal_level": "minimal", "version": 190000}, "fail", "wal_level is minimal", "wal_level = 'logical';"),
         ({"can_replicate": False, "role": 'c"x'}, "fail", "may not replicate", 'alter role "c""x" replication;'),
         ({"encoding": "LATIN1"}, "warn", "LATIN1", "UTF8"),
         ({"encoding": "SQL_ASCII"}, "fail", "SQL_ASCII", "UTF8"),
@@ -122,6 +123,25 @@ def test_h54_each_setting_of_the_server(change: dict[str, Any], level: str, mess
     assert (found.level, found.part) == (Level(level), "postgres")
     assert message in found.message
     assert fix in found.fix
+
+
+def test_w9_from_19_on_wal_level_replica_is_raised_by_the_slot() -> None:
+    assert bad(replace(FACTS, server=replace(SERVER, version=190000, version_text="19.0", wal_level="replica"))) == []
+
+
+def test_w3_a_parent_of_captured_children_says_what_it_lacks() -> None:
+    (table, *_) = FACTS.tables
+    parent = replace(FACTS, tables=(replace(table, children=(TableName("public", "c"),)), *FACTS.tables[1:]))
+    assert f"{table.table} is captured without the rows of public.c, which inherit from it" in {
+        finding.message for finding in findings(parent)
+    }
+
+
+def test_y10_a_dropped_table_is_told_once_and_hides_no_other_finding() -> None:
+    missing = replace(FACTS, missing=(("the table public.x does not exist", "did you mean"),))
+    assert [finding.message for finding in bad(missing)] == ["the table public.x does not exist"]
+    found = list(check_source(missing, SETTINGS, None, {"public.x": "it is gone"}))
+    assert not [finding for finding in found if finding.level is Level.FAIL]
 
 
 def test_h17_a_star_in_synchronous_standby_names_is_warned_of() -> None:
@@ -249,8 +269,8 @@ def test_the_publication_is_compared_with_the_settings() -> None:
     found = {f.fix: f.level for f in bad(replace(RUNNING, publication=held), KNOWN)}
     assert found == {
         "alter publication \"cdc_shop\" set (publish = 'insert, update, delete, truncate');": Level.FAIL,
-        'alter publication "cdc_shop" add table "public"."orders";': Level.FAIL,
-        'alter publication "cdc_shop" drop table "public"."Other";': Level.WARN,
+        'alter publication "cdc_shop" add table only "public"."orders";': Level.FAIL,
+        'alter publication "cdc_shop" drop table only "public"."Other";': Level.WARN,
     }
 
 

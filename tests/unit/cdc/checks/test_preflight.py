@@ -14,6 +14,7 @@ from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
 from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
+from cdc.following import Unfollowed
 from cdc.settings import Settings
 from cdc.state import Document, TopicsState
 from sinks.kinds import kind_named
@@ -58,8 +59,8 @@ class Probes:
         facts: SourceFacts = self._answer("source", FACTS)
         return facts
 
-    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
-        left: Mapping[str, str] = self._answer("not_followed", {})
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, Unfollowed]:
+        left: Mapping[str, Unfollowed] = self._answer("not_followed", {})
         return left
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:

@@ -84,7 +84,7 @@ def test_a_table_that_came_and_one_that_went() -> None:
         ("public.notes is captured by the settings, and not published", "cdc init"),
         (
             "public.orders is published, and the settings do not capture it",
-            "alter publication cdc_shop drop table public.orders",
+            "alter publication cdc_shop drop table only public.orders",
         ),
         ("public.orders is not captured any more: its topic and its rows in stores stay", ""),
     ]

@@ -88,6 +88,9 @@ class World:
     def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
         return {oid: TableName(*table.split(".")) for oid, table in enumerate(tables)}
 
+    def children(self, oids: Sequence[int]) -> Mapping[int, Sequence[TableName]]:
+        return {}
+
     def close(self) -> None:
         self.closed.append("source")
 

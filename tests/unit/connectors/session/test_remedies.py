@@ -8,6 +8,7 @@ import pytest
 
 from cdc.aside import CannotFollow, Cause, TableState
 from cdc.clock import ManualClock
+from cdc.following import Unfollowed
 from cdc.settings import parse
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -22,6 +23,7 @@ SETTINGS = parse(
         "sinks": {},
     }
 )
+IT = Unfollowed("it is not published")
 UNASKED: Any = None
 """No table is set aside before the second look, so nothing is asked of the source."""
 
@@ -33,12 +35,12 @@ def remedies(*histories: str) -> tuple[Remedies, SetAside]:
 
 def test_h120_what_is_not_followed_for_two_looks_is_set_aside() -> None:
     looks, asides = remedies()
-    looks.look(UNASKED, {"my.schema.t": "it is not published"}, 800)
+    looks.look(UNASKED, {"my.schema.t": IT}, 800)
     assert not asides.documents, "a publication that is being changed is not one that was"
     looks.look(UNASKED, {}, 810)
-    looks.look(UNASKED, {"my.schema.t": "it is not published"}, 820)
+    looks.look(UNASKED, {"my.schema.t": IT}, 820)
     assert not asides.documents
-    looks.look(UNASKED, {"my.schema.t": "it is not published", "public.u": "nor is it"}, 830)
+    looks.look(UNASKED, {"my.schema.t": IT, "public.u": IT}, 830)
     (found,) = asides.documents.values()
     assert (found.table, found.state, found.cause) == ("my.schema.t", TableState.ASIDE, Cause.NOT_FOLLOWED)
     assert found.since_lsn == 830
@@ -47,7 +49,7 @@ def test_h120_what_is_not_followed_for_two_looks_is_set_aside() -> None:
 
 def test_h143_a_history_that_is_not_followed_is_an_error() -> None:
     looks, asides = remedies("public.t")
-    looks.look(UNASKED, {"public.t": "it is not published"}, 800)
+    looks.look(UNASKED, {"public.t": IT}, 800)
     with pytest.raises(CannotFollow, match="it is not published"):
-        looks.look(UNASKED, {"public.t": "it is not published"}, 830)
+        looks.look(UNASKED, {"public.t": IT}, 830)
     assert not asides.documents
