@@ -139,6 +139,8 @@ class Relations:
         if registered != known:
             crash_point("shape_registered")
             log.info("shape_registered", extra={"table": str(table), "version": registered.version})
+            for column, now in left_columns(known, registered).items():
+                log.warning("column_left", extra={"table": str(table), "column": column, "now": now})
         if known is not None and known.deferrable_key != registered.deferrable_key:
             # Of a transaction that is partly written, the rest may count in another way.
             self._topics.ask_again(table, "has another kind of key constraint")
@@ -257,6 +259,15 @@ class Relations:
     def _latest(self) -> list[TableSchema]:
         latest = (self._registry.latest(table) for table in self._registry.tables())
         return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]
+
+
+def left_columns(known: TableSchema | None, now: TableSchema) -> dict[str, str]:
+    """Columns that the table had and has no more, each with the name that it has now. Empty for one that is gone."""
+    if known is None or known.oid != now.oid:
+        return {}
+    names = {column.attnum: column.name for column in now.columns}
+    kept = set(names.values())
+    return {one.name: names.get(one.attnum, "") for one in known.columns if one.name not in kept}
 
 
 def announced_as(relation: Relation, shape: TableSchema, masks: Mapping[str, str] = NONE) -> bool:

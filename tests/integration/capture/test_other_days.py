@@ -73,6 +73,16 @@ def test_y10_a_dropped_table_is_logged_and_not_set_aside(pipeline: Pipeline, cap
         pipeline.execute("create table t (id int primary key)")
 
 
+def test_y16_a_renamed_and_a_dropped_column_are_named(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline.prepare("create table t (id int primary key, a int, b int)")
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 1, 1)")
+        pipeline.execute("alter table t rename a to c", "alter table t drop column b", "insert into t values (2, 2)")
+        pipeline.settle()
+    left = [record.__dict__ for record in caplog.records if record.message == "column_left"]
+    assert [(one["table"], one["column"], one["now"]) for one in left] == [("public.t", "a", "c"), ("public.t", "b", "")]
+
+
 def _said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
     return any(words in str(record.__dict__.get("why", "")) for record in caplog.records)
 
