@@ -138,9 +138,7 @@ class Relations:
             raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
         if registered != known:
             crash_point("shape_registered")
-            log.info("shape_registered", extra={"table": str(table), "version": registered.version})
-            for column, now in left_columns(known, registered).items():
-                log.warning("column_left", extra={"table": str(table), "column": column, "now": now})
+            _log_shape(known, registered)
         if known is not None and known.deferrable_key != registered.deferrable_key:
             # Of a transaction that is partly written, the rest may count in another way.
             self._topics.ask_again(table, "has another kind of key constraint")
@@ -259,6 +257,13 @@ class Relations:
     def _latest(self) -> list[TableSchema]:
         latest = (self._registry.latest(table) for table in self._registry.tables())
         return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]
+
+
+def _log_shape(known: TableSchema | None, registered: TableSchema) -> None:
+    table = str(registered.table)
+    log.info("shape_registered", extra={"table": table, "version": registered.version})
+    for column, now in left_columns(known, registered).items():
+        log.warning("column_left", extra={"table": table, "column": column, "now": now})
 
 
 def left_columns(known: TableSchema | None, now: TableSchema) -> dict[str, str]:
