@@ -5,8 +5,14 @@ Passwords and tokens rotate: a server may know the next one before its file is w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from cdc.clock import Clock
 from cdc.errors import CdcError, Retry
+
+T = TypeVar("T")
+_AGAIN_S = 1.0
 
 SHORT_S = 15.0
 """Of a command, and of a process that starts: somebody waits for it."""
@@ -33,3 +39,15 @@ class RefusedLogin:
     def over(self) -> None:
         """A login was accepted."""
         self._since_s, self._limit_s = None, LONG_S
+
+
+def patiently(act: Callable[[], T], clock: Clock) -> T:
+    """The result of ``act``, which reads its secret itself: again for :data:`SHORT_S` while a login is refused."""
+    login = RefusedLogin(clock)
+    while True:
+        try:
+            return act()
+        except CdcError as error:
+            if not login.may_pass(error):
+                raise
+        clock.sleep(_AGAIN_S)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
 from cdc.foreign import remember
+from cdc.secret_reference import reveal
 from cdc.shares import Share
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ class SinkSpec:
     clock that returns an OpenSink. A task finds it by that name alone, for archives have no entry points.
     ``prefix``: before all the store's names. ``parallel``: several processes write at once, so that each reads anew
     before each batch what the one that ``leads`` may have changed: the floors, and which generation is in use.
-    ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere. ``share``: the tables that the
-    application feeds which opens it. None for all, and for a reader. ``every_s``: from one batch's start to the
-    next at least, 0 for no rest.
+    ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere. ``references``: where those of
+    them are read that may change. ``share``: the tables that the application feeds which opens it. None for all, and
+    for a reader. ``every_s``: from one batch's start to the next at least, 0 for no rest.
     """
 
     kind: str
@@ -36,10 +37,16 @@ class SinkSpec:
     prefix: str
     options: Mapping[str, Option]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    references: Mapping[str, str] = field(default_factory=dict)
     parallel: bool = False
     leads: bool = False
     share: Share | None = None
     every_s: float = 0.0
+
+    def renewed(self) -> SinkSpec:
+        """The same with its secrets read anew. ConfigError as :func:`cdc.secret_reference.reveal`."""
+        read = {name: reveal(reference) for name, reference in self.references.items()}
+        return replace(self, secrets={**self.secrets, **read})
 
     @property
     def follows(self) -> bool:

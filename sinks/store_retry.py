@@ -77,12 +77,12 @@ def unreachable(store: str, why: str, *, setting: str = "url") -> SinkError:
     )
 
 
-def login_refused(store: str, why: str) -> SinkError:
-    """The server answers and does not let us in: trying again is of no use."""
+def login_refused(store: str, why: str, *, retry: Retry = Retry.SECRET) -> SinkError:
+    """The server answers and does not let us in. ``retry``: NEVER where it knows us, and a right is missing."""
     return SinkError(
         f"{store} refuses the login: {brief(why)}",
-        hint='check the sink\'s user, and its password = "env:NAME" or "file:PATH"',
-        retry=Retry.NEVER,
+        hint='check the sink\'s user, and its password = "env:NAME", "file:PATH" or "command:PROGRAM"',
+        retry=retry,
         exit=Exit.CONFIG,
     )
 

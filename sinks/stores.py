@@ -29,6 +29,7 @@ def spec_of(name: str, settings: Settings, *, parallel: bool = False) -> SinkSpe
         prefix=sink.prefix or settings.name,
         options=options_of(name, settings),
         secrets={option: secret.reveal() for option, secret in sink.secrets().items()},
+        references={option: secret.reference for option, secret in sink.secrets().items()},
         parallel=parallel,
         every_s=sink.every_s,
     )

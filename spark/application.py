@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -16,6 +17,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetters, LetterFeed
 from cdc.errors import CdcError, Retry
 from cdc.lsn import Lsn
+from cdc.refused_login import patiently
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
@@ -117,8 +119,8 @@ def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
     refusals = []
     for name, spec in application.specs.items():
         try:
-            application.facts.topics(name)
-            application.connect(spec).close()
+            patiently(partial(application.facts.topics, name), application.clock)
+            patiently(partial(application.connect, spec), application.clock).close()
         except CdcError as refusal:
             refusals.append(refusal)
     _raise_refusal(refusals, len(application.specs), until_caught_up or application.stop_together)
@@ -263,7 +265,9 @@ class _Running:
         return queries, [*queries]
 
     def _raise_failures(self, queries: list[Query], until_caught_up: bool) -> None:
-        refusals = [query.refusal for query in queries if query.refusal is not None]
+        found = [query.refusal for query in queries if query.refusal is not None]
+        # A login that is refused is tried for a while: see Query.again.
+        refusals = [refusal for refusal in found if refusal.retry is not Retry.SECRET]
         _raise_refusal(refusals, len(queries), until_caught_up)
         failures = [query.failure for query in queries if query.failure is not None]
         if failures and (self._application.stop_together or len(failures) == len(queries)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import LetterFeed
-from cdc.errors import CdcError, Retry
+from cdc.errors import CdcError, Exit, Retry
 from cdc.logs import LoggedCauses
 from cdc.measures import Heads, lacking
 from cdc.progress import Offsets
@@ -108,7 +108,10 @@ class LogWatch:
                 self._look()
                 self._logged.over("log")
             except CdcError as error:
-                if error.retry is Retry.NEVER:
+                if error.retry is Retry.SECRET:
+                    # Each client of Kafka holds the secret of its start: a restart reads it anew.
+                    error.exit = Exit.UNAVAILABLE
+                if error.retry in (Retry.NEVER, Retry.SECRET):
                     self.failure = error
                     return
                 if self._logged.is_new("log", error.message):

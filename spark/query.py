@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from cdc.errors import CdcError, Retry
 from cdc.lsn import Lsn
 from cdc.progress import Offsets
+from cdc.refused_login import RefusedLogin
 from sinks.port import CannotCarry
 from sinks.registry import SinkSpec
 from sinks.table_shapes import SchemaBook
@@ -58,6 +59,7 @@ class Query:
         self._beginning: Future[Offsets] | None = None
         self._rest_until_s = 0.0
         self._begun = False
+        self._login = RefusedLogin(engine.clock)
         self._starts = 0
         self._failures = self._unknown = 0
         self.refusal: CdcError | None = None
@@ -136,6 +138,8 @@ class Query:
             warm = partial(warm_up, engine.session, kafka.reading, spec, engine.slots)
             threading.Thread(target=warm, name=f"warm-{self.store.name}", daemon=True).start()
         try:
+            # Tasks log in with it.
+            self._spec = self._spec.renewed()
             self._run = Run(self.store.name, engine, beginning.result(), self._deliver, self.rested)
         except CdcError as failure:
             if self._starts == 0:
@@ -165,6 +169,7 @@ class Query:
         run.halt()
         if run.batches:
             self._failures = self._unknown = 0
+            self._login.over()
         self.again(fault or run.failure())
 
     def again(self, failure: CdcError) -> None:
@@ -172,13 +177,13 @@ class Query:
         self._failures += 1
         # Of these alone: a store may have been away for a night before.
         self._unknown += isinstance(failure, QueryFailed)
-        if self._unknown > _UNKNOWN_FAILURES or not _curable(failure):
+        if self._unknown > _UNKNOWN_FAILURES or not (_curable(failure) or self._login.may_pass(failure)):
             self.failure = failure
             self._engine.metrics.failed(self.store.name, failure)
             said = {"sink": self.store.name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
             log.error("sink_stopped", extra=said)
             return
-        if mendable(failure) or isinstance(failure, QueryFailed):
+        if mendable(failure) or failure.retry is Retry.SECRET or isinstance(failure, QueryFailed):
             # The store may answer all the while: a task's fault, or Spark's, is reported here (hazard H110).
             self._engine.metrics.sink(self.store.name).failing = failure
         self._most_records = batch_after(failure, self._most_records)

@@ -74,7 +74,8 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
     spark = settings.spark
-    client = {n: value for n, value in client_config(settings.log).items() if n not in ("logger", "oauth_cb")}
+    objects = ("logger", "oauth_cb", "error_cb")
+    client = {name: value for name, value in client_config(settings.log).items() if name not in objects}
     options = java_options(client, spark.kafka)
     session = session_of(settings, chosen)
     urls = allowed_urls(options)
@@ -85,7 +86,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     application = SinkApplication(
         session=session,
         specs=specs,
-        connect=open_sink,
+        connect=lambda spec: open_sink(spec.renewed()),
         facts=open_sink_log(settings),
         dead=DeadLetterTopic(settings.log, dead_topic(settings.name)),
         open_feed=partial(progress_feed, settings),

@@ -66,6 +66,11 @@ class TopicAdmin:
         self._settings = settings
         self._client = AdminClient(client_config(settings))
 
+    def _failed(self, error: KafkaError, doing: str, *topics: str) -> LogError:
+        # A refused login reaches the client's callback alone, which raises it: what was asked for has only timed out.
+        self._client.poll(0)
+        return log_error(error, doing, self._settings, *topics)
+
     def cluster_id(self) -> str:
         """The cluster's own id."""
         return str(self._metadata("asking for the cluster").cluster_id)
@@ -88,7 +93,7 @@ class TopicAdmin:
         try:
             return retrying(self._client.list_topics, timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise log_error(error.args[0], doing, self._settings) from None
+            raise self._failed(error.args[0], doing) from None
 
     def create(self, specs: Iterable[TopicSpec]) -> list[str]:
         """Make the topics that are missing. Their names. One that exists is left as it is: check it after."""
@@ -108,7 +113,7 @@ class TopicAdmin:
         refused |= self._ask_for(plain)
         for topic, error in refused.items():
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise log_error(error, f"making the topic {topic}", self._settings) from None
+                raise self._failed(error, f"making the topic {topic}") from None
         made = [spec.topic for spec in specs if spec.topic not in refused]
         # The controller knows a new topic a moment before the brokers do, and those are asked for its facts.
         wait = Retrying(
@@ -147,7 +152,7 @@ class TopicAdmin:
                     future.result()
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        raise log_error(error.args[0], f"deleting the topic {topic}", self._settings) from None
+                        raise self._failed(error.args[0], f"deleting the topic {topic}") from None
 
     def rights(self, topic: str) -> TopicRights:
         """The principals that may write to a topic, by the brokers' ACLs."""
@@ -204,7 +209,7 @@ class TopicAdmin:
                 described[topic] = future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise log_error(error.args[0], f"looking at the topic {topic}", self._settings) from None
+                    raise self._failed(error.args[0], f"looking at the topic {topic}") from None
         configs = self._configs(described)
         return {
             topic: TopicFacts(
@@ -259,7 +264,7 @@ class TopicAdmin:
         try:
             return retrying(once)
         except KafkaException as error:
-            raise log_error(error.args[0], "asking where topics end", self._settings, *partitions) from None
+            raise self._failed(error.args[0], "asking where topics end", *partitions) from None
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
@@ -277,7 +282,7 @@ class TopicAdmin:
         try:
             return future.result(_TIMEOUT_S + 5)
         except KafkaException as error:
-            raise log_error(error.args[0], doing, self._settings, topic) from None
+            raise self._failed(error.args[0], doing, topic) from None
         except TimeoutError:
             raise LogError(
                 f"{doing}: Kafka at {self._settings.bootstrap_servers} does not answer",

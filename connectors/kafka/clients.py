@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from cdc.client_options import librdkafka_options
+from cdc.errors import Exit, LogError, Retry
+from cdc.foreign import quoted
 from cdc.settings import LogSettings
 from connectors.kafka.client_secrets import with_secrets
 
@@ -29,7 +34,19 @@ def client_config(settings: LogSettings, **more: Any) -> dict[str, Any]:
     config = with_secrets(options, {name: secret.reference for name, secret in settings.client_secrets.items()})
     config.update(more)
     config.setdefault("logger", log)
+    config.setdefault("error_cb", partial(raise_refused, settings.bootstrap_servers))
     return config
+
+
+def raise_refused(servers: str, error: KafkaError) -> None:
+    """LogError in the poll of a client whose login the brokers refuse: it would go on with the same secret for ever."""
+    if error.code() == KafkaError._AUTHENTICATION:
+        raise LogError(
+            f"Kafka at {servers} refuses the login: {quoted(error.str())}",
+            hint="check sasl.* in [log] client and client_secrets",
+            retry=Retry.SECRET,
+            exit=Exit.CONFIG,
+        )
 
 
 def producer_config(settings: LogSettings) -> dict[str, Any]:
@@ -82,7 +99,7 @@ def fetching_config(settings: LogSettings) -> dict[str, Any]:
         "fetch.max.bytes": _QUEUE_BYTES,
         "fetch.queue.backoff.ms": 5,
     }
-    del config["logger"]
+    del config["logger"], config["error_cb"]
     # Without a logger the client itself writes to stderr, twenty lines a second while a broker is away. A failure
     # that it cannot retry comes as an error, and the watch logs an absent broker once.
     config.setdefault("log_level", 2)

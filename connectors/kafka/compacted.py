@@ -66,7 +66,7 @@ def log_error(error: KafkaError, doing: str, settings: LogSettings, *topics: str
         return LogError(
             f"{doing}: Kafka at {settings.bootstrap_servers} refuses the login",
             hint="check sasl.* in [log] client and client_secrets",
-            retry=Retry.NEVER,
+            retry=Retry.SECRET,
             exit=Exit.CONFIG,
         )
     if error.code() in _TOPIC_REFUSED:

@@ -199,7 +199,7 @@ class KafkaStreamLog:
             while self.acked() < self._number and self._clock.monotonic() < until:
                 self._poll(_FULL_WAIT_S)
         self._producer.purge()
-        with suppress(*_FATAL):
+        with suppress(*_FATAL, CdcError):
             self._producer.poll(0)
 
     def _introduce(self, records: Sequence[Record], stale: set[int]) -> list[Record]:

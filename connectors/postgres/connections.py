@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 from zlib import crc32
@@ -18,9 +19,9 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.dsn import parts_of, place_of, trusting
-from cdc.errors import CdcError, Retry, SourceError
+from cdc.errors import SourceError
 from cdc.foreign import hide
-from cdc.refused_login import SHORT_S
+from cdc.refused_login import patiently
 from cdc.settings import SourceSettings
 from cdc.sql import load
 from connectors.postgres.refusals import connect_error, pooler
@@ -64,7 +65,6 @@ _KEEPALIVE = {
 LOOK_LIMITS: Mapping[str, str] = MappingProxyType({"lock_timeout": "5s", "statement_timeout": "30s"})
 """Of sessions that look, for a person who waits: the server ends what takes longer, such as a lock on the catalog."""
 _CONNECT_TIMEOUT_S = 10
-_AGAIN_S = 1.0
 _LOCK_CLASS = 0x43444301  # "CDC" and a version
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -88,14 +88,8 @@ def connect(
     before it. Neither holds the password. A refused login is tried again for some seconds, with the secret read anew,
     unless ``turn`` is given: a process that runs on has more time, see :class:`cdc.refused_login.RefusedLogin`.
     """
-    until_s = SYSTEM_CLOCK.monotonic() + (0 if turn or options is LOOK_LIMITS else SHORT_S)
-    while True:
-        try:
-            return _opened(settings, application_name, replication, autocommit, options, turn, limit_s)
-        except CdcError as refused:
-            if refused.retry is not Retry.SECRET or SYSTEM_CLOCK.monotonic() > until_s:
-                raise
-        SYSTEM_CLOCK.sleep(_AGAIN_S)
+    opening = partial(_opened, settings, application_name, replication, autocommit, options, turn, limit_s)
+    return opening() if turn or options is LOOK_LIMITS else patiently(opening, SYSTEM_CLOCK)
 
 
 def _opened(

@@ -1,30 +1,21 @@
-"""Connections that are refused, as sentences of ours. The server's part is told by its SQLSTATE, in any language.
-
-psycopg has no SQLSTATE of a connection that never was. libpq's trace of one has it: it writes what the server sends.
-"""
+"""Connections that are refused, as sentences of ours. The server's part is told by its SQLSTATE, in any language."""
 
 from __future__ import annotations
 
-import os
-import re
-import select
 import socket
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import NamedTuple
 
 import psycopg
-from psycopg import pq
-from psycopg.pq.abc import PGconn
 
 from cdc.dsn import parts_of, place_of
 from cdc.errors import ConfigError, Retry, SourceError
 from cdc.foreign import hide
+from cdc.libpq_login import answer
 from cdc.settings import SourceSettings
 
 _PROBE_S = 2.0
-_TRACED_S = 10.0
-_ANSWER = re.compile(rb'\tErrorResponse\t S "[^"]*"(?: V "[A-Z]+")? C "([0-9A-Z]{5})"')
 
 
 def connect_error(
@@ -70,32 +61,6 @@ def pooler(where: str, reason: str, parts: Mapping[str, str]) -> ConfigError:
     elif ".pooler." in host:
         hint += ": the direct connection of the project"
     return ConfigError(f"a connection pooler or proxy answers at {where}, as PgBouncer: {reason}", hint=hint)
-
-
-def answer(conninfo: str) -> str:
-    """The SQLSTATE with which a server refuses a connection now. Empty where it does not, or does not answer."""
-    # In memory: libpq writes all of the login there.
-    with closing(os.fdopen(os.memfd_create("cdc-login"), "rb")) as trace:
-        session = pq.PGconn.connect_start(conninfo.encode())
-        try:
-            if session.status != pq.ConnStatus.BAD:
-                session.trace(trace.fileno())
-                _finish(session)
-                session.untrace()
-        finally:
-            session.finish()
-        trace.seek(0)
-        found = _ANSWER.findall(trace.read())
-    return found[-1].decode() if found else ""
-
-
-def _finish(session: PGconn) -> None:
-    """Go on until the session is open or refused, or nothing has come for some seconds."""
-    while (status := session.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-        line = [session.socket]
-        reads, writes = (line, []) if status is pq.PollingStatus.READING else ([], line)
-        if not any(select.select(reads, writes, [], _TRACED_S)):
-            return
 
 
 def _silence(where: str, reason: str, settings: SourceSettings) -> SourceError | ConfigError:

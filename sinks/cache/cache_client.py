@@ -207,10 +207,10 @@ class CacheClient:
         self._single.connection_pool.disconnect()
 
     def _explained(self, error: Exception) -> SinkError:
-        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+        if isinstance(error, redis.AuthenticationError):
             return login_refused(self.store, str(error))
-        if any(words in str(error) for words in _NO_RIGHT):
-            return login_refused(self.store, str(error))
+        if isinstance(error, redis.exceptions.NoPermissionError) or any(words in str(error) for words in _NO_RIGHT):
+            return login_refused(self.store, str(error), retry=TryAgain.NEVER)
         if "DB index is out of range" in str(error):
             # No time mends it, and the sink would begin again for ever (H306).
             hint = "the URL ends with the number of a database that it has"

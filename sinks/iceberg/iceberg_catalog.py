@@ -176,7 +176,7 @@ class LakeCatalog:
     def final(self, error: Exception, table: str = "") -> Exception:
         """The exception to raise for an error that may pass: the sink's own where no time mends it."""
         found = self.explained(error, table)
-        return found if found.retry is Retry.NEVER else error
+        return found if found.retry in (Retry.NEVER, Retry.SECRET) else error
 
     @cached_property
     def opened(self) -> Catalog:

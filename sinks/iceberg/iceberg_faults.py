@@ -108,7 +108,8 @@ def explained(error: Exception, catalog: str, table: str) -> SinkError:
 def _refusal(error: Exception, store: str, text: str) -> SinkError | None:
     """Somebody answers and does not let the sink in, which no time mends."""
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError) or any(words in text for words in _LOGIN):
-        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _essence(text))
+        retry = Retry.NEVER if isinstance(error, ForbiddenError) else Retry.SECRET
+        return login_refused(store, str(error.orig) if isinstance(error, DBAPIError) else _essence(text), retry=retry)
     if any(words in text for words in _KEY):
         what, hint = f"the object store of {store} refuses the key", "check the key in catalog_options, and its rights"
     elif any(words in text for words in _RIGHTS):

@@ -155,7 +155,7 @@ class SearchClient:
                     raise IndexGone(f"{self.store} has no such index", hint=_MADE_ANEW)
                 if kind in _DENIED:
                     # Within an answer of 200: waiting gives no right.
-                    raise login_refused(self.store, kind)
+                    raise login_refused(self.store, kind, retry=Retry.NEVER)
                 if kind == "illegal_argument_exception":
                     continue  # no document can have such an id
                 if kind in (BLOCK, "index_closed_exception"):
@@ -236,7 +236,9 @@ class SearchClient:
 
     def _explained(self, error: Exception) -> SinkError:
         if isinstance(error, exceptions.AuthenticationException | exceptions.AuthorizationException):
-            return login_refused(self.store, f"HTTP {error.status_code}")
+            known = isinstance(error, exceptions.AuthorizationException)
+            retry = Retry.NEVER if known else Retry.SECRET
+            return login_refused(self.store, f"HTTP {error.status_code}", retry=retry)
         if isinstance(error, exceptions.SSLError):
             hint = "set ca_certs to its authority"
             return StoreAway(f"the certificate of {self.store} is not trusted", hint=hint)

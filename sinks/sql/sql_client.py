@@ -15,6 +15,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, Exit, Retry, SinkError
 from sinks.port import StoreAway
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_login import refuses_login
 from sinks.sql.sql_natives import keeps_natives, read_as_text
 from sinks.store_facts import TIMEOUT_S, place
 from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
@@ -33,7 +34,6 @@ _OPTIONS = {
     "keepalives_count": socket.TCP_KEEPCNT,
 }
 _UNCONFIRMED_MS = 10_000
-_LOGIN = ("password", "denied", "authentication", "no pg_hba.conf entry")
 
 
 class _Away(Exception):
@@ -170,7 +170,7 @@ class SqlClient:
             try:
                 self._connection = self.engine.connect()
             except exc.OperationalError as error:
-                if any(word in str(error.orig) for word in _LOGIN):
+                if refuses_login(error, self.engine.url):
                     raise login_refused(self.store, str(error.orig)) from None
                 raise
         return self._connection

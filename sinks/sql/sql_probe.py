@@ -9,6 +9,7 @@ from cdc.errors import ConfigError
 from cdc.foreign import quoted
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import connect_args
+from sinks.sql.sql_login import refuses_login
 from sinks.store_facts import login, unreached
 
 
@@ -26,14 +27,14 @@ def probe_sql(spec: SinkSpec) -> StoreFacts:
         raise ConfigError(
             f"SQLAlchemy cannot use the url: {quoted(str(error))}", hint='write url = "postgresql+psycopg://..."'
         ) from None
-    where = parsed.render_as_string(hide_password=True)
+    where = f"{parsed.host or 'localhost'}:{parsed.port}" if parsed.port else str(parsed.host or parsed.database)
     try:
         with engine.connect() as connection:
             connection.execute(sqlalchemy.text("select 1"))
             version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
     except sqlalchemy.exc.SQLAlchemyError as error:
         reason = quoted(str(error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error))
-        if "password" in reason or "denied" in reason:
+        if refuses_login(error, parsed):
             raise login(where, reason) from None
         raise unreached("the database", where, reason, "url") from None
     finally:

@@ -19,12 +19,14 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import ConfigError, Exit, Retry
+from cdc.errors import ConfigError, Exit, LogError, Retry
 from cdc.setting_types import Secret
-from cdc.settings import SourceSettings
+from cdc.settings import LogSettings, SourceSettings
 from cdc.stack.free_ports import free_ports
+from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.postgres.connections import LOOK_LIMITS, PINNED, connect
 from tests.integration.capture.pipeline import Pipeline, refused
+from tests.secured import login, secured_kafka
 from tests.strangers import stranger
 from tests.tls import encrypted, self_signed
 from tests.waiting import wait_until
@@ -95,6 +97,18 @@ def test_x4_a_command_waits_some_seconds_for_the_secret(pipeline: Pipeline, rota
         "print(p.read_text().strip() if s.exists() else 'old'); s.touch()"  # fmt: skip
     with connect(source(rotation.dsn, f'command:{sys.executable} -c "{late}"')) as session:
         assert session.info.user == rotation.role
+
+
+def test_x4_kafka_refuses_a_login_at_once(tmp_path: Path) -> None:
+    """The client itself would go on with the secret of its start, and say nothing."""
+    with secured_kafka(tmp_path, ["cdc"]) as broker:
+        wrong = login("cdc") | {"sasl.password": "old"}
+        log = LogSettings(bootstrap_servers=broker.address, client=wrong)
+        records = KafkaStreamLog(log, memory_limit=1024**2, waiting=lambda: None)
+        with pytest.raises(LogError, match="refuses the login") as found:
+            wait_until(lambda: records.acked(0.1) < 0, 10)
+        assert (found.value.exit, found.value.retry) == (Exit.CONFIG, Retry.SECRET)
+        records.close()
 
 
 def german(request: bytes) -> bytes | None:

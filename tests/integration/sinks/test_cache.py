@@ -7,7 +7,10 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -65,6 +68,27 @@ def test_a_database_that_the_cache_has_not(redis_url: str) -> None:
     with pytest.raises(SinkError, match="DB index is out of range") as refused:
         opened(str(spec.options["url"]))
     assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.NEVER)
+
+
+def test_x4_a_password_that_rotated_is_read_anew(redis_url: str, server: redis.Redis, tmp_path: Path) -> None:
+    user, file = f"u{secrets.token_hex(4)}", tmp_path / "password"
+    parts = urlsplit(redis_url)
+    url = f"redis://{user}@{parts.hostname}:{parts.port}{parts.path}"
+    spec = replace(
+        spec_for("redis", prefix="shop", options={"url": url}), references={"password": f"command:cat {file}"}
+    )
+    try:
+        for word in ("one", "two"):
+            rights: dict[str, Any] = {"keys": "*", "commands": ["+@all"], "enabled": True}
+            server.acl_setuser(user, reset_passwords=True, passwords=[f"+{word}"], **rights)
+            if file.exists():
+                with pytest.raises(SinkError, match="refuses the login") as refused:
+                    open_sink(spec.renewed())
+                assert refused.value.retry is Retry.SECRET
+            file.write_text(word)
+            open_sink(spec.renewed()).sink.close()
+    finally:
+        server.acl_deluser(user)
 
 
 def test_a_user_of_its_prefix_alone_is_enough(redis_url: str, server: redis.Redis) -> None:

@@ -87,7 +87,7 @@ def test_h376_a_token_that_is_refused_ends_at_once(lake: SinkSpec, door: RestDoo
     for ask in (probe_iceberg, lambda spec: open_sink(spec).watermarks.read()):
         with pytest.raises(SinkError, match="refuses the login") as refused:
             ask(wrong)
-        assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.NEVER)
+        assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.SECRET)
         assert "falsch" not in refused.value.message + refused.value.hint
     assert len(door.asked) - before < 10, "a login is not tried again"
 

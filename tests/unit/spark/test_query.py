@@ -11,8 +11,10 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import CdcError, Exit, LogError, Retry, SinkError, TopicError
+from cdc.refused_login import SHORT_S
 from sinks.kinds import spec_for
 from sinks.port import StoreAway
+from sinks.store_retry import login_refused
 from spark.checkpoint import LocalFolder
 from spark.failures import QueryFailed, SparkLost
 from spark.outage import Halted
@@ -79,6 +81,19 @@ def test_what_nothing_mends_stands_still_at_once(bench: Bench, tmp_path: Path) -
     query = cared_for(bench, tmp_path)
     query.again(SinkError("refused", retry=Retry.NEVER))
     assert query.failure is not None
+
+
+def test_x4_a_refused_login_is_tried_again_for_a_while(bench: Bench, tmp_path: Path) -> None:
+    clock = ManualClock()
+    query = cared_for(bench, tmp_path, clock)
+    refused = login_refused("the store", "no")
+    query.again(refused)
+    clock.advance(SHORT_S)
+    query.again(refused)
+    assert query.failure is None
+    clock.advance(1)
+    query.again(refused)
+    assert query.failure is refused and refused.exit is Exit.CONFIG
 
 
 def test_h189_an_error_right_before_the_end_is_told(bench: Bench, tmp_path: Path) -> None:
