@@ -147,7 +147,7 @@ def test_h353_a_wrong_login_and_a_catalog_away_are_one_sentence(lake: SinkSpec) 
     for ask in (probe_iceberg, lambda spec: open_sink(spec).watermarks.read()):
         with pytest.raises(SinkError, match="refuses the login") as refused:
             ask(wrong)
-        assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.NEVER)
+        assert (refused.value.exit, refused.value.retry) == (Exit.CONFIG, Retry.SECRET)
         assert SECRET not in refused.value.message + refused.value.hint
     away = replace(lake, options={**lake.options, "catalog": f"postgresql://cdc@127.0.0.1:{unused_port()}/lake"})
     with pytest.raises(StoreAway, match="cannot be reached") as gone:
