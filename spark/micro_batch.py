@@ -23,7 +23,7 @@ from spark.translate import TaskNotes, TaskTranslation, Version
 
 MOST_ROWS = 200_000
 """Rows of a task's slice, at most: their documents take a store some seconds."""
-_FIRST_ROWS, _LEAST_ROWS = 50_000, 5_000
+_FIRST_ROWS, _LEAST_ROWS = 20_000, 5_000
 _SLICE_S = 15.0
 
 Reached = Mapping[tuple[str, int], int]
