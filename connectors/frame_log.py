@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from cdc.schema import TableSchema
 from cdc.settings import LogSettings, load
 from cdc.shard_plan import require_without_shards
 from cdc.state import TopicsState
-from cdc.topic import TableName, progress_topic, schema_topic, state_topic
+from cdc.topic import VIEW_SCHEMA, TableName, progress_topic, schema_topic, state_topic, views_topic
 from connectors.frame_reading import ReferencedReading, refused
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config
@@ -27,6 +28,9 @@ from connectors.kafka.topic_problems import raise_first, state_problems
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Found, FrameTopic
+
+if TYPE_CHECKING:
+    from cdc.views.known_views import KnownView
 
 
 class KafkaConnect:
@@ -69,10 +73,14 @@ class KafkaFrameLog:
             raise UsageError(f"Kafka at {self._settings.bootstrap_servers} has no pipeline {self._pipeline}",
                              hint=_pipelines(self._admin.names()))  # fmt: skip
         shapes = {shape.table: shape.topic for shape in self._registry().versions()}
-        captured = set(state.tables.values())
+        captured, asked = set(state.tables.values()), list(patterns)
+        # As for a sink: a view is read where its schema is named.
+        views = self._views() if any(one.startswith(f"{VIEW_SCHEMA}.") for one in asked) else {}
         known = {table: topic for table, topic in shapes.items() if topic in captured}
-        wanted = {table: known[table] for table in chosen(known, list(patterns), self._pipeline)}
-        unknown = sorted(set(wanted.values()) - set(state.topics))
+        known |= {table: view.topic for table, view in views.items()}
+        wanted = {table: known[table] for table in chosen(known, asked, self._pipeline)}
+        made = {**state.topics, **{view.topic: view.made for view in views.values()}}
+        unknown = sorted(set(wanted.values()) - set(made))
         if unknown:
             raise TopicError(
                 f"the state topic has no note of the topic {unknown[0]}, which it names for a table",
@@ -81,7 +89,7 @@ class KafkaFrameLog:
         facts = facts_of_made(self._admin, wanted.values())
         own = TopicsState(
             cluster_id=state.cluster_id,
-            topics={topic: state.topics[topic] for topic in wanted.values()},
+            topics={topic: made[topic] for topic in wanted.values()},
             tables={},
         )
         raise_first(state_problems(own, facts, self._admin.cluster_id()))
@@ -90,7 +98,7 @@ class KafkaFrameLog:
                 table: FrameTopic(
                     topic,
                     facts[topic].topic_id,
-                    state.topics[topic]["partitions"],
+                    made[topic]["partitions"],
                     int(facts[topic].config.get("min.compaction.lag.ms", 0)),
                 )
                 for table, topic in wanted.items()
@@ -98,6 +106,8 @@ class KafkaFrameLog:
         )
 
     def versions(self, table: TableName) -> list[TableSchema]:
+        if table.schema == VIEW_SCHEMA:
+            return [self._views()[table].schema]
         return [shape for shape in self._registry().versions() if shape.table == table]
 
     def ends(self, partitions: Mapping[str, int]) -> Offsets:
@@ -109,6 +119,16 @@ class KafkaFrameLog:
     def progress(self) -> Progress | None:
         value = self._compacted(progress_topic(self._pipeline)).read().get(PROGRESS_KEY)
         return Progress.from_json(value) if value is not None else None
+
+    def _views(self) -> dict[TableName, KnownView]:
+        # Not for a frame of a table: they bring the parser of the views' texts along.
+        from cdc.views.known_views import read_views  # noqa: PLC0415
+
+        topic = views_topic(self._pipeline)
+        if topic not in self._admin.describe([topic]):
+            return {}
+        known = read_views(self._compacted(topic).read()).known
+        return {view.schema.table: view for view in known.values()}
 
     def _registry(self) -> SchemaRegistry:
         return SchemaRegistry(self._compacted(schema_topic(self._pipeline)))

@@ -14,6 +14,7 @@ from cdc.clock import Clock
 from cdc.errors import ConfigError, TopicError, UsageError
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
+from cdc.topic import VIEW_SCHEMA
 from cdc.wire.records import BEGINNING, Lot, ReaderOpener, RecordReader, Span
 from spark.frames.as_of import (
     AsOf,
@@ -118,6 +119,12 @@ def as_of_plan(
 ) -> tuple[Offsets, Mapping[str, AsOf]]:
     """Where a read as of an LSN ends, and by topic what its tasks keep to. UsageError where it cannot be answered."""
     assert options.as_of is not None
+    for table in found.topics:
+        if table.schema == VIEW_SCHEMA:
+            raise UsageError(
+                f"{table} is a view, and as_of reads tables: a view's records have the positions of its own cuts",
+                hint="read the view without as_of, or its tables as of the LSN",
+            )
     progress = log.progress()
     if progress is None:
         raise UsageError("the log says nothing yet of how far it holds the source", hint="cdc run writes the log")

@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count, window
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.schema import Column
+from cdc.topic import VIEW_SCHEMA, TableName, view_topic, views_topic
+from cdc.views.known_views import KnownView
+from connectors.kafka.compacted import KafkaCompactedTopic
 from pyspark_headrace import current_rows, register, slots
 from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
 from tests.waiting import wait_until
@@ -90,6 +94,70 @@ def test_a_frame_has_the_tables_columns_and_ours(read: Read, pipeline: HandMadeL
         (2, None, "None", "d", True),  # its tombstone
     ]
     assert [row.asDict()["id"] for row in current_rows(frame).collect()] == [1]
+
+
+@pytest.fixture
+def viewed(pipeline: HandMadeLog) -> HandMadeLog:
+    """The pipeline with a view ``slim``, which is published."""
+    table, topic = TableName(VIEW_SCHEMA, "slim"), view_topic(pipeline.name, "slim", 1)
+    shape = pipeline.shapes["slim"] = replace(orders_schema(pipeline.name), table=table, topic=topic)
+    pipeline.admin.create([pipeline.spec(topic), pipeline.spec(views_topic(pipeline.name))])
+    topic_id = pipeline.admin.describe([topic])[topic].topic_id
+    known = KnownView(
+        view="slim",
+        generation=1,
+        topic=topic,
+        topic_id=topic_id,
+        partitions=pipeline.partitions,
+        digest="d",
+        shape=shape.to_json().decode(),
+    )
+    KafkaCompactedTopic(pipeline.log, views_topic(pipeline.name)).write([(known.key, known.to_json())])
+    return pipeline
+
+
+def test_y17_a_view_is_a_table_of_a_frame(read: Read, viewed: HandMadeLog, spark_session: SparkSession) -> None:
+    viewed.put([{"id": 1, "status": "new", "total": "1.50"}, {"id": 2, "status": "new", "total": None}], table="slim")
+    viewed.put([{"id": 1, "status": "paid", "total": "2.50"}, {"id": 2}], table="slim")
+    viewed.put([{"id": 7, "status": "other", "total": None}])
+    frame = read(table="view.slim")
+    assert frame.dtypes[:3] == [("id", "bigint"), ("status", "string"), ("total", "decimal(12,2)")]
+    assert [(row["id"], row["status"], row["_ver"]) for row in current_rows(frame).collect()] == [(1, "paid", 1)]
+    assert read(tables="view.*", raw="true").count() == 5, "a delete is two records"
+    assert read(tables="*.*", raw="true").count() == 1, "as for a sink, a view is taken where its schema is named"
+    stream = spark_session.readStream.format("headrace").options(**given(viewed, table="view.slim")).load()
+    assert stream.dtypes == frame.dtypes
+    with pytest.raises(PySparkException) as failed:
+        read(table="view.slim", as_of="0/1").collect()
+    assert "view.slim is a view, and as_of reads tables" in refusal(failed)
+    with pytest.raises(PySparkException) as failed:
+        read(table="view.slam").collect()
+    assert "has no table view.slam" in refusal(failed)
+
+
+def test_y17_a_quiet_topic_s_last_window_closes_by_a_clock(
+    spark_session: SparkSession, pipeline: HandMadeLog, tmp_path: Path
+) -> None:
+    """As the manual has it: Spark moves its watermark with rows alone, and a second stream brings them."""
+    pipeline.put([{"id": number, "status": "new", "total": None} for number in range(3)])
+    changes = spark_session.readStream.format("headrace").options(**given(pipeline)).load()
+    clock = spark_session.readStream.format("rate").load().selectExpr("timestamp AS _commit_ts")
+    counts = (
+        changes.select("status", "_key", "_commit_ts")
+        .unionByName(clock, allowMissingColumns=True)
+        .withWatermark("_commit_ts", "10 minutes")
+        .groupBy(window("_commit_ts", "1 minute"), "status")
+        .agg(count("_key").alias("changes"))
+        .where("changes > 0")
+    )
+    closed = Collected()
+    writer = counts.writeStream.outputMode("append").foreachBatch(closed)
+    query = writer.option("checkpointLocation", str(tmp_path / "windows")).start()
+    try:
+        wait_until(lambda: closed.rows or query.exception(), 60)
+    finally:
+        query.stop()
+    assert [(row["status"], row["changes"]) for row in closed.rows] == [("new", 3)]
 
 
 def test_an_empty_table_is_an_empty_frame(read: Read) -> None:

@@ -4,7 +4,9 @@ serves as the repository, through the same setting that names a company's mirror
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -136,6 +138,16 @@ def test_a_java_home_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(ConfigError, match=r"the Java that Spark needs cannot be prepared in .*taken: Not a directory"):
         java_home(tmp_path / "taken")
+
+
+def test_y17_spark_s_own_scripts_run_on_the_bundled_java() -> None:
+    """They ask for the module jdk.incubator.vector, which the small runtime lacks."""
+    asked = subprocess.run([sys.executable, "-m", "cdc.jvm"], capture_output=True, text=True, check=True)
+    script = Path(sys.executable).with_name("spark-submit")
+    path = f"{script.parent}:{os.environ['PATH']}"
+    own = {"JAVA_HOME": asked.stdout.strip(), "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    said = subprocess.run([script, "--version"], capture_output=True, text=True, check=False, env=own)
+    assert (said.returncode, "version 4.1" in said.stderr) == (0, True), said.stderr
 
 
 def test_java_home_drops_the_module_that_the_runtime_lacks(tmp_path: Path) -> None:
