@@ -119,10 +119,10 @@ def as_of_plan(
 ) -> tuple[Offsets, Mapping[str, AsOf]]:
     """Where a read as of an LSN ends, and by topic what its tasks keep to. UsageError where it cannot be answered."""
     assert options.as_of is not None
-    for table in found.topics:
-        if table.schema == VIEW_SCHEMA:
+    for one in found.topics:
+        if one.schema == VIEW_SCHEMA:
             raise UsageError(
-                f"{table} is a view, and as_of reads tables: a view's records have the positions of its own cuts",
+                f"{one} is a view, and as_of reads tables: a view's records have the positions of its own cuts",
                 hint="read the view without as_of, or its tables as of the LSN",
             )
     progress = log.progress()
