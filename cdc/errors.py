@@ -61,6 +61,11 @@ class CdcError(Exception):
         if exit is not None:
             self.exit = exit
 
+    @property
+    def advice(self) -> str:
+        """The message with its hint behind it, for a place that has one line."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
 
 class UsageError(CdcError):
     """The command was called with arguments that do not fit."""

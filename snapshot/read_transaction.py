@@ -79,8 +79,8 @@ def open_read(session: Session, target: ReadTarget, take: Callable[[Session], No
 
 
 @contextmanager
-def refusals(name: TableName) -> Iterator[None]:
-    """Turn Postgres's refusal of a read into one sentence without a value of a row.
+def refusals(session: Session, name: TableName) -> Iterator[None]:
+    """Turn Postgres's refusal of a read in ``session`` into one sentence without a value of a row.
 
     Raises :class:`LockTimeout` where a lock was not to be had in time, :class:`Changed` where the table or a column is
     gone, ConfigError where the read is not allowed (H27) or a row filter or condition cannot be evaluated.
@@ -92,7 +92,7 @@ def refusals(name: TableName) -> Iterator[None]:
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject) as error:
         raise Changed(f"Postgres answers {sqlstate(error)}") from None
     except psycopg.errors.InsufficientPrivilege as error:
-        raise _refused(name, error) from None
+        raise refused(session, name, error) from None
     except (psycopg.DataError, psycopg.ProgrammingError) as error:
         raise ConfigError(f"{name} cannot be read: Postgres answers {sqlstate(error)}") from None
 
@@ -163,15 +163,16 @@ def _columns_now(target: ReadTarget) -> sql.Composed:
     return _SQL.composed("columns_now", columns=target.columns, table=table(target.name))
 
 
-def _refused(name: TableName, error: psycopg.Error) -> ConfigError:
+def refused(session: Session, name: TableName, error: psycopg.Error) -> ConfigError:
     """A read that Postgres does not allow, with what would allow it."""
+    role = quote_identifier(session.info.user)
     # Its SQLSTATE is that of any right that is missing. The function of the server's says which.
     if error.diag.source_function == "check_enable_rls":
         return ConfigError(
             f"row security hides rows of {name} from this role, so the snapshot would miss them",
-            hint="alter role <user> bypassrls;   or take the table out of [source] tables",
+            hint=f"alter role {role} bypassrls;   or take the table out of [source] tables",
         )
     return ConfigError(
         f"{name} cannot be read: Postgres answers {sqlstate(error)}",
-        hint=f"grant select on {quote_identifier(name.schema)}.{quote_identifier(name.table)} to <user>;",
+        hint=f"grant select on {quote_identifier(name.schema)}.{quote_identifier(name.table)} to {role};",
     )

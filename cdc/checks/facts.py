@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cdc.checks.providers import PLAIN, Provider
 from cdc.schema import Identity
 from cdc.topic import TableName
 
@@ -14,8 +15,10 @@ from cdc.topic import TableName
 class ServerFacts:
     """A Postgres server and the role we are on it.
 
-    ``version``: as server_version_num. ``max_slot_wal_keep_bytes``: None for unlimited. ``wal_lsn``: the insert
-    position, None on a standby. ``synchronized_standby_slots``: empty before PostgreSQL 17 too. ``standbys_away``: its
+    ``version``: as server_version_num. ``granted_replication``: whether the catalog says that the role may replicate,
+    which decides nothing: see ``replication`` of :class:`SourceFacts`. ``max_slot_wal_keep_bytes``: None for
+    unlimited. ``wal_lsn``: the insert position, None on a standby and where the server does not tell.
+    ``synchronized_standby_slots``: empty before PostgreSQL 17 too. ``standbys_away``: its
     names whose slot no standby reads, or that are none.
     """
 
@@ -24,7 +27,7 @@ class ServerFacts:
     database: str
     database_oid: int
     role: str
-    can_replicate: bool
+    granted_replication: bool
     in_recovery: bool
     encoding: str
     wal_level: str
@@ -39,11 +42,22 @@ class ServerFacts:
     synchronous_standby_names: str
     synchronized_standby_slots: str = ""
     standbys_away: tuple[str, ...] = ()
+    provider: Provider = PLAIN
 
     @property
     def decodes(self) -> bool:
         """Whether a logical slot can be made. From 19 on the first one raises a wal_level of replica by itself."""
         return self.wal_level == "logical" or (self.wal_level == "replica" and self.version >= 190000)
+
+
+class Refusal(NamedTuple):
+    """The server's refusal of a replication session, with the fix that goes with it. ``by_right``: for want of the
+    right. ``passing``: of this moment, so that nobody knows whether the role may."""
+
+    message: str
+    fix: str
+    by_right: bool
+    passing: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +138,10 @@ class TableFacts:
 class SourceFacts:
     """Everything read from Postgres, in one session.
 
-    ``unpublishable``: why our role cannot make the publication that is missing, and the fix. ``missing``: of each entry
-    of the settings that no table meets, the sentence and the fix.
+    ``hidden``: whether a transaction of another role is open, and hidden from ours: it is not in ``transactions``.
+    ``replication``: the refusal of a replication session, None where one was opened. ``unpublishable``: why our role
+    cannot make the publication that is missing, and the fix. ``missing``: of each entry of the settings that no table
+    meets, the sentence and the fix.
     """
 
     server: ServerFacts
@@ -134,6 +150,8 @@ class SourceFacts:
     tables: tuple[TableFacts, ...]
     left_out: tuple[tuple[TableName, str], ...] = ()
     transactions: tuple[TransactionFacts, ...] = ()
+    hidden: bool = False
+    replication: Refusal | None = None
     unpublishable: tuple[str, str] | None = None
     missing: tuple[tuple[str, str], ...] = ()
 

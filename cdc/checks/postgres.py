@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts, SourceFacts, TableFacts, TransactionFacts
+from cdc.checks.facts import PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
 from cdc.checks.finding import Finding, fail, ok, warn
+from cdc.checks.providers import PLAIN
 from cdc.errors import Exit
 from cdc.found import Found, Unknown
 from cdc.settings import Settings
@@ -31,7 +32,8 @@ def check_source(
     yield check_version(server)
     yield check_standby(server)
     yield check_wal_level(server)
-    yield check_replication_right(server)
+    yield from check_wal_lsn(server)
+    yield check_replication_right(server, facts.replication)
     yield check_encoding(server)
     yield from check_identity(server, known, facts.slot)
     yield from check_slot(facts.slot, server, settings, known)
@@ -40,7 +42,7 @@ def check_source(
     yield check_free_senders(server)
     yield check_wal_keep(server)
     yield check_synchronous_names(server)
-    yield from check_transactions(facts.transactions, facts.slot)
+    yield from check_transactions(facts)
     yield from check_missing(facts, named)
     yield from check_tables(facts.tables)
     yield from check_left_out(facts)
@@ -59,7 +61,8 @@ def check_version(server: ServerFacts) -> Finding:
     if minor < FIRST_SOUND_MINOR.get(major, 0):
         message = f"PostgreSQL {server.version_text} can lose changes of transactions open across ALTER PUBLICATION"
         return warn(PART, "version", message, f"upgrade to {major}.{FIRST_SOUND_MINOR[major]} or later")
-    return ok(PART, "version", f"PostgreSQL {server.version_text}, database {server.database}")
+    where = f" on {server.provider.name}" if server.provider is not PLAIN else ""
+    return ok(PART, "version", f"PostgreSQL {server.version_text}{where}, database {server.database}")
 
 
 def check_standby(server: ServerFacts) -> Finding:
@@ -73,17 +76,30 @@ def check_standby(server: ServerFacts) -> Finding:
 def check_wal_level(server: ServerFacts) -> Finding:
     """Fail unless the server writes WAL for logical decoding, or begins to with the first logical slot."""
     if not server.decodes:
-        fix = "alter system set wal_level = 'logical';   then restart the server"
-        return fail(PART, "wal_level", f"wal_level is {server.wal_level}; logical decoding needs logical", fix)
+        message = f"wal_level is {server.wal_level}; logical decoding needs logical"
+        return fail(PART, "wal_level", message, server.provider.logical)
     return ok(PART, "wal_level", f"wal_level is {server.wal_level}")
 
 
-def check_replication_right(server: ServerFacts) -> Finding:
-    """Fail unless the role may open a replication connection."""
-    if not server.can_replicate:
-        fix = f"alter role {quote_identifier(server.role)} replication;"
-        return fail(PART, "replication_right", f"the role {server.role} may not replicate", fix)
-    return ok(PART, "replication_right", f"the role {server.role} may replicate")
+def check_wal_lsn(server: ServerFacts) -> Iterator[Finding]:
+    """A primary with logical decoding has to say where it writes. Without, a provider may refuse to."""
+    if server.wal_lsn is None and server.decodes and not server.in_recovery:
+        message = f"the server does not tell the role {server.role} where it writes: pg_current_wal_insert_lsn() fails"
+        yield fail(PART, "wal_lsn", message, "connectors/postgres/PROVIDERS.md says what a provider has to offer")
+
+
+def check_replication_right(server: ServerFacts, refused: Refusal | None) -> Finding:
+    """Fail where the server refused a replication session. Attributes say only why: providers have their own ways."""
+    if refused is None:
+        return ok(PART, "replication_right", f"the role {server.role} may replicate: a session was opened")
+    if refused.passing:
+        message = f"not known whether the role {server.role} may replicate: {refused.message}"
+        return warn(PART, "replication_right", message, refused.fix)
+    if refused.by_right and server.granted_replication:
+        message = f"{refused.message}, though the catalog says that the role {server.role} may replicate"
+        return fail(PART, "replication_right", message, "see the server's log")
+    right = server.provider.right.format(role=quote_identifier(server.role))
+    return fail(PART, "replication_right", refused.message, right if refused.by_right else refused.fix)
 
 
 def check_encoding(server: ServerFacts) -> Finding:
@@ -248,7 +264,7 @@ def check_free_slots(server: ServerFacts, slot: SlotFacts | None) -> Finding:
     # Two: the slot is made under a temporary name, and keeps that one as long as its snapshot is read.
     if slot is None and server.slots_used + 2 > server.slots_max:
         message = f"{server.slots_used} of {server.slots_max} replication slots are taken, and a snapshot needs two"
-        fix = f"alter system set max_replication_slots = {server.slots_max + 2};   then restart the server"
+        fix = server.provider.changing("max_replication_slots", server.slots_max + 2)
         return fail(PART, "free_slots", message, fix)
     return ok(PART, "free_slots", f"{server.slots_used} of {server.slots_max} replication slots are taken")
 
@@ -257,7 +273,7 @@ def check_free_senders(server: ServerFacts) -> Finding:
     """Snapshot and stream need one walsender at a time."""
     if server.senders_max - server.senders_used < FREE_SENDERS:
         message = f"all {server.senders_max} walsenders are taken"
-        fix = f"alter system set max_wal_senders = {server.senders_max + 2};   then restart the server"
+        fix = server.provider.changing("max_wal_senders", server.senders_max + 2)
         return fail(PART, "free_senders", message, fix)
     return ok(PART, "free_senders", f"{server.senders_used} of {server.senders_max} walsenders are taken")
 
@@ -266,8 +282,7 @@ def check_wal_keep(server: ServerFacts) -> Finding:
     """A slot nobody reads fills the source's disk (H54)."""
     if server.max_slot_wal_keep_bytes is None:
         message = "max_slot_wal_keep_size is -1: while capture stands still, WAL grows until the disk is full"
-        fix = "alter system set max_slot_wal_keep_size = '50GB'; select pg_reload_conf();"
-        return warn(PART, "wal_keep", message, fix)
+        return warn(PART, "wal_keep", message, server.provider.keep)
     return ok(PART, "wal_keep", f"a slot may keep {server.max_slot_wal_keep_bytes // 1024**2} MB of WAL")
 
 
@@ -280,17 +295,22 @@ def check_synchronous_names(server: ServerFacts) -> Finding:
     return ok(PART, "synchronous_names", "no commit waits for capture")
 
 
-def check_transactions(transactions: tuple[TransactionFacts, ...], slot: SlotFacts | None) -> Iterator[Finding]:
+def check_transactions(facts: SourceFacts) -> Iterator[Finding]:
     """Creating a slot waits for every transaction that is open (H24)."""
-    for one in transactions:
+    for one in facts.transactions:
         if one.pid is None:
             what, fix = f"the prepared transaction {one.name}", f"rollback prepared {quote_literal(one.name)};"
         else:
             what, fix = f"process {one.pid} ({one.name})", f"select pg_terminate_backend({one.pid});"
-        wait = "cdc snapshot would wait for it" if slot is None else "it holds back vacuum and WAL"
+        wait = "cdc snapshot would wait for it" if facts.slot is None else "it holds back vacuum and WAL"
         message = f"{what} of {one.role} has a transaction open for {one.age_s / 60:.0f} min; {wait}"
         yield warn(PART, "transactions", message, fix)
-    if not transactions:
+    server = facts.server
+    if facts.hidden:
+        message = f"not known how long other roles' transactions have been open: {server.role} may not see them"
+        fix = f"grant {server.provider.statistics} to {quote_identifier(server.role)};   it shows their queries, too"
+        yield warn(PART, "transactions", message, fix)
+    elif not facts.transactions:
         yield ok(PART, "transactions", "no transaction has been open for long")
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from cdc.checks.ownership import Owner
-from cdc.errors import UsageError
+from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings
 from cdc.shard_plan import each_shard
 from cdc.wiring.pipeline import open_drop
@@ -25,8 +25,15 @@ def drop(
     start needs a new snapshot. With --yes only a slot that the pipeline's state names as its own is dropped.
     """
     invocation = context.obj
+    left: list[ConfigError] = []
     for settings in each_shard(invocation.settings()):
-        _drop(settings, invocation.console, yes=yes, topics=topics)
+        try:
+            _drop(settings, invocation.console, yes=yes, topics=topics)
+        except ConfigError as of_another_role:
+            left.append(of_another_role)
+    if left:
+        left[0].others = left[1:]
+        raise left[0]
 
 
 def _drop(settings: Settings, console: Console, *, yes: bool, topics: bool) -> None:

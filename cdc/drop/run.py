@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc.checks.ownership import Owner
 from cdc.drop.ports import DropPorts, DropSource, DropTopics
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
-from cdc.errors import LogError, TopicError
+from cdc.errors import ConfigError, LogError, TopicError
 from cdc.found import look
 from cdc.ports import CompactedTopic
 from cdc.shard_documents import ShardState, noted_shards, require_undivided
@@ -42,12 +42,14 @@ class Drop:
             return self._owner(source)
 
     def run(self, *, topics: bool, sure: bool = False) -> Iterator[str]:
-        """Drop slot and publication (and ``topics``), a sentence at a time. Of slot and publication both or none.
+        """Drop slot and publication (and ``topics``), a sentence at a time. Of slot and publication both or none, but
+        for a publication that is not ours: it is left, and named by the ConfigError in the end.
 
         ActiveError while something reads the slot. SlotError when the state does not name the slot as the pipeline's
         own or cannot be read, unless ``sure``: somebody has typed its name, knowing that. LogError, before anything is
         dropped, when topics are to go and no broker takes a connection.
         """
+        left: ConfigError | None = None
         if topics:
             self._ports.reach()
             if self._ports.pipeline is None:
@@ -57,14 +59,19 @@ class Drop:
             slot = source.slot()
             if slot is not None and slot.active_pid is None and not sure:
                 self._require_own(source)
-            # A slot in use and a right that is missing both undo the publication's end: nothing is half done.
+            # A slot in use undoes the publication's end: nothing is half done.
             with source.transaction():
-                published = source.drop_publication()
+                try:
+                    published = source.drop_publication()
+                except ConfigError as of_another_role:
+                    left = of_another_role
                 dropped = slot is not None and source.drop_slot()
         yield f"slot {self._plan.slot}: {_outcome(dropped)}"
-        yield f"publication {self._plan.publication}: {_outcome(published)}"
+        yield f"publication {self._plan.publication}: {'left' if left is not None else _outcome(published)}"
         if topics:
             yield self._drop_topics()
+        if left is not None:
+            raise left
 
     def _owner(self, source: DropSource) -> Owner | None:
         slot = source.slot()

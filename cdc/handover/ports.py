@@ -31,7 +31,7 @@ class HandoverDatabase(Protocol):
         """The session that holds the native writer's lock, if one does."""
 
     def mark(self) -> int:
-        """Write a transaction of its own, so that the stream moves. The LSN it was written at."""
+        """Write a transaction of its own, so that the stream moves. An LSN below it, above all before."""
 
     def publish_everything(self) -> bool:
         """Let the publication send every kind of change, TRUNCATE too. False when it does already."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdc.checks.providers import PLAIN, Provider
 from cdc.schema import Identity
 from cdc.topic import TableName
 
@@ -27,7 +28,8 @@ class FoundTable:
     """One table of the database.
 
     ``rows``: about, by the planner's statistics, None where there are none. ``size_bytes``, ``toast_bytes``: on disk,
-    with all partitions. ``leaves``: the tables that hold its rows. ``problems``: why it cannot be captured as it is.
+    with all partitions. ``leaves``: the tables that hold its rows. ``owner``: the role that makes its partitions.
+    ``problems``: why it cannot be captured as it is.
     """
 
     table: TableName
@@ -37,6 +39,8 @@ class FoundTable:
     size_bytes: int = 0
     toast_bytes: int = 0
     leaves: tuple[TableName, ...] = ()
+    partitioned: bool = False
+    owner: str = ""
     problems: tuple[str, ...] = ()
 
     @property
@@ -52,7 +56,7 @@ class FoundDatabase:
     """A database as its catalog describes it. ``dsn``: how capture reaches it, without a password.
 
     ``undelivered``: tables that no slot delivers, with the reason. ``faults``: what the server itself lacks, each with
-    its cure.
+    its cure. ``provider``: whose server it is.
     """
 
     database: str
@@ -60,6 +64,7 @@ class FoundDatabase:
     tables: Sequence[FoundTable]
     undelivered: Mapping[TableName, str] = field(default_factory=dict)
     faults: tuple[tuple[str, str], ...] = ()
+    provider: Provider = PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ class Proposal:
 
     def entries(self) -> list[tuple[str, str]]:
         """``[source] tables``: each entry, and what it means in words."""
-        patterns = set(self._patterns())
+        patterns = self.patterns()
         schemas = {one.table.schema for one in self.taken}
         counts = {schema: sum(one.table.schema == schema for one in self.taken) for schema in schemas}
         wide = [(f"{schema}.*", f"{counts[schema]} tables, and those that come") for schema in sorted(patterns)]
@@ -94,7 +99,7 @@ class Proposal:
 
     def excluded(self) -> list[tuple[str, str]]:
         """``[source] exclude``: each entry with its reason. Only what a pattern would take."""
-        patterns = set(self._patterns())
+        patterns = self.patterns()
         return [
             (entry(one.table), one.left_out)
             for one in sorted(self.found.tables, key=lambda one: one.table)
@@ -117,12 +122,10 @@ class Proposal:
             **({"sinks": {name: dict(sink) for name, sink in self.sinks.items()}} if self.sinks else {}),
         }
 
-    def _patterns(self) -> Iterator[str]:
+    def patterns(self) -> set[str]:
         """Schemas of many tables, where a pattern can name them."""
         schemas = [one.table.schema for one in self.taken]
-        for schema in sorted({*schemas}):
-            if schemas.count(schema) > MANY_TABLES and _PLAIN.fullmatch(schema):
-                yield schema
+        return {name for name in schemas if schemas.count(name) > MANY_TABLES and _PLAIN.fullmatch(name)}
 
 
 def entry(table: TableName) -> str:

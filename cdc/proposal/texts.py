@@ -11,6 +11,9 @@ from cdc.sql import quote_identifier, quote_literal
 from cdc.topic import TableName
 
 _COMMENT_COLUMN = 40
+_BOUNDS = "nosuperuser nocreatedb nocreaterole nobypassrls connection limit 32"
+"""Of the role. A capture holds five sessions and one a window, a first snapshot four and one a worker, ``cdc verify``
+two. Each other command holds one or two."""
 
 
 def settings_text(proposal: Proposal) -> str:
@@ -44,22 +47,48 @@ def rights_text(proposal: Proposal, *, generated_columns: bool = False) -> str:
     leaves = [leaf for one in proposal.taken for leaf in one.leaves if leaf != one.table]
     options = ["publish = 'insert, update, delete, truncate'", "publish_via_partition_root = true"]
     options += ["publish_generated_columns = stored"] if generated_columns else []
+    provider = proposal.found.provider
+    owners = ", ".join(sorted({_word(one.owner) for one in proposal.taken if one.owner}))
+    attributes = " ".join(filter(None, ("login", provider.attribute, _BOUNDS)))
     lines = [
-        f"-- The rights of capture in the database {_word(proposal.found.database)}, proposed by cdc config new.",
-        "-- Run it as the tables' owner with the right to make roles, or as a superuser. Then give the role a password",
-        f"-- (in psql: \\password {_word(proposal.role)}) and put it into CDC_SOURCE_PASSWORD where Headrace runs.",
+        f"-- The rights of capture in the database {_word(proposal.found.database)} on {provider.name}, proposed by",
+        f"-- cdc config new. Run it as a role that owns the tables{owners and f' ({owners})'} or is its member,",
+        f"-- and may make roles and publications. {provider.password.format(role=_word(proposal.role))}",
+        "-- The password goes into CDC_SOURCE_PASSWORD where Headrace runs.",
         "do $$ begin",
         f"  if not exists (select from pg_catalog.pg_roles where rolname = {quote_literal(proposal.role)}) then",
-        f"    create role {role} login replication nosuperuser nocreatedb nocreaterole nobypassrls connection limit 8;",
+        f"    create role {role} {attributes};",
         "  end if;",
+        "end $$;",
+        *([] if provider.attribute else [provider.right.format(role=role)]),
+        "-- With it cdc check sees how long other roles' transactions are open, and the role sees their queries, too.",
+        "do $$ begin",
+        f"  grant {provider.statistics} to {role};",
+        "exception when insufficient_privilege then",
+        f"  raise notice '{provider.statistics} is not yours to grant: cdc check will say what it cannot see';",
         "end $$;",
         f"grant connect on database {quote_identifier(proposal.found.database)} to {role};",
         *(f"grant usage on schema {quote_identifier(schema)} to {role};" for schema in schemas_of(proposal.taken)),
         *(f"grant select on table {_name(table)} to {role};" for table in sorted({*tables, *leaves})),
+        *_later(proposal, role),
     ]
     if tables:
         lines += _publication(f"cdc_{proposal.name}", tables, ", ".join(options))
     return "\n".join(lines) + "\n"
+
+
+def _later(proposal: Proposal, role: str) -> Iterator[str]:
+    """The right to read what comes later: partitions, and tables of a schema that a pattern takes."""
+    places = {
+        (quote_identifier(one.owner), quote_identifier(name.schema))
+        for one in proposal.taken
+        for name in (one.table, *one.leaves)
+        if one.owner and (one.partitioned or name.schema in proposal.patterns())
+    }
+    if places:
+        yield "-- Partitions and tables that come later are read, too."
+    for owner, schema in sorted(places):
+        yield f"alter default privileges for role {owner} in schema {schema} grant select on tables to {role};"
 
 
 def _publication(name: str, tables: Sequence[TableName], options: str) -> Iterator[str]:

@@ -34,12 +34,11 @@ from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection, connect
+from connectors.postgres.cut import write_fence
 from connectors.postgres.publication import publish_everything
 from connectors.postgres.slot import lock_holders
 from connectors.prepare import prepare
 from connectors.session.opening import Opening
-
-_MARK = b"select pg_logical_emit_message(true, 'cdc.handover', '') - '0/0'::pg_lsn"
 
 
 class HandoverSource:
@@ -60,9 +59,7 @@ class HandoverSource:
 
     def mark(self) -> int:
         with closing(self._open()) as session:
-            row = session.execute(_MARK).fetchone()
-        assert row is not None
-        return int(row[0])
+            return write_fence(session)
 
     def publish_everything(self) -> bool:
         with closing(self._open()) as session:

@@ -35,6 +35,7 @@ from connectors.postgres.assemble import (
     WantedValues,
 )
 from connectors.postgres.connections import connect
+from connectors.postgres.cut import write_fence
 from connectors.postgres.stream import ReplicationStream
 from connectors.postgres.visible import newest_xid
 from connectors.session.captured import CapturedTopics
@@ -93,12 +94,11 @@ def locate(
 ) -> dict[str, dict[int, str]]:
     """topic -> partition -> position of the newest record there, for places that lie above ``start``.
 
-    Reads the slot from ``start`` to a mark that it writes. The slot stays as it is. Raises what capture raises.
+    Reads the slot from ``start`` to a fence that it writes. The slot stays as it is. Raises what capture raises.
     """
     finder = Finder(places)
     with closing(connect(settings.source, application_name="cdc handover")) as side:
-        row = side.execute(b"select pg_logical_emit_message(true, 'cdc.handover', '') - '0/0'::pg_lsn").fetchone()
-        assert row is not None
+        fence = write_fence(side)
         stream = _stream(settings, slot, start, clock)
         try:
             partitions = {topic: topics.topics[topic]["partitions"] for topic in topics.tables.values()}
@@ -131,7 +131,7 @@ def locate(
                 Start(near_xid=newest_xid(side), after_lsn=start),
                 Limits(spill_folder=settings.capture.spill_path),
             )
-            _read(stream, assembler, int(row[0]), look, clock)
+            _read(stream, assembler, fence, look, clock)
         finally:
             stream.abandon()
     return finder.found

@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 
 from cdc.checks.facts import (
     PublicationFacts,
+    Refusal,
     Sent,
     ServerFacts,
     SlotFacts,
@@ -17,16 +18,26 @@ from cdc.checks.facts import (
     TableFacts,
     TransactionFacts,
 )
-from cdc.errors import ConfigError, SourceError
+from cdc.checks.providers import MARKS, provider_of
+from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
-from cdc.settings import Settings
+from cdc.settings import Settings, SourceSettings
 from cdc.sql import load
 from cdc.topic import TableName
 from connectors.postgres.catalog_shapes import CapturedTable, survey
+from connectors.postgres.connections import LOOK_LIMITS, connect
+from connectors.postgres.refusals import ReplicationRefused
 
 Connection = psycopg.Connection[Any]
 
 LONG_TRANSACTION_S = 300.0
+_NOT_OFFERED = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+    psycopg.errors.FeatureNotSupported,
+)
+"""What a server answers that does not offer what it is asked for."""
 
 
 def read_source(conn: Connection, settings: Settings) -> SourceFacts:
@@ -41,13 +52,37 @@ def read_source(conn: Connection, settings: Settings) -> SourceFacts:
         left_out=tuple((out.table, out.reason) for out in tables.left_out),
         transactions=read_transactions(conn),
         missing=tuple((error.message, error.hint or "") for error in missing),
+        hidden=_rows(conn, "hidden")[0]["exists"],
+        replication=try_replication(settings.source),
     )
 
 
+def try_replication(source: SourceSettings) -> Refusal | None:
+    """Open a replication session, and close it. The refusal, None where there was none."""
+    try:
+        connect(source, application_name="cdc", replication=True, options=LOOK_LIMITS).close()
+    except ReplicationRefused as error:
+        return Refusal(error.message, error.hint, by_right=True, passing=False)
+    except CdcError as error:
+        return Refusal(error.message, error.hint, by_right=False, passing=isinstance(error, SourceError))
+    return None
+
+
 def read_server(conn: Connection) -> ServerFacts:
-    """The server, its settings, and our role on it. One row, always."""
-    (row,) = _rows(conn, "server")
-    return ServerFacts(**row | {"standbys_away": tuple(row["standbys_away"])})
+    """The server, its settings, and our role on it.
+
+    Facts that a provider may take away are asked apart. ConfigError where it does not say which system it is.
+    """
+    (row,) = _rows(conn, "server", marks=list(MARKS))
+    provider = provider_of(set(row.pop("settings")), set(row.pop("roles")))
+    timeline = _offered(conn, "timeline")
+    return ServerFacts(
+        **row | {"standbys_away": tuple(row["standbys_away"])},
+        provider=provider,
+        system_identifier=_value(conn, "system_identifier"),
+        timeline=timeline if timeline is not None else _value(conn, "noted_timeline"),
+        wal_lsn=_offered(conn, "wal_lsn"),
+    )
 
 
 def read_slot(conn: Connection, slot: str) -> SlotFacts | None:
@@ -107,12 +142,30 @@ def _table(table: CapturedTable) -> TableFacts:
     )
 
 
+def _offered(conn: Connection, name: str) -> Any | None:
+    """A fact of its own, None where the server refuses it. Nothing else that was asked is lost with it."""
+    try:
+        with conn.transaction():
+            return _value(conn, name)
+    except ConfigError:
+        return None
+
+
+def _value(conn: Connection, name: str) -> Any:
+    (row,) = _rows(conn, name)
+    (value,) = row.values()
+    return value
+
+
 def _rows(conn: Connection, name: str, **arguments: Any) -> list[dict[str, Any]]:
     query = load("connectors.postgres", "facts.sql")[name]
     try:
         with conn.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(query, arguments or None).fetchall()
-    except psycopg.errors.InsufficientPrivilege as refused:
-        raise ConfigError(f"Postgres refuses to answer: {refused.diag.message_primary}") from None
+    except _NOT_OFFERED as refused:
+        raise ConfigError(
+            f"Postgres refuses to answer: {refused.diag.message_primary}",
+            hint="connectors/postgres/PROVIDERS.md says what a provider has to offer",
+        ) from None
     except psycopg.Error as error:
         raise SourceError(f"Postgres broke off while it was looked at: {quoted(error)}") from None

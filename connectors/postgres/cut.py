@@ -87,7 +87,7 @@ class SourceCut:
             raise _broke_off(error) from None
 
     def fence(self) -> int:
-        """Commit a mark to the log, behind all that was committed so far. Its LSN. SourceError when it breaks off."""
+        """As :func:`write_fence`. SourceError when it breaks off."""
         try:
             return write_fence(self._fences)
         except psycopg.Error as error:
@@ -220,8 +220,13 @@ class SourceCut:
 
 
 def write_fence(conn: Connection) -> int:
-    """Commit a message to the log. Every change committed before the call lies below the LSN that is returned."""
-    return int(conn.execute(_query("fence")).fetchall()[0][0])
+    """Where the server writes. Every change committed before the call lies below that LSN.
+
+    A mark is committed behind it, which takes the stream past it also where the source rests.
+    """
+    lsn = int(conn.execute(_query("insert_lsn")).fetchall()[0][0])
+    conn.execute(_query("mark"))
+    return lsn
 
 
 class _Converter:

@@ -15,9 +15,10 @@ select pg_current_xact_id()::text::int8
 -- Whether every transaction below that id has ended, so that each commit so far is visible.
 select pg_snapshot_xmin(pg_current_snapshot()) >= %(xid)s::text::xid8
 
--- name: fence
--- Transactional, so that its commit is flushed and wakes the walsender: an idle server sends nothing else (H93).
-select (pg_logical_emit_message(true, 'cdc.fence', '') - '0/0'::pg_lsn)::int8
+-- name: mark
+-- Transactional, so that its commit is flushed and wakes the walsender: an idle server sends nothing else (H93). What
+-- it returns is no place of the stream where a server numbers its storage's log otherwise, as Aurora does.
+select pg_logical_emit_message(true, 'cdc.fence', '')
 
 -- name: estimate
 -- Rows of a table, about; its leaves' where it is partitioned. By catalog and statistics, which need no lock (H95).

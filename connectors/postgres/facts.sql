@@ -6,19 +6,17 @@ select current_setting('server_version_num')::int4 as version,
        current_database()::text as database,
        d.oid::int8 as database_oid,
        current_user::text as role,
-       r.rolreplication or r.rolsuper as can_replicate,
+       -- Amazon's way is a role to be a member of.
+       r.rolreplication or r.rolsuper or exists (
+           select from pg_roles m where m.rolname = 'rds_replication' and pg_has_role(m.oid, 'member')) as granted_replication,
        pg_is_in_recovery() as in_recovery,
        pg_encoding_to_char(d.encoding)::text as encoding,
        current_setting('wal_level') as wal_level,
-       s.system_identifier::text as system_identifier,
-       -- The control file has a promoted server's new timeline only from its next checkpoint on.
-       (case when pg_is_in_recovery() then c.timeline_id
-             else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4 end) as timeline,
-       (case when pg_is_in_recovery() then null else pg_current_wal_insert_lsn() end - '0/0'::pg_lsn)::int8 as wal_lsn,
        current_setting('max_replication_slots')::int4 as slots_max,
        (select count(*) from pg_replication_slots)::int4 as slots_used,
        current_setting('max_wal_senders')::int4 as senders_max,
-       (select count(*) from pg_stat_activity where backend_type = 'walsender')::int4 as senders_used,
+       -- Every role sees that there is one, and some see no more of it.
+       (select count(*) from pg_stat_replication)::int4 as senders_used,
        (select case when setting::int8 < 0 then null else setting::int8 * 1024 * 1024 end
         from pg_settings where name = 'max_slot_wal_keep_size') as max_slot_wal_keep_bytes,
        current_setting('synchronous_standby_names') as synchronous_standby_names,
@@ -27,9 +25,25 @@ select current_setting('server_version_num')::int4 as version,
              from regexp_split_to_table(current_setting('synchronized_standby_slots', true), '[ ,"]+') with ordinality as named(name, place)
              where name <> '' and not exists (
                select from pg_replication_slots r where r.slot_name = name and r.slot_type = 'physical' and r.active)
-             order by place) as standbys_away
-from pg_database d, pg_roles r, pg_control_system() s, pg_control_checkpoint() c
+             order by place) as standbys_away,
+       array(select distinct split_part(name, '.', 1) from pg_settings
+             where split_part(name, '.', 1) = any (%(marks)s::text[])) as settings,
+       array(select rolname::text from pg_roles where rolname = any (%(marks)s::text[])) as roles
+from pg_database d, pg_roles r
 where d.datname = current_database() and r.rolname = current_user
+
+-- name: system_identifier
+select system_identifier::text from pg_control_system()
+
+-- name: wal_lsn
+select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
+
+-- name: timeline
+-- The control file has a promoted server's new timeline only from its next checkpoint on.
+select ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4
+
+-- name: noted_timeline
+select timeline_id from pg_control_checkpoint()
 
 -- name: slot
 -- Columns newer than PostgreSQL 14 are read through jsonb, so that one statement serves all versions.
@@ -156,3 +170,11 @@ from pg_prepared_xacts p
 where p.prepared < clock_timestamp() - make_interval(secs => %(age_s)s)
 order by 4 desc
 limit 5
+
+-- name: hidden
+-- Whether a transaction of another role is open that our role may not see: then it is not among those above. Its lock
+-- is shown to every role.
+select exists (
+    select from pg_locks l
+    join pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted and a.backend_type is null)

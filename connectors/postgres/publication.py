@@ -116,8 +116,8 @@ def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableN
         ) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(
-            f"the publication {name} is not ours to change: {error.diag.message_primary}",
-            hint=f"let the tables' owner run: {text};",
+            f"the role {conn.info.user} may not change the publication {name}: {error.diag.message_primary}",
+            hint=f"let the owner of the tables and the publication run: {text};",
         ) from None
     except psycopg.errors.DatabaseError as error:
         raise SourceError(

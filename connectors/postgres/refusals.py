@@ -90,6 +90,10 @@ def _first_line(text: str) -> str:
     return hide(line.rpartition(":  ")[2].strip())
 
 
+class ReplicationRefused(ConfigError):
+    """The role lacks the right to replicate."""
+
+
 class _Refusal(NamedTuple):
     """``words``: libpq's own, which this process has in English. ``sentence``: of ours, with {where} and {reason}."""
 
@@ -112,9 +116,9 @@ _OF_SERVERS: Mapping[tuple[str, bool | None], tuple[type[SourceError | ConfigErr
     ("28000", None): (*_REFUSED, _ADDRESS),
     ("3D000", None): (ConfigError, "Postgres at {where}: {reason}", "check dbname and user in [source] dsn"),
     ("42501", True): (
-        ConfigError,
+        ReplicationRefused,
         "Postgres at {where} refuses a replication session: {reason}",
-        "alter role <user> replication;   (as a superuser)",
+        "cdc check says how this server gives the right",
     ),
     ("42501", False): (
         ConfigError,
@@ -124,7 +128,8 @@ _OF_SERVERS: Mapping[tuple[str, bool | None], tuple[type[SourceError | ConfigErr
     ("53300", None): (
         SourceError,
         "Postgres at {where} has no connection left: {reason}",
-        "raise max_connections or max_wal_senders, or end sessions that are not needed",
+        "end sessions that are not needed, or raise the limit that the server names: max_connections, max_wal_senders, "
+        "or the role's own by alter role <user> connection limit 64;",
     ),
 }
 """By SQLSTATE, and for some by whether the session is one of replication."""

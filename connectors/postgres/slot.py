@@ -127,7 +127,7 @@ def drop_slot(conn: Connection, slot: str) -> bool:
     except psycopg.Error as error:
         raise SourceError(
             f"the slot {slot} cannot be dropped: {first_line(error)}",
-            hint=f"as a superuser: select pg_drop_replication_slot({quote_literal(slot)});",
+            hint=f"as a role that may replicate: select pg_drop_replication_slot({quote_literal(slot)});",
         ) from None
     return True
 

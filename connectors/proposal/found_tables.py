@@ -41,7 +41,7 @@ def read_database(dsn: str, role: str) -> tuple[FoundDatabase, bool]:
         kept = {name: value for name, value in given.items() if name not in ("user", "passfile")}
         found = FoundDatabase(
             database=server.database, dsn=make_conninfo("", **{**reached, **kept, "user": role}),
-            faults=tuple(_faults(server)), **_tables(conn, settings, server),
+            faults=tuple(_faults(server)), provider=server.provider, **_tables(conn, settings, server),
         )  # fmt: skip
         return found, conn.info.server_version >= GENERATED_SINCE
 
@@ -83,7 +83,8 @@ def _found(table: CapturedTable, sized: Any) -> FoundTable:
         table=table.table, key=table.key, identity=table.identity,
         rows=None if sized is None or sized.rows is None else int(sized.rows),
         size_bytes=0 if sized is None else sized.size_bytes, toast_bytes=0 if sized is None else sized.toast_bytes,
-        leaves=tuple(leaf.table for leaf in table.leaves),
+        leaves=tuple(leaf.table for leaf in table.leaves), partitioned=table.partitioned,
+        owner="" if sized is None else sized.owner,
         problems=tuple(problem.message for problem in table.problems),
     )  # fmt: skip
 
@@ -92,10 +93,9 @@ def _faults(server: ServerFacts) -> list[tuple[str, str]]:
     """The server's own hindrances to capture, each with its cure."""
     faults = []
     if not server.decodes:
-        cure = "alter system set wal_level = 'logical'; and start the server anew"
-        faults.append((f"wal_level is {server.wal_level}, and a slot needs logical", cure))
+        faults.append((f"wal_level is {server.wal_level}, and a slot needs logical", server.provider.logical))
     if server.slots_used >= server.slots_max:
-        cure = "raise max_replication_slots, and start the server anew"
+        cure = server.provider.changing("max_replication_slots", server.slots_max + 2)
         faults.append((f"all {server.slots_max} replication slots are taken", cure))
     if server.in_recovery:
         faults.append(("this server is a standby", "name the primary in --dsn"))

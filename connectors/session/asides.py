@@ -150,7 +150,7 @@ class SetAside:
                     epoch=self._epoch,
                     state=TableState.ASIDE,
                     cause=why.cause,
-                    detail=f"{why.message}; {why.hint}" if why.hint else why.message,
+                    detail=why.advice,
                     since_lsn=min(known.since_lsn, since_lsn) if known is not None and lacking else since_lsn,
                     since_ms=known.since_ms if known is not None else self._now_ms(),
                     xid=xid,

@@ -72,7 +72,7 @@ def read_chunk(session: Session, task: ChunkTask) -> Iterator[list[bytes]]:
     target = task.target
     # The catalog prints a filter as SQL, in parentheses. It is no text of ours to quote.
     where = [sql.SQL(task.condition)] if task.condition else []
-    with refusals(target.name):
+    with refusals(session, target.name):
         open_read(session, target, lambda _: _import(session, task))
         crash_point("chunk_checked")
         query = copy_blocks(target, task.chunk.low, task.chunk.high, where=where)

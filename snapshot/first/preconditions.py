@@ -51,7 +51,7 @@ def server(edges: Edges, session: Session) -> None:
     if facts.wal_level != "logical":
         raise ConfigError(
             f"wal_level is {facts.wal_level}, which keeps no logical changes",
-            hint="alter system set wal_level = 'logical';   then restart the server",
+            hint=facts.provider.logical,
         )
     if edges.settings.source.failover and facts.version < FAILOVER_VERSION:
         raise ConfigError(

@@ -29,13 +29,14 @@ where s.slot_name = %(slot)s
 select pg_terminate_backend(%(pid)s)
 
 -- name: blockers
--- Whom a session waits for. Prepared transactions have no pid: pg_blocking_pids says 0 for them.
+-- Whom a session waits for. Prepared transactions have no pid: pg_blocking_pids says 0 for them. "age_s" is null where
+-- our role may not see the session.
 select b.pid, coalesce(nullif(a.application_name, ''), 'no application_name') as name, coalesce(a.usename, '')::text as role,
-       coalesce(extract(epoch from clock_timestamp() - a.xact_start), 0)::float8 as age_s
+       extract(epoch from clock_timestamp() - a.xact_start)::float8 as age_s
 from unnest(pg_blocking_pids(%(pid)s)) b (pid)
 left join pg_stat_activity a on a.pid = b.pid
 group by 1, 2, 3, 4
-order by 4 desc
+order by 4 desc nulls last
 
 -- name: prepared
 select p.gid, p.owner::text as role, extract(epoch from clock_timestamp() - p.prepared)::float8 as age_s

@@ -132,7 +132,7 @@ def end_making(session: Session, slot: str, clock: Clock) -> bool:
         except psycopg.errors.InsufficientPrivilege as error:
             raise SlotError(
                 f"the half-made slot {making(slot)} cannot be removed: {first_line(error)}",
-                hint=f"as a superuser: select pg_terminate_backend({holder.active_pid});",
+                hint=f"as its role, or one that may end it: select pg_terminate_backend({holder.active_pid});",
             ) from None
         clock.sleep(0.1)
     raise SlotError(
@@ -165,7 +165,8 @@ def describe_blockers(session: Session, pid: int) -> Iterator[str]:
     """The sessions that a session waits for, in words a person can act on."""
     for row in _SQL.rows(session, "blockers", pid=pid):
         if row.pid:
-            yield f"pid {row.pid} ({row.name}, {row.role}, open for {row.age_s:.0f} s)"
+            age = f"open for {row.age_s:.0f} s" if row.age_s is not None else "since when is hidden from this role"
+            yield f"pid {row.pid} ({row.name}, {row.role}, {age})"
         else:
             for prepared in _SQL.rows(session, "prepared"):
                 yield f'prepared transaction "{prepared.gid}" ({prepared.role}, open for {prepared.age_s:.0f} s)'
@@ -208,10 +209,10 @@ def _slot_refusal(error: psycopg.Error, slot: str, waiting: _Waiting | None) -> 
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
         return ConfigError(
             f"the server cannot make a logical slot: {said}",
-            hint="alter system set wal_level = 'logical';   then restart the server",
+            hint="cdc check says what to switch on, and how on this server",
         )
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return ConfigError(f"the role may not make a slot: {said}", hint="alter role <user> replication;")
+        return ConfigError(f"the role may not make a slot: {said}", hint="cdc check says how the right is given")
     return SourceError(f"the slot {slot} could not be made: {said}", hint="run cdc snapshot again")
 
 

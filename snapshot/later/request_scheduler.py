@@ -188,7 +188,7 @@ class RequestScheduler:
         try:
             why = self._planner.why_wait(session, reading, watch)
         except ConfigError as error:
-            self._finish(reading, FAILED, error.message)
+            self._finish(reading, FAILED, error.advice)
             return
         reading.note(WAITING if why else RUNNING, why)
         reading.ready = not why
@@ -311,7 +311,7 @@ class RequestScheduler:
             case psycopg.Error():
                 self._failed(reading, chunk, f"Postgres answers {sqlstate(error)}")
             case CdcError():
-                self._finish(reading, FAILED, error.message)
+                self._finish(reading, FAILED, error.advice)
             case None:
                 raise AssertionError("a chunk without a result")
             case _:

@@ -27,8 +27,8 @@ from snapshot.chunks import Chunk
 from snapshot.copy_out import copy_out
 from snapshot.edges import Session
 from snapshot.later.condition_sql import as_sql
-from snapshot.queries import Queries, first_line, sqlstate, table
-from snapshot.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals
+from snapshot.queries import Queries, first_line, table
+from snapshot.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals, refused
 from snapshot.row_records import envelope, newer, sweep_mark
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
@@ -101,7 +101,7 @@ def read(session: Session, task: WindowTask, encoder: TableEncoder, passes: Call
     """
     target = task.target
     try:
-        with refusals(target.name):
+        with refusals(session, target.name):
             found = _read(session, task, target, encoder, passes)
     finally:
         if not session.closed:
@@ -272,7 +272,7 @@ def check_condition(session: Session, name: TableName, wanted: Condition) -> Non
     try:
         session.execute(_SQL.composed("check_condition", table=table(name), wanted=as_sql(wanted)))
     except psycopg.errors.InsufficientPrivilege as error:
-        raise ConfigError(f"{name} cannot be read: Postgres answers {sqlstate(error)}") from None
+        raise refused(session, name, error) from None
     except (psycopg.DataError, psycopg.ProgrammingError) as error:
         raise ConfigError(
             f"that is no condition on {name}: {first_line(error)}", hint="a value has to fit its column's type"

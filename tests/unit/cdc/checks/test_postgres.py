@@ -9,6 +9,7 @@ import pytest
 
 from cdc.checks.facts import (
     PublicationFacts,
+    Refusal,
     ServerFacts,
     SlotFacts,
     SourceFacts,
@@ -18,6 +19,7 @@ from cdc.checks.facts import (
 from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.ownership import Owner, owner_of
 from cdc.checks.postgres import check_source
+from cdc.checks.providers import MARKS, PLAIN, provider_of
 from cdc.errors import Exit, LogError
 from cdc.found import Found, Unknown
 from cdc.schema import Identity
@@ -38,7 +40,7 @@ SERVER = ServerFacts(
     database="app",
     database_oid=16384,
     role="cdc",
-    can_replicate=True,
+    granted_replication=True,
     in_recovery=False,
     encoding="UTF8",
     wal_level="logical",
@@ -109,7 +111,7 @@ def test_a_server_that_is_ready_has_nothing_to_mend() -> None:
         ({"in_recovery": True}, "fail", "standby", "primary"),
         ({"wal_level": "replica"}, "fail", "wal_level is replica", "alter system set wal_level = 'logical';"),
         ({"wal_level": "minimal", "version": 190000}, "fail", "wal_level is minimal", "wal_level = 'logical';"),
-        ({"can_replicate": False, "role": 'c"x'}, "fail", "may not replicate", 'alter role "c""x" replication;'),
+        ({"wal_lsn": None}, "fail", "where it writes", "PROVIDERS.md"),
         ({"encoding": "LATIN1"}, "warn", "LATIN1", "UTF8"),
         ({"encoding": "SQL_ASCII"}, "fail", "SQL_ASCII", "UTF8"),
         ({"slots_used": 10}, "fail", "10 of 10 replication slots", "max_replication_slots = 12"),
@@ -142,6 +144,38 @@ def test_y10_a_dropped_table_is_told_once_and_hides_no_other_finding() -> None:
     assert [finding.message for finding in bad(missing)] == ["the table public.x does not exist"]
     found = list(check_source(missing, SETTINGS, None, {"public.x": "it is gone"}))
     assert not [finding for finding in found if finding.level is Level.FAIL]
+
+
+REFUSED = Refusal("Postgres refuses a replication session", "the login's fix", by_right=True, passing=False)
+
+
+@pytest.mark.parametrize(
+    ("refused", "granted", "level", "fix"),
+    [
+        (REFUSED, False, "fail", 'alter role "cdc" replication;'),
+        (REFUSED, True, "fail", "see the server's log"),
+        (REFUSED._replace(by_right=False), False, "fail", "the login's fix"),
+        (REFUSED._replace(by_right=False, passing=True), True, "warn", "the login's fix"),
+    ],
+)
+def test_x1_a_refused_session_is_explained(refused: Refusal, granted: bool, level: str, fix: str) -> None:
+    server = replace(SERVER, granted_replication=granted)
+    (found,) = bad(replace(FACTS, server=server, replication=refused))
+    assert (found.check, found.level, found.fix) == ("replication_right", Level(level), fix)
+    assert refused.message in found.message
+
+
+def test_x1_every_provider_has_words_of_its_own() -> None:
+    """By a setting or by a role of it, and no superuser is asked for where there is none."""
+    replica = replace(SERVER, wal_level="replica", max_slot_wal_keep_bytes=None, slots_used=10, senders_used=10)
+    for mark in MARKS:
+        provider = provider_of({mark}, set())
+        assert provider == provider_of(set(), {mark, "app"}) != PLAIN
+        found = bad(replace(FACTS, server=replace(replica, provider=provider), replication=REFUSED, hidden=True))
+        fixes = " ".join(one.fix for one in found if one.check != "replication_right")
+        assert "alter system" not in fixes
+        assert "{" not in fixes
+    assert provider_of({"rds"}, {"neon_superuser"}).name == "Amazon RDS or Aurora"
 
 
 def test_h17_a_star_in_synchronous_standby_names_is_warned_of() -> None:

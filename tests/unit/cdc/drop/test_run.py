@@ -31,6 +31,18 @@ def test_a_drop_says_what_it_dropped() -> None:
     assert run(Steps()) == ["slot cdc_shop: dropped", "publication cdc_shop: dropped", "topics: 3 deleted"]
 
 
+def test_y8_a_publication_of_another_role_is_left() -> None:
+    """The slot goes, which holds WAL, and the topics. What is left is the refusal, until its owner has dropped it."""
+    world = World()
+    world.of_another_role = True
+    with pytest.raises(ConfigError, match="may not change"):
+        list(world.drop().run(topics=True))
+    assert (world.slot, world.published, world.topics) == (None, True, {"other.state"})
+    world.of_another_role = False
+    list(world.drop().run(topics=True))
+    whole(world)
+
+
 def test_the_steps_stand_in_the_order_that_the_manual_promises() -> None:
     steps = Steps()
     run(steps)

@@ -10,7 +10,7 @@ from typing import Any
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.drop.ports import DropPorts
 from cdc.drop.run import Drop, DropPlan
-from cdc.errors import ActiveError, LogError, TopicError
+from cdc.errors import ActiveError, ConfigError, LogError, TopicError
 from cdc.shard_documents import ShardState
 from cdc.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
@@ -31,6 +31,8 @@ class World:
         self.steps = Steps()
         self.slot: SlotFacts | None = SLOT
         self.published = True
+        self.of_another_role = False
+        """Whether the publication is."""
         self.topics = {*OWN, "other.state"}
         self.away = False
         """Whether the brokers are."""
@@ -98,6 +100,8 @@ class Source:
         self._world.published = self._world.published and not self._unpublished
 
     def drop_publication(self) -> bool:
+        if self._world.of_another_role:
+            raise ConfigError("the role cdc may not change the publication cdc_shop", hint="let its owner drop it")
         self._unpublished = True
         return self._world.published
 

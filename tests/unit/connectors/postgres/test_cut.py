@@ -108,17 +108,19 @@ def looked_up(*kinds: str, keys: Sequence[str]) -> list[str]:
     return source.reads.copied
 
 
+FENCE = ("insert_lsn", "mark")
+
+
 def test_a_cut_waits_for_what_runs_and_stands_before_its_fence() -> None:
     answers: Mapping[str, list[Answer]] = {
-        "insert_lsn": [[(500,)]],
+        "insert_lsn": [[(500,)], [(640,)]],
         "newest_xid": [[(77,)]],
         "ended": [[(False,)], [(False,)], [(True,)]],
-        "fence": [[(640,)]],
     }
     source = Source(fences=Session(answers))
     cut = source.cut.cut()
     assert (cut.fence, cut.settled, cut.certain) == (640, 500, True)
-    assert [name for name, _ in source.fences.asked] == ["insert_lsn", "newest_xid", *["ended"] * 3, "fence"]
+    assert [name for name, _ in source.fences.asked] == ["insert_lsn", "newest_xid", *["ended"] * 3, *FENCE]
     assert source.fences.asked[2] == ("ended", {"xid": 77})
     transaction = "set transaction isolation level repeatable read read only"
     assert [name for name, _ in source.reads.asked] == ["rollback", transaction, "snapshot"]
