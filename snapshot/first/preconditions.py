@@ -48,7 +48,7 @@ def server(edges: Edges, session: Session) -> None:
     facts, _, publication = edges.source.facts(session)
     if facts.in_recovery:
         raise ConfigError("the source is a read-only standby", hint="point [source] dsn at its primary")
-    if facts.wal_level != "logical":
+    if not facts.decodes:
         raise ConfigError(
             f"wal_level is {facts.wal_level}, which keeps no logical changes",
             hint=facts.provider.logical,
