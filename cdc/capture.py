@@ -390,7 +390,7 @@ def _abandon(session: CaptureSession, *, log_works: bool) -> None:
 
 def _wait_before_next(error: CdcError, attempt: int, figures: CaptureFigures, stop: CaptureStop, clock: Clock) -> None:
     wait_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
-    figures.phase, figures.waiting_for = "reconnecting", error.message
+    figures.phase, figures.waiting_for, figures.waiting_cure = "reconnecting", error.message, error.hint
     figures.reconnects += 1
     log.warning("reconnecting", extra={"error": error.message, "wait_s": wait_s, "attempt": attempt + 1})
     until = clock.monotonic() + wait_s

@@ -165,10 +165,13 @@ def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dic
     """The document that ``/status`` shows."""
     flow, lag_s = figures.flow(), figures.lag_s(clock)
     fresh = figures.freshness.recent(clock.monotonic())
+    trouble, cure = Health(figures, clock).trouble()
     return {
         "pipeline": pipeline,
         "phase": figures.phase,
         "waiting_for": figures.waiting_for,
+        "trouble": trouble,
+        "cure": cure,
         "lag_seconds": round(lag_s, 3) if lag_s is not None else None,
         "freshness": fresh._asdict() if fresh is not None else None,
         "received_lsn": str(Lsn(figures.received_lsn)),

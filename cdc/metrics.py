@@ -90,7 +90,8 @@ class Stages:
 class CaptureFigures:
     """Written by the loop, read by the pages. Times in seconds of the monotonic clock unless noted otherwise.
 
-    ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
+    ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words, and
+    ``waiting_cure`` what ends that.
     ``unheld``: what the broker lacks of the session. ``open_commit_us``: when the transaction was committed of which
     more is to come, in us since 1970. ``ahead``: since when the source is ahead of what it has sent. ``noted_s``: when
     the loop last wrote down where stream and broker are. ``looked_s``: when the server last answered for slot and WAL.
@@ -103,6 +104,7 @@ class CaptureFigures:
 
     phase: str = "starting"
     waiting_for: str = ""
+    waiting_cure: str = ""
     ticked_s: float = 0.0
     noted_s: float | None = None
     looked_s: float | None = None
@@ -202,20 +204,35 @@ class Health:
 
     def ready(self) -> tuple[bool, str]:
         """Do changes of every table flow? Returns a verdict, and a sentence that says what is in the way."""
+        if self._figures.phase != "streaming":
+            return False, f"{self._figures.phase} {self._figures.waiting_for}".strip()
+        why = self._hindrance() or self._tables()
+        return not why, why or "streaming"
+
+    def trouble(self) -> tuple[str, str]:
+        """Why changes do not flow, and what ends that, as far as it is not of single tables. Empty where they do, and
+        while a start or an end takes its time."""
+        figures, (alive, _) = self._figures, self.alive()
+        if not alive:
+            return f"its loop has stood still for {self._clock.monotonic() - figures.ticked_s:.0f} s", "start it again"
+        if figures.phase == "streaming":
+            return self._hindrance(), ""
+        waits = figures.phase in ("waiting", "reconnecting")
+        return (f"{figures.phase}: {figures.waiting_for}", figures.waiting_cure) if waits else ("", "")
+
+    def _hindrance(self) -> str:
+        """The hindrance of every table. Empty for none."""
         figures = self._figures
-        if figures.phase != "streaming":
-            return False, f"{figures.phase} {figures.waiting_for}".strip()
         stalled = figures.stalled_since_s
         if stalled is not None and self._clock.monotonic() - stalled > STALL_S:
-            return False, f"the broker has not answered for {self._clock.monotonic() - stalled:.0f} s"
+            return f"the broker has not answered for {self._clock.monotonic() - stalled:.0f} s"
         if figures.slot is not None and figures.slot.wal_status == "lost":
-            return False, "the slot is lost"
+            return "the slot is lost"
         stuck = figures.stuck_since_s
         if stuck is not None and figures.waiting_since_s is None:
             behind = max(0, (figures.wal_lsn or 0) - figures.flushed_lsn)
-            return False, f"no progress for {self._clock.monotonic() - stuck:.0f} s, {behind:,} bytes behind the source"
-        tables = self._tables()
-        return not tables, tables or "streaming"
+            return f"no progress for {self._clock.monotonic() - stuck:.0f} s, {behind:,} bytes behind the source"
+        return ""
 
     def _tables(self) -> str:
         """The faults of single tables. Empty for nothing."""

@@ -1,21 +1,27 @@
-"""The figures of a pipeline's running processes, asked for at their own addresses.
+"""The figures of a pipeline's running processes and their own words, asked for at their own addresses.
 
-Anybody may answer there: nothing of an answer is believed but numbers of the right kind.
+Anybody may answer there: nothing of an answer is believed but numbers of the right kind, and sentences are cut short
+and cleaned.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from cdc.foreign import hide
 from cdc.measures import Quantiles
 
+CAPTURE = "cdc run"
+"""The command of the native capture, and the part that it keeps."""
 _TIMEOUT_S = 1.0
 _LONGEST_BYTES = 1_000_000
 _MOST = 1e18
+_LONGEST_WORDS = 600
 
 
 class FillShare(NamedTuple):
@@ -23,6 +29,49 @@ class FillShare(NamedTuple):
 
     share: float
     left_s: float | None
+
+
+class Trouble(NamedTuple):
+    """Why a part does not do its work, in its own words, and what ends that. Both empty where it does."""
+
+    why: str = ""
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process of the pipeline, as it answered at its address. ``command``: as ``cdc sink``. ``setting``: the one that
+    has its ``address``, which may be empty. ``parts``: those that it is to keep. ``said``: by part, its own word. A
+    process that does not answer has said nothing."""
+
+    command: str
+    setting: str
+    address: str
+    parts: Sequence[str]
+    said: Mapping[str, Trouble] = field(default_factory=dict)
+
+
+def view_part(name: str) -> str:
+    """A view among the parts: a sink may have its name."""
+    return f"the view {name}"
+
+
+def trouble_of(document: object) -> Trouble:
+    """The own word in a part's document. Empty where it has none, or it is no such document.
+
+    >>> trouble_of({"trouble": "stopped: another writes", "cure": "stop it"})
+    Trouble(why='stopped: another writes', cure='stop it')
+    >>> trouble_of({"trouble": 7}), trouble_of(None)
+    (Trouble(why='', cure=''), Trouble(why='', cure=''))
+    """
+    said = document if isinstance(document, dict) else {}
+    why, cure = (_words(said.get(name)) for name in ("trouble", "cure"))
+    return Trouble(why, cure if why else "")
+
+
+def _words(said: object) -> str:
+    """One line of somebody's, without secrets that are known here."""
+    return hide(" ".join(said.split()))[:_LONGEST_WORDS] if isinstance(said, str) else ""
 
 
 def ask_status(address: str, pipeline: str) -> Mapping[str, Any] | None:

@@ -33,6 +33,7 @@ class ViewFigures:
     ``turned_s``: its last turn. ``lsn``: below which everything is published, None before the first build is whole.
     ``waiting``, ``parked``: keys that are to be published, and those that cannot be. ``held``: the log lacks rows of
     its tables, and its LSN stays. ``stopped``: why it cannot go on. ``away``: why its state cannot be used now.
+    ``cure``: what ends that.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ViewFigures:
     late: int = 0
     stopped: str = ""
     away: str = ""
+    cure: str = ""
 
     def known(self, now_s: float) -> bool:
         """Whether it turned lately, and goes on."""
@@ -120,6 +122,8 @@ class ViewHealth:
                 "late": one.late,
                 "stopped": one.stopped or None,
                 "away": one.away or None,
+                "trouble": f"stopped: {one.stopped}" if one.stopped else f"away: {one.away}" if one.away else "",
+                "cure": one.cure,
             }
             for one in self.views
         }

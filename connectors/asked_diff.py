@@ -19,7 +19,7 @@ from connectors.debezium.source_progress import snapshot_state
 from connectors.probes import ServerProbes
 from connectors.sink_log import NoTables, SinkLog
 from connectors.view_planning import newest_shapes, plan_view
-from connectors.view_topics import known_views
+from connectors.view_topics import known_views, unfed_views
 
 
 def ask_made(
@@ -77,4 +77,4 @@ def _views(settings: Settings) -> ViewTexts:
     shapes = newest_shapes(settings) if settings.views else []
     both = settings.views.keys() & known.keys()
     changed = {name for name in both if plan_view(settings, name, shapes).digest != known[name].digest}
-    return ViewTexts(published=frozenset(known), changed=frozenset(changed))
+    return ViewTexts(published=frozenset(known), changed=frozenset(changed), unfed=unfed_views(settings))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from cdc.checks.facts import PublicationFacts
 from cdc.dead import DeadLetter
 from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
-from cdc.running import ask_status, fill_of, fresh_of
+from cdc.running import CAPTURE, Process, Trouble, ask_status, fill_of, fresh_of, trouble_of, view_part
 from cdc.settings import Settings
 from cdc.shard_plan import progress_topic_of
 from cdc.status.facts import FreshFacts, SourceState
@@ -96,11 +96,49 @@ def read_fresh(settings: Settings) -> FreshFacts:
     """The status documents of the pipeline's processes, from the addresses of the settings."""
     capture = ask_status(settings.capture.http_address, settings.name)
     said = ask_status(settings.spark.http_address, settings.name)
-    each = said.get("sinks") if said is not None else None
-    stores = {name: each[name] for name in settings.sinks if name in each} if isinstance(each, dict) else {}
+    stores = _members(said, "sinks", settings.sinks)
     fresh = {name: found for name, one in stores.items() if (found := fresh_of(one)) is not None}
     fills = {name: fill for name, one in stores.items() if (fill := fill_of(one)) is not None}
     # The sinks' page has no phase: it may stand at the address of capture.
     captures = capture is not None and "phase" in capture
     asked = frozenset([*(["log"] if captures else []), *stores])
-    return FreshFacts(asked=asked, log=fresh_of(capture) if captures else None, sinks=fresh, fills=fills)
+    words = {CAPTURE: trouble_of(capture)} if captures else {}
+    processes = [
+        *_native(settings, words),
+        Process(
+            command="cdc sink",
+            setting="[spark] http_address",
+            address=settings.spark.http_address,
+            parts=tuple(settings.sinks),
+            said={name: trouble_of(one) for name, one in stores.items()},
+        ),
+        *_runner(settings),
+    ]
+    log = fresh_of(capture) if captures else None
+    return FreshFacts(asked=asked, log=log, sinks=fresh, fills=fills, processes=processes)
+
+
+def _native(settings: Settings, words: Mapping[str, Trouble]) -> Iterator[Process]:
+    if settings.source.kind == "postgres":
+        address = settings.capture.http_address
+        yield Process(command=CAPTURE, setting="[capture] http_address", address=address, parts=(CAPTURE,), said=words)
+
+
+def _runner(settings: Settings) -> Iterator[Process]:
+    """The runner of views, which may stand in ``cdc sink`` as well."""
+    if settings.views:
+        address = settings.view_runner.http_address
+        views = _members(ask_status(address, settings.name), "views", settings.views)
+        yield Process(
+            command="cdc view run",
+            setting="[view_runner] http_address",
+            address=address,
+            parts=tuple(map(view_part, settings.views)),
+            said={view_part(name): trouble_of(one) for name, one in views.items()},
+        )
+
+
+def _members(document: Mapping[str, Any] | None, member: str, names: Iterable[str]) -> dict[str, Any]:
+    """Those of these names that a document tells of."""
+    each = document.get(member) if document is not None else None
+    return {name: each[name] for name in names if name in each} if isinstance(each, dict) else {}

@@ -20,7 +20,7 @@ from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.shard_documents import require_undivided
 from cdc.shard_plan import progress_topic_of, state_topic_of
-from cdc.state import RequestState, SlotState, TopicsState
+from cdc.state import RequestState, SlotState, SnapshotState, TopicsState
 from cdc.topic import TableName, schema_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.epoch import begin_epoch
@@ -41,12 +41,13 @@ from connectors.shard_notes import begin_shard_again, note_shards, require_own_t
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The parts that were just made, and those that were there. ``tables``: table -> topic. ``late``: those whose first
-    rows the running capture brings."""
+    rows the running capture brings. ``begun``: the first snapshot is complete."""
 
     publication_made: bool
     topics_made: tuple[str, ...]
     tables: dict[TableName, str]
     late: tuple[TableName, ...] = ()
+    begun: bool = False
 
 
 def check_ready(
@@ -75,7 +76,7 @@ def prepare(
     own = pipeline_topic_specs(settings.log, settings.name, settings.shard)
     begun = BegunPipeline(state_topic_of(settings), progress_topic_of(settings), partial(_has_slot, conn, settings))
     documents = noted_documents(admin, state, begun)
-    known, slot = TopicsState.find(documents), SlotState.find(documents)
+    known, slot, head = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
     if not settings.shard:
         require_undivided(documents, settings.name)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
@@ -117,6 +118,7 @@ def prepare(
         topics_made=tuple(made),
         tables={table.table: table.topic for table in tables},
         late=tuple(table.table for table in late),
+        begun=head is not None and head.state == "complete",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -14,10 +14,12 @@ from cdc.checks.secrecy import remote_brokers
 from cdc.client_options import unused_options
 from cdc.errors import TopicError
 from cdc.following import Unfollowed, stopped_following
+from cdc.running import Process
 from cdc.settings import Settings
 from cdc.shard_plan import state_topic_of
 from cdc.state import TopicsState
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
+from connectors.asked_status import read_fresh
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.reach import require_broker
 from connectors.kafka.topic_problems import copy_problems, cut_problems, in_sync_problems, spec_problems, state_problems
@@ -26,6 +28,7 @@ from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
 from connectors.shard_notes import require_own_tables
+from connectors.view_topics import unfed_views
 from connectors.whole_state import ShardStates
 
 
@@ -96,6 +99,12 @@ class ServerProbes:
             rights=self._rights(admin),
             unused=tuple(unused_options(self._settings.log.client)),
         )
+
+    def processes(self) -> Sequence[Process]:
+        return read_fresh(self._settings).processes
+
+    def unfed_views(self) -> Sequence[str]:
+        return unfed_views(self._settings)
 
     def _rights(self, admin: TopicAdmin) -> TopicRights | None:
         """Of the state topic. A broker on this machine alone need not check any."""

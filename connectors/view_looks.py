@@ -16,7 +16,7 @@ from cdc.views.state_places import StatePlace, state_place
 from cdc.views.state_reach import Reached
 from cdc.views.view_state import SIZES
 from cdc.views.window_keys import time_text
-from connectors.view_topics import known_views
+from connectors.view_topics import known_views, unfed_views
 
 _FILES = ("", "-wal")
 
@@ -52,12 +52,12 @@ def look_at_views(settings: Settings) -> Sequence[ViewFacts]:
     """The views of the settings, in their order. LogError when no broker answers."""
     if not settings.views:
         return ()
-    found = known_views(settings)
+    found, unfed = known_views(settings), unfed_views(settings)
     views = []
     for name in settings.views:
         known, progress = found.known.get(name), found.progress.get(name)
         if known is None:
-            views.append(ViewFacts(name=name))
+            views.append(ViewFacts(name=name, fed=name not in unfed))
             continue
         fence = fence_of(progress) if progress is not None else None
         views.append(
@@ -68,6 +68,7 @@ def look_at_views(settings: Settings) -> Sequence[ViewFacts]:
                 lsn=_lsn(settings, fence),
                 state=_state(state_path(settings, name, known.generation)),
                 held=progress.aside.get(known.topic, "") if progress is not None else "",
+                fed=name not in unfed,
             )
         )
     return views

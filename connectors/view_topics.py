@@ -115,6 +115,13 @@ def view_patterns(patterns: Iterable[str]) -> list[str]:
     return [text for text in patterns if text.startswith((f"{VIEW_SCHEMA}.", f'"{VIEW_SCHEMA}".'))]
 
 
+def unfed_views(settings: Settings) -> list[str]:
+    """The views of the settings that no sink takes. None where there is no sink: programs may read their topics."""
+    taking = [Pattern.parse(text) for sink in settings.sinks.values() for text in view_patterns(sink.tables)]
+    named = [(name, TableName(VIEW_SCHEMA, name)) for name in settings.views if settings.sinks]
+    return [name for name, table in named if not any(pattern.takes(table) for pattern in taking)]
+
+
 def taken_views(views: Views, patterns: Iterable[str]) -> dict[TableName, KnownView]:
     """The views that a sink's ``tables`` name, as tables of the schema ``view``. A sink that names no view takes
     none."""

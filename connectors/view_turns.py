@@ -173,7 +173,7 @@ class KeptView:
         if self.figures.away != failure.message:
             said = {"view": self.figures.name, "reason": failure.message, "hint": failure.hint, "again_s": rest_s}
             log.warning("view_away", extra=said)
-        self.figures.away = failure.message
+        self.figures.away, self.figures.cure = failure.message, failure.hint
 
     def _rest_s(self) -> float:
         """The rest before the next try. A view that was open for longer than its last rest has held."""
@@ -187,6 +187,7 @@ class KeptView:
         """It cannot go on until the next start."""
         self.close()
         self.fault, self.figures.away, self.figures.stopped = failure, "", failure.message
+        self.figures.cure = failure.hint
         said = {"reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
         log.error("view_stopped", extra={"view": self.figures.name, **said})
 

@@ -52,7 +52,7 @@ class SinkFigures:
     ``behind``: records that it lacks, by the ends of the log as last seen. ``asked_s``: since when a call goes on.
     ``begun_s``: when its watermark was first read. None before. ``failing``: what ended its query, though the store may
     answer a question. None again when a slice was applied, or when it lacks nothing. ``fell``: it was stopped because
-    the connector's order has begun anew.
+    the connector's order has begun anew. ``cure``: what ends that it is away or stopped.
     """
 
     behind: Callable[[], int] = lambda: 0
@@ -71,6 +71,7 @@ class SinkFigures:
     answered_s: float | None = None
     away: str = ""
     stopped: str = ""
+    cure: str = ""
     fell: bool = False
     records: int = 0
     record_bytes: int = 0
@@ -163,6 +164,7 @@ class Metrics:
         """A store stands still until the application is started anew."""
         figures = self.sink(sink)
         figures.stopped, figures.fell = failure.message, isinstance(failure, PositionsFell)
+        figures.cure = f"{failure.hint}; then start cdc sink again" if failure.hint else "start cdc sink again"
 
     def tick(self) -> None:
         """The application's loop came round."""
@@ -252,6 +254,17 @@ class Metrics:
             log.warning("metrics_not_served", extra={"address": address, "reason": str(error)})
             return None
 
+    def _trouble(self, figures: SinkFigures) -> tuple[str, str]:
+        """Why changes do not reach a store, and what ends that. Empty where they do, and while it begins."""
+        now_s = self.clock.monotonic()
+        if not self.alive()[0]:
+            return f"the loop of cdc sink has stood still for {now_s - self.ticked_s:.0f} s", "start cdc sink again"
+        if trouble := figures.trouble(now_s):
+            return trouble, figures.cure
+        if figures.failing is not None and figures.behind():
+            return f"its query fails: {figures.failing.message}", figures.failing.hint
+        return (f"spark: {self.lacking}", "") if self.lacking else ("", "")
+
     def _show_store(self, page: FigurePage, sink: str, figures: SinkFigures, now_s: float) -> None:
         answered_s = figures.started_s if figures.answered_s is None else figures.answered_s
         page.set("cdc_sink_up", float(figures.up(now_s)), sink=sink)
@@ -279,7 +292,10 @@ class Metrics:
     def _sink_document(self, figures: SinkFigures) -> dict[str, Any]:
         recent = figures.freshness.recent(self.clock.monotonic())
         stand = figures.fill()
+        trouble, cure = self._trouble(figures)
         return {
+            "trouble": trouble,
+            "cure": cure,
             "up": figures.up(self.clock.monotonic()),
             "lag_seconds": self.lag_s(figures),
             "freshness": recent._asdict() if recent is not None else None,

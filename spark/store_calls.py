@@ -85,7 +85,7 @@ class StoreCalls:
         """The action's result, again and again while the store is away. For work on the store's own thread."""
 
         def away(error: CdcError) -> None:
-            self._figures.away = error.message
+            self._figures.away, self._figures.cure = error.message, error.hint
             if logged.is_new(self.name, error.message):
                 log.warning("store_away", extra={"sink": self.name, "reason": error.message})
 

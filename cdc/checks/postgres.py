@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from cdc.checks.conditions import CONNECTOR_SLOT_LOST, SLOT_LOST
 from cdc.checks.facts import PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
 from cdc.checks.finding import Finding, fail, ok, warn
 from cdc.checks.providers import PLAIN
@@ -157,8 +158,7 @@ def check_slot(
     if slot is None:
         if known is not None and known.slot == name:
             message = f"the slot {name} is gone; changes since then are not in the log"
-            fix = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
-            yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+            yield fail(PART, "slot", message, SLOT_LOST, exit=Exit.SLOT)
         else:
             yield ok(PART, "slot", f"the slot {name} is free to be made by cdc snapshot")
         return
@@ -171,8 +171,7 @@ def check_slot(
         yield fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.SLOT)
     elif lost:
         message = f"the server gave up the slot {name}: {slot.invalidation_reason or 'its WAL was removed'}"
-        fix = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
-        yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+        yield fail(PART, "slot", message, SLOT_LOST, exit=Exit.SLOT)
     elif slot.active_pid is not None:
         yield _active(slot, known)
     elif known is None:
@@ -204,7 +203,7 @@ def _connectors_slot(slot: SlotFacts | None, server: ServerFacts, name: str, kno
     """The slot that Debezium makes and reads. ``known``: it was taken over from the native capture."""
     if slot is None and known is not None and known.slot == name:
         message = f"the slot {name} is gone; changes since then are not in the log"
-        return fail(PART, "slot", message, "see connectors/debezium/README.md, The slot is lost", exit=Exit.SLOT)
+        return fail(PART, "slot", message, CONNECTOR_SLOT_LOST, exit=Exit.SLOT)
     if slot is None:
         return ok(PART, "slot", f"the slot {name} is free to be made by the connector")
     if slot.plugin != "pgoutput" or slot.database != server.database:
@@ -212,7 +211,7 @@ def _connectors_slot(slot: SlotFacts | None, server: ServerFacts, name: str, kno
         return fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.SLOT)
     if slot.wal_status == "lost" or slot.invalidation_reason is not None:
         message = f"the server gave up the slot {name}: {slot.invalidation_reason or 'its WAL was removed'}"
-        fix = "see connectors/debezium/README.md, The slot is lost"
+        fix = CONNECTOR_SLOT_LOST
         return fail(PART, "slot", message, fix, exit=Exit.SLOT)
     if slot.active_pid is not None:
         return ok(PART, "slot", f"the slot {name} is in use by process {slot.active_pid}, as it is while Debezium runs")

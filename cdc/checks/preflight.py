@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
 from cdc.aside import AsideState, asides_of
 from cdc.checks.facts import LogFacts, SourceFacts
 from cdc.checks.finding import Finding, fail, failure, ok
-from cdc.checks.following import check_following
+from cdc.checks.following import check_following, check_processes, check_readings, check_views
 from cdc.checks.kafka import check_log
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
@@ -16,8 +16,9 @@ from cdc.errors import CdcError
 from cdc.following import Unfollowed
 from cdc.found import Unknown, look
 from cdc.moved_topics import NEW_EPOCH, MovedTopic, moved_topics
+from cdc.running import Process
 from cdc.settings import Settings, is_postgres, topics_maker
-from cdc.state import SlotState, TopicsState
+from cdc.state import SlotState, SnapshotState, TopicsState
 
 
 class Probes(Protocol):
@@ -35,22 +36,32 @@ class Probes(Protocol):
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
         """``topics``: of the captured tables."""
 
+    def processes(self) -> Sequence[Process]:
+        """The pipeline's processes, asked at the addresses of the settings. Never raises."""
+
+    def unfed_views(self) -> Sequence[str]:
+        """The views of the settings that no sink takes. Asks nobody."""
+
     def store(self, sink: str) -> Iterable[Finding]:
         """The findings about a store that answers."""
 
 
 class _Noted(NamedTuple):
-    """The notes of ``cdc init``, ``cdc snapshot`` and capture. None for what has not happened."""
+    """The notes of ``cdc init``, ``cdc snapshot`` and capture. None for what has not happened. ``begun``: the first
+    snapshot is complete."""
 
     documents: Mapping[bytes, bytes] = {}
     topics: TopicsState | None = None
     slot: SlotState | None = None
     asides: Mapping[str, AsideState] = {}
+    begun: bool = False
 
     @classmethod
     def of(cls, documents: Mapping[bytes, bytes]) -> Self:
         """Raises what a document raises that cannot be read."""
-        return cls(documents, TopicsState.find(documents), SlotState.find(documents), asides_of(documents))
+        snapshot = SnapshotState.find(documents)
+        begun = snapshot is not None and snapshot.state == "complete"
+        return cls(documents, TopicsState.find(documents), SlotState.find(documents), asides_of(documents), begun)
 
 
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
@@ -79,7 +90,11 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
     else:
         yield from check_log(log, initialised=known.topics is not None, maker=topics_maker(settings))
     if known.topics is not None and known.slot is not None:
-        yield from check_following(known.asides, left, len(known.topics.tables))
+        yield from check_following(known.asides, left, len(known.topics.tables), known.documents)
+        yield from check_readings(known.documents)
+    yield from check_views(probes.unfed_views())
+    if known.begun or (known.topics is not None and settings.source.kind == "debezium"):
+        yield from check_processes(probes.processes())
     for name in settings.sinks:
         try:
             yield from probes.store(name)

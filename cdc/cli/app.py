@@ -18,6 +18,7 @@ import typer.core
 from rich.console import Console
 
 from cdc import logs
+from cdc.cli.help_text import as_written
 from cdc.cli.loading import ending_at_once
 from cdc.cli.refusal import report
 from cdc.cli.terminal import TerminalConsole
@@ -142,7 +143,7 @@ def _command(entry: Entry) -> Any:
         command = typer.main.get_command(single)
     command.name = entry.name
     command.rich_help_panel = entry.panel
-    return command
+    return as_written(command)
 
 
 app = typer.Typer(
@@ -203,7 +204,7 @@ def _configure_logs(verbosity: int) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line. Returns its exit code, having printed an error as a sentence and a hint."""
     invocation = Invocation(Path("cdc.toml"))
-    command = typer.main.get_command(app)
+    command = as_written(typer.main.get_command(app))
     try:
         code = command.main(hoisted(arguments) or ["--help"], prog_name="cdc", standalone_mode=False, obj=invocation)
         return code if isinstance(code, int) else Exit.OK

@@ -60,7 +60,7 @@ def init(
         show(settings, prepared, console)
         return
     for one in each_shard(settings):
-        show(one, prepare_pipeline(one), console, "cdc run" if accept_promotion else "cdc snapshot")
+        show(one, prepare_pipeline(one), console)
 
 
 def show_accepted(server: Successor | None, console: Console) -> None:
@@ -85,7 +85,7 @@ def confirm(settings: Settings, console: Console) -> None:
         raise UsageError("that is not the slot's name: nothing was changed", hint=f"the slot is {settings.slot}")
 
 
-def show(settings: Settings, prepared: PreparedPipeline, console: Console, following: str = "cdc snapshot") -> None:
+def show(settings: Settings, prepared: PreparedPipeline, console: Console) -> None:
     """Show the parts that were made and those that were there."""
     made = "made" if prepared.publication_made else "checked"
     console.print(
@@ -96,8 +96,16 @@ def show(settings: Settings, prepared: PreparedPipeline, console: Console, follo
     checked = "" if prepared.topics_made else ", all there already"
     console.print(f"topics: {len(prepared.topics_made)} made{checked}", highlight=False, soft_wrap=True)
     for table in prepared.late:
-        console.print(
-            f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True
-        )
-    following = "cdc connect deploy" if settings.source.kind == "debezium" else following
-    console.print(f"next: {following}", highlight=False, soft_wrap=True)
+        console.print(f"{table} came after the slot: cdc run reads its rows", highlight=False, soft_wrap=True)
+    console.print(f"next: {following(settings, prepared)}", highlight=False, soft_wrap=True)
+
+
+def following(settings: Settings, prepared: PreparedPipeline) -> str:
+    """The step behind ``cdc init``."""
+    if settings.source.kind == "debezium":
+        return "cdc connect deploy"
+    if not prepared.begun:
+        return "cdc snapshot"
+    if prepared.late:
+        return "start cdc run again, then cdc sink: those that run know the settings of their start"
+    return "cdc run"

@@ -58,13 +58,15 @@ def up(
 def status(
     context: typer.Context,
     folder: Folder = _HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what clients need, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what clients need, states and pids, as JSON.")] = False,
 ) -> None:
     """Show the servers and how to reach them. Exit code 1 if one of them is down."""
     local = LocalStack(folder)
     parts: dict[str, dict[str, Any]] = local.status()["parts"]
     if as_json:
-        typer.echo(orjson.dumps(local.connections()).decode())
+        stands = {name: {"state": part["state"], "pid": part["pid"]} for name, part in parts.items()}
+        shown = {name: stands.get(name, {}) | one for name, one in (stands | local.connections()).items()}
+        typer.echo(orjson.dumps(shown).decode())
     else:
         TerminalConsole(soft_wrap=True).print(_table(parts))
     for name, part in parts.items():

@@ -131,9 +131,8 @@ def _draws(console: Console, how: Watching) -> bool:
 
 
 def _refuse(shown: Status) -> None:
-    """CdcError with the first limit that is passed."""
-    if shown.passed:
-        more = f", and {len(shown.passed) - 1} more" if len(shown.passed) > 1 else ""
-        first = next(iter(shown.silent.values()), None)
-        hint = first.hint if first is not None else "cdc check says what is wrong where"
-        raise CdcError(f"{shown.passed[0]}{more}", hint=hint, exit=shown.exit)
+    """CdcError with the first condition, and what ends it."""
+    if shown.conditions:
+        first, count = shown.conditions[0], len(shown.conditions)
+        more = f", and {count - 1} more" if count > 1 else ""
+        raise CdcError(f"{first.sentence}{more}", hint=first.cure, exit=shown.exit)

@@ -11,14 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.aside import AsideState
+from cdc.checks.conditions import Condition, unfed_view
 from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
 from cdc.status.fresh import fresh_text
 from cdc.status.live_looks import LiveLook, utc_text
 from cdc.status.pace import Pace, StorePace
-from cdc.status.rules import Status, age, aged, share_text, size
+from cdc.status.rules import Status
 from cdc.status.sink_lines import SinkStatus
+from cdc.status.texts import age, aged, share_text, size
 from cdc.status.view_lines import ViewStatus
 
 T = TypeVar("T")
@@ -27,15 +29,18 @@ _GOOD = ("consistent", "level", "elsewhere")
 
 
 class PageRoom(NamedTuple):
-    """How much of a page is shown: so many ``lines`` of each list, and ``rows`` of stores and of views. None: all."""
+    """How much of a page is shown: so many ``lines`` of each list, and ``rows`` of stores and of views. None: all.
+    ``cures``: also what ends each fault."""
 
     lines: int | None = None
     rows: int | None = None
+    cures: bool = False
 
 
-_ALL = PageRoom()
+_ALL = PageRoom(cures=True)
 _ROOMS = (
     _ALL,
+    PageRoom(),
     *(PageRoom(lines) for lines in (12, 8, 5, 3, 2, 1)),
     *(PageRoom(1, rows) for rows in (12, 8, 5, 3, 2, 1)),
 )
@@ -45,8 +50,10 @@ _ROOMS = (
 def view(shown: Status, look: LiveLook | None = None, room: PageRoom = _ALL) -> Group:
     """The page. ``look``: the look that it is of, where one follows the other. Faults then stand above the figures,
     because a terminal that is too low for the page cuts it off below."""
-    passed = _few([Text(f"! {words}", style="yellow") for words in shown.passed], room.lines)
+    passed = _few([_condition(one, room) for one in shown.conditions], room.lines)
     views: list[Text | Table] = [Text(""), *_rows(view_table, shown.views, _is_good_view, room)] if shown.views else []
+    unfed = [_condition(unfed_view(view.facts.name), room, style="") for view in shown.views if not view.facts.fed]
+    views += _few(unfed, room.lines)
     stores = _rows(sink_table if room.rows is None else _without_shares, shown.sinks, _is_good_sink, room)
     rest = (*stores, *views, *_fresh(shown, room))
     if look is None:
@@ -54,6 +61,11 @@ def view(shown: Status, look: LiveLook | None = None, room: PageRoom = _ALL) -> 
     moves = [*_moves(look.pace, shown, room), Text("")] if look.pace is not None else []
     title, *head = _head(shown, look, room)
     return Group(title, *passed, *head, Text(""), *moves, *rest)
+
+
+def _condition(one: Condition, room: PageRoom, style: str = "yellow") -> Text:
+    cure = [(f"\n  fix: {one.cure}", "cyan")] if one.cure and room.cures else []
+    return Text.assemble((f"{'! ' if style else ''}{one.sentence}", style), *cure)
 
 
 def fitted(draw: Callable[[PageRoom], Group], console: Console) -> Group:

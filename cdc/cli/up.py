@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
+from cdc.cli.refusal import report
 from cdc.cli.status import Watching, served, watched
 from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
@@ -21,7 +22,8 @@ from cdc.lsn import Lsn
 from cdc.settings import Settings
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.looks_beside import LooksBeside
-from cdc.status.rules import Status, age, size, status_of
+from cdc.status.rules import Status, status_of
+from cdc.status.texts import age, size
 from cdc.up.children import Children
 from cdc.up.parts import parts_of, slot_to_make
 from cdc.up.together import StepFailed, Together, interruptible
@@ -75,12 +77,13 @@ def up(
             together.end()
         except CdcError as failure:
             ending()
-            # Told before the wait for the others, which takes its time.
-            _say(console, f"{failure.message}: everything ends")
-            together.end_quietly()
+            # Told once, and before the wait for the others, which takes its time.
             if failure.exit is Exit.OK or isinstance(failure, StepFailed):
-                raise typer.Exit(failure.exit) from None
-            raise
+                _say(console, f"{failure.message}: everything ends")
+            else:
+                report(failure, console)
+            together.end_quietly()
+            raise typer.Exit(failure.exit) from None
 
 
 def _made(folder: Path) -> Path:
@@ -95,7 +98,8 @@ def _made(folder: Path) -> Path:
 
 
 def _prepare(settings: Settings, together: Together, *, yes: bool) -> None:
-    together.must("check")
+    # A table that waits, as an example, is brought on by the parts that are about to run.
+    together.must("check", allowed=Exit.DIFFERENCE)
     with open_status(settings) as reader:
         question = slot_to_make(settings, reader.read().source)
     if question is not None and not yes:

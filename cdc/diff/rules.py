@@ -5,10 +5,11 @@ A part that did not answer is not compared, and no difference is told of it (haz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cdc.checks.conditions import unfed_view
 from cdc.checks.facts import LogFacts, SourceFacts
 from cdc.found import Found, Unknown
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, MovedTopic, moved_topics
@@ -40,10 +41,12 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewTexts:
-    """``changed``: views of the settings that were published from another text. ``published``: all that were."""
+    """``changed``: views of the settings that were published from another text. ``published``: all that were.
+    ``unfed``: views of the settings that no sink takes."""
 
     published: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
+    unfed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,5 +180,6 @@ def _views(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
         yield Difference("views", f"the view {name} is not published yet", f"cdc view run {name}")
     for name in sorted(views.changed):
         yield Difference("views", f"the view {name} was published from another text", "give a changed view a new name")
+    yield from (Difference("views", *unfed_view(name)) for name in views.unfed)
     for name in sorted(views.published - settings.views.keys()):
         yield Difference("views", f"the view {name} is published, and the settings have none", f"cdc view drop {name}")

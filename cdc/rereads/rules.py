@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from cdc.condition import Condition, NoCondition, columns, parse
 from cdc.errors import ConfigError, UsageError
 from cdc.schema import TableSchema
-from cdc.state import CommandState, ReadingState, RequestState, SnapshotState, TopicsState, find_all, requests_of
+from cdc.state import (
+    CommandState,
+    FormState,
+    ReadingState,
+    RequestState,
+    SnapshotState,
+    TopicsState,
+    find_all,
+    requests_of,
+)
 from cdc.topic import TableName
 
 
@@ -24,6 +33,11 @@ def captured_table(documents: Mapping[bytes, bytes], name: str) -> TableName:
         return known[name]
     # A schema's name may have a dot in it, and so may a table's: only the whole text is sure (H142).
     found = [table for text, table in known.items() if text.endswith(f".{name}")]
+    for form in find_all(documents, FormState) if not found else ():
+        leaves = {f"{schema}.{leaf}" for _, schema, leaf, _ in form.leaves} - {form.table}
+        if any(name in (leaf, leaf.partition(".")[2]) for leaf in leaves):
+            hint = f"cdc snapshot {form.table} reads all of it"
+            raise UsageError(f"{name} is a partition of {form.table}", hint=hint)
     if len(found) != 1:
         raise UsageError(
             f"{name} is {'no captured table' if not found else 'more than one captured table'}",
@@ -105,12 +119,20 @@ def first_requests(documents: Mapping[bytes, bytes], serial: int) -> list[Reques
 
 
 def commands_for(documents: Mapping[bytes, bytes], tables: Sequence[str], state: str) -> list[tuple[str, CommandState]]:
-    """Table and command of each request on these tables, of all without any. UsageError when there is none."""
+    """Table and command of each request on these tables, of all without any."""
     names = {str(captured_table(documents, name)) for name in tables}
     found = [one for one in requests_of(documents) if not names or one.table in names]
-    if not found:
-        raise UsageError("no table is being read again", hint="cdc status shows what is under way")
     return [(one.table, CommandState(id=one.id, serial=one.serial, state=state)) for one in found]
+
+
+def given_up(documents: Mapping[bytes, bytes], tables: Sequence[str]) -> list[ReadingState]:
+    """The readings on these tables, on all without any, that failed and of which no request is left."""
+    names = {str(captured_table(documents, name)) for name in tables}
+    asked = {one.id for one in requests_of(documents)}
+    states = find_all(documents, ReadingState)
+    return [
+        one for one in states if one.state == "failed" and one.id not in asked and (not names or one.table in names)
+    ]
 
 
 def progress_of(documents: Mapping[bytes, bytes], requests: Sequence[RequestState]) -> list[ReadingState | None]:

@@ -9,9 +9,17 @@ from urllib.parse import unquote
 from cdc.aside import asides_of
 from cdc.clock import Clock
 from cdc.condition import show
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, UsageError
 from cdc.rereads.ports import RereadPorts, RereadSource
-from cdc.rereads.rules import captured_table, commands_for, condition_on, first_requests, key_texts, progress_of
+from cdc.rereads.rules import (
+    captured_table,
+    commands_for,
+    condition_on,
+    first_requests,
+    given_up,
+    key_texts,
+    progress_of,
+)
 from cdc.schema import TableSchema
 from cdc.state import ReadingState, RequestState, requests_of
 from cdc.topic import TableName
@@ -63,13 +71,21 @@ class Rereads:
         self._ports.state.write([(one.key(), one.to_json()) for one in asked])
 
     def command(self, tables: Sequence[str], state: str) -> list[str]:
-        """Pause, resume or cancel every request on these tables (all without any). Returns sentences about them.
+        """Pause, resume or cancel every request on these tables (all without any). To cancel also clears what is noted
+        of those that failed. Returns sentences about them.
 
         UsageError when there is none.
         """
-        found = commands_for(self._ports.state.read(), tables, state)
-        self._ports.state.write([(one.key(), one.to_json()) for _, one in found])
-        return [f"{table}: {state}" for table, _ in found]
+        documents = self._ports.state.read()
+        found = commands_for(documents, tables, state)
+        failed = given_up(documents, tables) if state == "cancelled" else []
+        if not found and not failed:
+            raise UsageError("no table is being read again", hint="cdc status shows what is under way")
+        # Nobody carries out a request that is over, so its notes have no writer any more.
+        cleared = [(one.key(), None) for one in failed]
+        self._ports.state.write([*((one.key(), one.to_json()) for _, one in found), *cleared])
+        said = [f"{table}: {state}" for table, _ in found]
+        return said + [f"{one.table}: what could not be read is given up" for one in failed]
 
     def look(self, requests: Sequence[RequestState]) -> list[ReadingState | None]:
         """How far each request is, None where nobody has taken it up."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from cdc.checks.conditions import unfed_view
 from cdc.foreign import without_urls
 from cdc.status.live_looks import LiveLook, utc_text
-from cdc.status.rules import age, aged, share_text, size
+from cdc.status.texts import age, aged, count, rate, seconds_text, share_text, size
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -99,7 +100,7 @@ def board_of(document: Document) -> Board:
         title=f"{document['name']}{epoch}",
         at=found.figure("/at_ms", utc_text),
         verdict=_verdict(document),
-        faults=tuple(_first(document["passed"], _FAULTS)),
+        faults=tuple(_first([_with_cure(document, words) for words in document["passed"]], _FAULTS)),
         tiles=tuple(tile._replace(notes=found.notes(shown for _, shown in tile.lines)) for tile in _tiles(found)),
         grids=tuple(grid for grid in map(found.noted, grids) if grid.rows or grid.notes),
     )
@@ -124,6 +125,11 @@ def old_board(document: Document, age_s: float, now_ms: int) -> Board:
     )
 
 
+def _with_cure(document: Document, sentence: str) -> str:
+    cure = document["cures"].get(sentence)
+    return f"{sentence}. Fix: {cure}" if cure else sentence
+
+
 def _first(words: Sequence[str], most: int) -> Iterator[str]:
     yield from words[:most]
     if len(words) > most:
@@ -134,9 +140,9 @@ def _verdict(document: Document) -> Shown:
     if document["unknown"]:
         parts = ", ".join(document["unknown"])
         return Shown(f"not known: {parts}", tone="bad")
-    count = len(document["passed"])
-    if count:
-        return Shown("1 fault" if count == 1 else f"{count} faults", tone="warn")
+    faults = len(document["passed"])
+    if faults:
+        return Shown("1 fault" if faults == 1 else f"{faults} faults", tone="warn")
     return Shown("all is well", tone="good")
 
 
@@ -173,7 +179,7 @@ class _Pointed:
         """How fresh changes are. That nothing came is a dash, and that nobody says it is not."""
         if not self.at(f"{here}/freshness_known") and self.at(f"{here}/freshness") is None:
             return Shown("?", tone="unknown")
-        return self.figure(f"{here}/freshness/{quantile}", _seconds)
+        return self.figure(f"{here}/freshness/{quantile}", seconds_text)
 
     def notes(self, shown: Iterable[Shown]) -> tuple[str, ...]:
         """Why figures are not known: once for all of them."""
@@ -209,18 +215,6 @@ def step(name: object) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _rate(count_bytes: float) -> str:
-    return f"{size(round(count_bytes))}/s"
-
-
-def _count(number: int) -> str:
-    return f"{number:,}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s"
-
-
 def _tiles(found: _Pointed) -> Iterator[Tile]:
     document = found.document
     connects = document["connector"] is not None or "connector" in document["unknown"]
@@ -234,13 +228,13 @@ def _tiles(found: _Pointed) -> Iterator[Tile]:
         yield _slot(found)
         yield _log(found)
     # A count of ours is at no place in the document.
-    aside = found.figure("/tables/others", lambda others: _count(len(others)), "log")._replace(at="", value=None)
+    aside = found.figure("/tables/others", lambda others: count(len(others)), "log")._replace(at="", value=None)
     yield Tile(
         "Tables",
         [
             ("first snapshot", found.state("/snapshot/state", "connector" if connects else "log")),
-            ("rows of it", found.figure("/snapshot/rows", _count, "log")),
-            ("followed", found.figure("/tables/following", _count, "log")),
+            ("rows of it", found.figure("/snapshot/rows", count, "log")),
+            ("followed", found.figure("/tables/following", count, "log")),
             ("not followed now", aside._replace(tone=aside.tone or ("" if aside.text == "0" else "warn"))),
         ],
     )
@@ -249,7 +243,7 @@ def _tiles(found: _Pointed) -> Iterator[Tile]:
 def _source(found: _Pointed) -> Tile:
     lines = [
         ("at", found.figure("/source/wal_lsn", str, "source")),
-        ("writes", found.figure("/pace/source_bytes_s", _rate, "source")),
+        ("writes", found.figure("/pace/source_bytes_s", rate, "source")),
         ("server", found.figure("/source/address", str, "source")),
     ]
     return Tile("Source", lines)
@@ -273,7 +267,7 @@ def _log(found: _Pointed) -> Tile:
         ("holds", found.figure("/log/lsn", str, "log")),
         ("behind", found.figure("/log/lag_bytes", size, "log", "source")),
         ("age", found.figure("/log/lag_seconds", age, "log", "source")),
-        ("grows by", found.figure("/pace/log_bytes_s", _rate, "log")),
+        ("grows by", found.figure("/pace/log_bytes_s", rate, "log")),
         ("freshness p50", found.fresh("/log", "p50_seconds")),
         ("p99", found.fresh("/log", "p99_seconds")),
     ]
@@ -321,11 +315,11 @@ def _store(found: _Pointed, name: str) -> list[Shown]:
         first,
         behind,
         lag,
-        found.figure(f"{pace}/bytes_s", _rate, name),
+        found.figure(f"{pace}/bytes_s", rate, name),
         _level(found, name, here, pace),
         found.fresh(here, "p50_seconds"),
         found.fresh(here, "p99_seconds"),
-        _warned(found.figure(f"{here}/parked", _count, "log")),
+        _warned(found.figure(f"{here}/parked", count, "log")),
     ]
 
 
@@ -357,13 +351,14 @@ def _views(found: _Pointed) -> Grid:
                 found.figure(f"{here}/lsn", str, "log"),
                 found.figure(f"{here}/lag_bytes", size, "log", "source"),
                 found.aged(here, "log", "source"),
-                found.figure(f"/pace/views/{step(name)}/bytes_s", _rate, "log"),
-                found.figure(f"{here}/waiting", _count, "log"),
-                found.figure(f"{here}/late", _count, "log"),
+                found.figure(f"/pace/views/{step(name)}/bytes_s", rate, "log"),
+                found.figure(f"{here}/waiting", count, "log"),
+                found.figure(f"{here}/late", count, "log"),
                 found.figure(f"{here}/state_bytes", size, "log"),
             ]
         )
-    return Grid("Views", columns, rows)
+    unfed = [unfed_view(name) for name, view in found.document["views"].items() if not view["fed"]]
+    return Grid("Views", columns, rows, [f"{one.sentence}: {one.cure}" for one in unfed])
 
 
 def _others(found: _Pointed) -> Grid:
@@ -385,7 +380,7 @@ def _rereads(found: _Pointed) -> Grid:
                 Shown(one["table"]),
                 found.state(f"{here}/state"),
                 share,
-                found.figure(f"{here}/rows", _count),
+                found.figure(f"{here}/rows", count),
                 found.figure(f"{here}/reason"),
                 found.figure(f"{here}/detail"),
             ]

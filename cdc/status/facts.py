@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc.aside import AsideState
+from cdc.checks.conditions import Condition, failed_readings
 from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.following import Unfollowed
 from cdc.found import Found, Unknown
 from cdc.measures import Quantiles
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.rebuild.rules import RebuildState
-from cdc.running import FillShare
+from cdc.running import FillShare, Process
 from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 from cdc.status.view_lines import ViewFacts
+
+RESET = "cdc connect offsets --reset, then cdc connect resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +50,17 @@ class ConnectorFacts:
     fell: str = ""
     moved: str = ""
 
-    def faults(self) -> Iterator[str]:
-        """The faults that keep it from feeding the stores, one sentence each."""
+    def conditions(self) -> Iterator[Condition]:
+        """The faults that keep it from feeding the stores."""
         if self.fault:
-            yield f"the connector {self.name} failed: {self.fault}"
+            said = f"the connector {self.name} failed: {self.fault}"
+            yield Condition(said, "end that cause, then cdc connect restart")
         elif self.state != "RUNNING":
-            yield f"the connector {self.name} is {self.state.lower()}: cdc connect status says more"
+            yield Condition(
+                f"the connector {self.name} is {self.state.lower()}: cdc connect status says more", "cdc connect resume"
+            )
         if self.fell:
-            yield f"{self.fell}; cdc connect offsets --reset and cdc connect resume begin a new epoch"
+            yield Condition(f"{self.fell}; cdc connect offsets --reset and cdc connect resume begin a new epoch", RESET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +95,13 @@ class Reread:
 class FreshFacts:
     """How fresh changes were in the last minutes, as the running processes say: from commit to the log, and to each
     store. None where nothing came. ``asked``: which of ``log`` and the sinks' names a process answered for.
-    ``fills``: by sink, how far a fill is."""
+    ``fills``: by sink, how far a fill is. ``processes``: their own words about their parts."""
 
     asked: frozenset[str] = frozenset()
     log: Quantiles | None = None
     sinks: Mapping[str, Quantiles] = field(default_factory=dict)
     fills: Mapping[str, FillShare] = field(default_factory=dict)
+    processes: Sequence[Process] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +125,7 @@ class StatusFacts:
     marks: Sequence[Mark]
     sinks: Sequence[SinkFacts]
     rereads: Sequence[Reread] = ()
-    not_followed: Mapping[str, str] = field(default_factory=dict)
+    not_followed: Mapping[str, Unfollowed] = field(default_factory=dict)
     asides: Mapping[str, AsideState] = field(default_factory=dict)
     tables: int = 0
     log: Unknown | None = None
@@ -134,15 +142,18 @@ def store_part(name: str) -> str:
 
 
 def rereads_of(documents: Mapping[bytes, bytes]) -> list[Reread]:
-    """The requests that are not over and those that failed, from the state topic's records. By table."""
+    """The requests that are not over and those that failed and still matter, from the state topic's records. By
+    table."""
     states = {state.id: state for state in find_all(documents, ReadingState)}
+    failed = failed_readings(states.values())
     found = []
     for request in requests_of(documents):
-        state = states.pop(request.id, None)
+        state = states.get(request.id)
         if state is None or state.serial != request.serial:
             state = ReadingState(id=request.id, table=request.table, serial=request.serial, epoch=0)
         found.append(_reread(state, request.reason, request.first))
-    found += [_reread(state, "", state.first) for state in states.values() if state.state == "failed"]
+    asked = {one.id for one in requests_of(documents)}
+    found += [_reread(state, "", state.first) for state in failed if state.id not in asked]
     return sorted(found, key=lambda one: one.table)
 
 

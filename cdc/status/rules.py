@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdc.aside import AsideState
+from cdc.checks.conditions import Condition
 from cdc.checks.facts import SlotFacts
 from cdc.errors import CdcError, Exit
 from cdc.found import Found, Unknown, known
 from cdc.lsn import Lsn
 from cdc.measures import Quantiles
-from cdc.progress import Hold, Mark, Offsets, Watermark
+from cdc.progress import Mark, Offsets, Watermark
 from cdc.rebuild.rules import RebuildState
-from cdc.reference import size_text
 from cdc.settings import LimitSettings
 from cdc.state import SlotState
+from cdc.status.conditions import conditions
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document, lag_of
 from cdc.status.sink_lines import SinkStatus, state_without, with_shares
-from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_status
+from cdc.status.view_lines import ViewFacts, ViewStatus, view_status
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
-_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The status of a pipeline. ``passed``: one sentence per limit passed or fault seen. Empty when all is well.
+    """The status of a pipeline. ``conditions``: one for each limit passed or fault seen. Empty when all is well.
     ``silent``: the parts that did not answer, of which nothing else is shown: part -> why."""
 
     name: str
@@ -50,7 +49,7 @@ class Status:
     rereads: Sequence[Reread] = field(default=())
     asides: Mapping[str, AsideState] = field(default_factory=dict)
     tables: int = 0
-    passed: Sequence[str] = field(default=())
+    conditions: Sequence[Condition] = field(default=())
     silent: Mapping[str, CdcError] = field(default_factory=dict)
     connector: ConnectorFacts | None = None
     asked: bool = True
@@ -61,6 +60,11 @@ class Status:
     """Whether a running ``cdc run`` reported it."""
     answered_s: Mapping[str, float] = field(default_factory=dict)
     """As :class:`cdc.status.facts.StatusFacts` has it."""
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """The sentences of the conditions."""
+        return tuple(one.sentence for one in self.conditions)
 
     @property
     def exit(self) -> Exit:
@@ -105,6 +109,7 @@ class Status:
             "sinks": {sink.name: sink.document() for sink in self.sinks},
             "views": {view.facts.name: view.document() for view in self.views},
             "passed": list(self.passed),
+            "cures": {one.sentence: one.cure for one in self.conditions if one.cure},
             "unknown": {part: error.message for part, error in self.silent.items()},
         }
 
@@ -143,7 +148,9 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         fresh_known="log" in facts.fresh.asked,
         answered_s=facts.answered_s,
     )
-    return replace(shown, passed=tuple(_passed(shown, facts, limits)))
+    # A process may say what the log shows as well: once is enough.
+    found = {one.sentence: one for one in conditions(shown, facts, limits)}
+    return replace(shown, conditions=tuple(found.values()))
 
 
 def _with_fresh(sink: SinkStatus, rebuild: RebuildState | None, facts: StatusFacts) -> SinkStatus:
@@ -173,55 +180,6 @@ def _aside_document(one: AsideState) -> dict[str, Any]:
         "since_lsn": _lsn(one.since_lsn),
         "since_ms": one.since_ms,
     }
-
-
-def size(count: int | None) -> str:
-    """Bytes for people.
-
-    >>> size(0), size(300), size(20_000), size(3_000_000), size(None)
-    ('0 B', '300 B', '19.5 kB', '2.9 MB', '?')
-    """
-    if count is None:
-        return "?"
-    for unit, one in (("GB", 1024**3), ("MB", 1024**2), ("kB", 1024)):
-        if count >= one:
-            return f"{count / one:.1f} {unit}"
-    return f"{count} B"
-
-
-def age(seconds: float | None) -> str:
-    """Seconds for people.
-
-    >>> age(0.04), age(12.34), age(600), age(90_000), age(None)
-    ('0.0 s', '12.3 s', '10 min', '25 h', '?')
-    >>> age(1_000_000), age(1e17)
-    ('12 days', '> 999 days')
-    """
-    if seconds is None:
-        return "?"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    if seconds < 3 * _DAY_S:
-        return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
-    return f"{seconds / _DAY_S:.0f} days" if seconds < 999 * _DAY_S else "> 999 days"
-
-
-def aged(seconds: float | None, at_least: bool) -> str:
-    """The same of an age that may be more.
-
-    >>> aged(110.0, False), aged(110.0, True)
-    ('110.0 s', '> 110.0 s')
-    """
-    return f"> {age(seconds)}" if at_least and seconds is not None else age(seconds)
-
-
-def share_text(share: float) -> str:
-    """How much is done, for people. Anything less than all is less than 100 %.
-
-    >>> share_text(0.414), share_text(0.9996), share_text(1.0)
-    ('41%', '99%', '100%')
-    """
-    return f"{math.floor(share * 100 + 1e-9)}%"
 
 
 def _silent(facts: StatusFacts) -> Iterator[tuple[str, CdcError]]:
@@ -340,55 +298,6 @@ def _whole(watermark: Watermark, facts: StatusFacts) -> bool:
         return _snapshot(facts) == "complete"
     snapshot = known(facts.snapshot)
     return snapshot is not None and snapshot.state == "complete" and watermark.lsn > snapshot.last_cut_lsn
-
-
-def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:
-    for part, error in shown.silent.items():
-        yield error.message if part in ("log", "source", "connector") else f"{part}: {error.message}"
-    if facts.connector is None and facts.source is not None and shown.snapshot == "none":
-        yield "nothing is captured before the first snapshot: cdc snapshot makes the slot and copies the rows"
-    yield from _slot_faults(shown, facts)
-    yield from shown.connector.faults() if shown.connector is not None else ()
-    yield from _table_faults(facts)
-    if shown.lag_bytes is not None and shown.lag_bytes > limits.lag_bytes:
-        yield f"the log is {size(shown.lag_bytes)} behind the source; the limit is {size_text(limits.lag_bytes)}"
-    limit_s = limits.lag.total_seconds()
-    for sink in shown.sinks:
-        if sink.state == "empty" and shown.snapshot == "complete":
-            yield f"{sink.name} is empty, and the log is not: cdc sink {sink.name} fills it"
-        elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
-            yield f"{sink.name} is {aged(sink.lag_s, sink.lag_at_least)} behind{sink.last}; the limit is {age(limit_s)}"
-        for share in (one.name for one in sink.shares if one.state == "empty"):
-            yield f"{sink.name}: the share {share} has not begun: cdc sink {sink.name} --share {share} feeds its tables"
-        for table, reason in sorted(sink.held.items()):
-            yield Hold(table=table, reason=reason).sentence(sink.name)
-        if sink.parked:
-            keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
-            yield f"{sink.name}: {keys} parked in the dead letters"
-    yield from view_faults(shown.views, limits, aged)
-
-
-def _table_faults(facts: StatusFacts) -> Iterator[str]:
-    yield from sorted(facts.not_followed.values())
-    for table, state in facts.asides.items():
-        if table not in facts.not_followed:
-            yield state.sentence()
-    for one in facts.rereads:
-        if one.state == "failed":
-            yield f"{one.table} could not be read again: {one.detail}"
-
-
-def _slot_faults(shown: Status, facts: StatusFacts) -> Iterator[str]:
-    slot = shown.slot
-    if isinstance(slot, Unknown) or isinstance(facts.slot, Unknown) or facts.slot is None:
-        return
-    if slot is None:
-        yield f"the slot {facts.slot_name} is gone"
-    elif slot.wal_status in ("lost", "unreserved") or slot.invalidation_reason:
-        yield f"the slot {slot.slot} is {slot.invalidation_reason or slot.wal_status}"
-    elif slot.active_pid is None and shown.snapshot == "complete":
-        reader = "the connector" if facts.connector is not None else "cdc run"
-        yield f"nobody reads the slot {slot.slot}: {reader} is not running"
 
 
 def _behind(wal_lsn: int | None, lsn: int | None) -> int | None:

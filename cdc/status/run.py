@@ -11,7 +11,7 @@ from cdc.clock import Clock
 from cdc.dead import Parked
 from cdc.epochs import EpochsState
 from cdc.errors import TopicError
-from cdc.following import stopped_following
+from cdc.following import Unfollowed, stopped_following
 from cdc.found import Found, Unknown
 from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
@@ -147,7 +147,7 @@ class StatusReader:
 
     def _judged(
         self, asked: Callable[[], SourceState | Unknown] | None, documents: Mapping[bytes, bytes] | None
-    ) -> tuple[Found[SourceState], Mapping[str, str]]:
+    ) -> tuple[Found[SourceState], Mapping[str, Unfollowed]]:
         """The source, and the tables of the log that its stream says nothing of. ``documents``: None where the log is
         silent: then nothing is said of them."""
         source = asked() if asked is not None else None
@@ -159,10 +159,9 @@ class StatusReader:
         self._parts.stamp("source", answered)
         return (left, {}) if isinstance(left, Unknown) else (source, left)
 
-    def _not_followed(self, source: DatabaseStatus, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    def _not_followed(self, source: DatabaseStatus, documents: Mapping[bytes, bytes]) -> Mapping[str, Unfollowed]:
         relations, children = source.relations, source.children
-        left = stopped_following(documents, self._plan.takes, relations, source.publication, children)
-        return {table: one.why for table, one in left.items()}
+        return stopped_following(documents, self._plan.takes, relations, source.publication, children)
 
     def _ends(self, documents: Mapping[bytes, bytes]) -> Offsets:
         topics = TopicsState.find(documents)

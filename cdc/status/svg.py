@@ -7,7 +7,7 @@ from itertools import groupby
 
 from cdc.status.hour import POINT_S, POINTS, Curve
 from cdc.status.html import Html, element, together
-from cdc.status.rules import age, size
+from cdc.status.texts import age, size
 
 _WIDTH, _HEIGHT = float(POINTS - 1), 60.0
 _UNITS: dict[str, Callable[[float], str]] = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cdc.checks.conditions import BY_ITSELF, WATCH, Condition
 from cdc.lsn import Lsn
 from cdc.settings import LimitSettings
+from cdc.status.texts import age, aged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,8 @@ class RunnerState:
 class ViewFacts:
     """One view of the settings. ``generation``: None where it has no topic yet. ``epoch``, ``lsn``: up to where its
     topic is true, None before its first build is whole. ``state``: None where it is not on this machine. ``held``: why
-    its LSN stays, empty where it goes on. ``known``: whether the log was read, which says all of this."""
+    its LSN stays, empty where it goes on. ``known``: whether the log was read, which says all of this.
+    ``fed``: whether a sink takes it."""
 
     name: str
     generation: int | None = None
@@ -37,6 +40,7 @@ class ViewFacts:
     state: RunnerState | None = None
     held: str = ""
     known: bool = True
+    fed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class ViewStatus:
             "left": state.left if state is not None else None,
             "closed": state.closed_before if state is not None else None,
             "held": facts.held or None,
+            "fed": facts.fed,
         }
 
 
@@ -81,21 +86,17 @@ def view_status(view: ViewFacts, lag_bytes: int | None, lag_s: float | None) -> 
     return ViewStatus(facts=view, shown="consistent", lag_bytes=lag_bytes, lag_s=lag_s)
 
 
-def view_faults(
-    views: Sequence[ViewStatus], limits: LimitSettings, aged: Callable[[float | None, bool], str]
-) -> Iterator[str]:
-    """A sentence for each thing that is wrong with a view. ``aged``: seconds to words, and whether
-    they may be more."""
-    limit_s = limits.lag.total_seconds()
-    for view in views:
-        name, state = view.facts.name, view.facts.state
-        if view.shown == "absent":
-            yield f"the view {name} was never published: cdc view run {name} keeps it"
-        elif view.facts.held:
-            yield f"the view {name} is held, and its LSN stays: {view.facts.held}"
-        elif view.lag_s is not None and view.lag_s > limit_s:
-            late = aged(view.lag_s, view.lag_at_least)
-            yield f"the view {name} is {late} behind; the limit is {aged(limit_s, False)}"
-        if state is not None and state.parked:
-            documents = "1 document is" if state.parked == 1 else f"{state.parked} documents are"
-            yield f"the view {name}: {documents} parked, and its LSN stays below: the event document_parked says why"
+def view_conditions(view: ViewStatus, limits: LimitSettings) -> Iterator[Condition]:
+    """Each thing that is wrong with a view."""
+    limit_s, name, state = limits.lag.total_seconds(), view.facts.name, view.facts.state
+    if view.shown == "absent":
+        yield Condition(f"the view {name} was never published: cdc view run {name} keeps it", f"cdc view run {name}")
+    elif view.facts.held:
+        yield Condition(f"the view {name} is held, and its LSN stays: {view.facts.held}", BY_ITSELF)
+    elif view.lag_s is not None and view.lag_s > limit_s:
+        late = aged(view.lag_s, view.lag_at_least)
+        yield Condition(f"the view {name} is {late} behind; the limit is {age(limit_s)}", WATCH)
+    if state is not None and state.parked:
+        documents = "1 document is" if state.parked == 1 else f"{state.parked} documents are"
+        said = f"the view {name}: {documents} parked, and its LSN stays below: the event document_parked says why"
+        yield Condition(said, "correct that row in the source: its next change publishes the document")

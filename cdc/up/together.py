@@ -33,11 +33,11 @@ class Together:
     tell: Callable[[str], None]
     _running: dict[Part, Child] = field(default_factory=dict)
 
-    def must(self, *command: str) -> None:
+    def must(self, *command: str, allowed: int = 0) -> None:
         """Run a command to its end on our terminal, and look after the parts meanwhile. StepFailed with its exit code
-        where that is not 0. CdcError where a part ends meanwhile."""
+        where that is neither 0 nor ``allowed``. CdcError where a part ends meanwhile."""
         code = self.children.run(*command, beside=self.look)
-        if code:
+        if code not in (0, allowed):
             raise StepFailed(f"cdc {' '.join(command)} ended with exit code {code}", exit=exit_of(code))
 
     def start(self, *names: str) -> None:

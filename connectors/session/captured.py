@@ -25,6 +25,7 @@ from connectors.kafka.doubted_topics import ends_of_made, make_known
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_problems import raise_first, spec_problems
 from connectors.postgres.catalog_shapes import CapturedTable
+from connectors.postgres.selection import takes
 from connectors.session.asides import SetAside
 from connectors.session.mask_notes import note_masks, note_partitions, note_read
 from connectors.session.partition_notes import PartitionNotes
@@ -116,7 +117,11 @@ class CapturedTopics:
         return aside.from_lsn if aside is not None else 0
 
     def hindrance(self, request: RequestState) -> str:
-        """Why the table of a request must not be read now: it is set aside, or waits. Empty where it may be."""
+        """Why the table of a request must not be read now: it is set aside, or waits, or ``cdc init`` added it to
+        settings that are newer than those of this capture. Empty where it may be."""
+        source = self._settings.source
+        if not takes(request.table, source.tables, source.exclude):
+            return f"this cdc run began with settings that leave {request.table} out: start it again"
         return self.asides.hindrance(request) if self.asides is not None else ""
 
     def followed(self, table: TableName, oid: int) -> bool:

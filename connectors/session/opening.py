@@ -306,7 +306,7 @@ class Opening:
             told = self._wait("waiting_for_lock", reason, told, 0.2 if captures else _ASK_S)
 
     def _wait(self, event: str, reason: str, told: str, wait_s: float = _ASK_S) -> str:
-        self._figures.phase, self._figures.waiting_for = "waiting", reason
+        self._figures.phase, self._figures.waiting_for, self._figures.waiting_cure = "waiting", reason, ""
         if reason and reason != told:
             log.info(event, extra={"why": reason})
         self._clock.sleep(wait_s)

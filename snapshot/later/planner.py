@@ -125,7 +125,7 @@ class Planner:
             raise NotNow(error.message) from None
         inspected = inspection.tables.get(table)
         if inspected is None:
-            raise ConfigError(f"{table} is gone, or the settings leave it out")
+            raise ConfigError(f"{table} is gone from the source")
         return inspected
 
     def _retained(self, session: Session) -> int | None:

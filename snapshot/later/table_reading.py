@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from cdc.checks.conditions import failed_readings
 from cdc.condition import Condition
 from cdc.position import CHUNK_SEQ, Position
 from cdc.rereads.rules import condition_on
@@ -189,14 +190,16 @@ def forgettable(states: Iterable[ReadingState], now_ns: int) -> list[ReadingStat
     """Of conditions and keys that were read, and are over for an hour (a day where they failed): nobody asks any more.
 
     A table's own stays: there is one of each, and it notes that its first rows were read. Partitions that failed to be
-    read stay too, because the stores lack them.
+    read stay too, because the stores lack them, until the whole table was read.
     """
+    each = list(states)
+    lacking = {state.id for state in failed_readings(each)}
     return [
         state
-        for state in states
+        for state in each
         if state.over
         and state.id != f"snapshot:{state.table}"
-        and not (state.state == FAILED and state.id == f"snapshot:{state.table}:partitions")
+        and not (state.id in lacking and state.id == f"snapshot:{state.table}:partitions")
         and now_ns - state.finished_ns > _KEPT_NS.get(state.state, _KEPT_OTHERWISE_NS)
     ]
 

@@ -302,7 +302,7 @@ MUTANTS = (
         "        with closing(self._ports.follow()) as feed:\n", "tests/unit/cdc/letters",
     ),
     Mutant(
-        "call a pipeline well that captures nothing yet", "cdc/status/rules.py",
+        "call a pipeline well that captures nothing yet", "cdc/status/conditions.py",
         'facts.source is not None and shown.snapshot == "none"', "False", "tests/unit/cdc/status/test_rules.py",
     ),
     Mutant(
@@ -319,7 +319,7 @@ MUTANTS = (
     ),
     Mutant(
         "let cdc check pass over a table that is set aside", "cdc/checks/following.py",
-        "            yield _judged(one)\n", "            pass\n", "tests/unit/cdc/checks/test_following.py",
+        "            yield _judged(one, read)\n", "            pass\n", "tests/unit/cdc/checks/test_following.py",
     ),
     Mutant(
         "keep a place beyond the end of a topic", "cdc/epochs.py",

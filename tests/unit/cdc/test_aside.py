@@ -13,10 +13,12 @@ from cdc.capture_server import CaptureCollector
 from cdc.cli.verify import conclude
 from cdc.clock import ManualClock
 from cdc.errors import DifferenceFound, NewerError
+from cdc.following import Unfollowed
 from cdc.freshness.rules import require_whole
 from cdc.metrics import CaptureFigures, Health
 from cdc.progress import Progress, Watermark
 from cdc.settings import LimitSettings
+from cdc.status.facts import Reread
 from cdc.status.rules import status_of
 from cdc.stored import read_members
 from cdc.topic import TableName
@@ -47,7 +49,9 @@ def test_h119_status_names_each_table_and_ends_with_1() -> None:
         "state": "aside", "cause": "locked", "detail": "it is locked", "since_lsn": "0/1000", "since_ms": 0,
     }  # fmt: skip
     assert any("aside" in line and "public.t, since 0/1000" in line for line in page(shown))
-    both = status_of(replace(FACTS, asides={"public.t": ASIDE}, not_followed={"public.t": "renamed"}), LimitSettings())
+    both = status_of(
+        replace(FACTS, asides={"public.t": ASIDE}, not_followed={"public.t": Unfollowed("renamed")}), LimitSettings()
+    )
     assert list(both.passed) == ["renamed"], "one sentence is enough"
 
 
@@ -74,7 +78,8 @@ READING = replace(ASIDE, table="public.r", state=TableState.READING, from_lsn=0x
 def test_h119_a_table_that_is_being_read_again_is_named() -> None:
     """Its changes flow, and its rows are not whole: status, the metric and readiness say so until it is over."""
     said = "public.r was set aside, and is being read again"
-    shown = status_of(replace(FACTS, asides={"public.r": READING}, tables=2), LimitSettings())
+    again = Reread(table="public.r", reason="", state="running", detail="", rows=0, share=0.0, first=False)
+    shown = status_of(replace(FACTS, asides={"public.r": READING}, rereads=[again], tables=2), LimitSettings())
     assert (shown.exit, list(shown.passed)) == (1, [said])
     assert shown.document()["tables"]["others"]["public.r"]["state"] == "reading"
     assert any("reading public.r, since 0/1000" in " ".join(line.split()) for line in page(shown))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from cdc.capture_server import MetricsServer
 from cdc.clock import ManualClock
+from cdc.errors import SinkError
 from cdc.measures import Quantiles
 from cdc.metrics import CaptureFigures
-from cdc.running import FillShare, ask_status, fill_of, fresh_of
+from cdc.running import FillShare, Trouble, ask_status, fill_of, fresh_of, trouble_of
 from cdc.settings import Settings
 from cdc.status.facts import FreshFacts
 from connectors.asked_status import read_fresh
@@ -21,7 +23,7 @@ from spark.fill_lines import FillStand
 from spark.sink_metrics import Metrics
 from tests.strangers import Answer, closed, stranger, web
 
-_MEMBERS = ("freshness", "fill", "share", "remaining_seconds")
+_MEMBERS = ("trouble", "cure", "freshness", "fill", "share", "remaining_seconds")
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*_MEMBERS, *Quantiles._fields]), inner),
@@ -66,21 +68,45 @@ def settings(run: str, sinks: str, name: str = "shop") -> Settings:
 
 
 def test_status_asks_both_processes_of_its_own_pipeline() -> None:
-    clock, figures, metrics = ManualClock(), CaptureFigures(), Metrics(clock=ManualClock(), pipeline="shop")
+    clock = ManualClock()
+    figures, metrics = CaptureFigures(ticked_s=clock.monotonic()), Metrics(clock=clock, pipeline="shop")
     capture = MetricsServer("127.0.0.1:0", figures, clock, "shop")
-    metrics.sink("cache").freshness.add(0.5, metrics.clock.monotonic())
+    metrics.sink("cache").freshness.add(0.5, clock.monotonic())
     sinks = metrics.serve("127.0.0.1:0")
     assert sinks is not None
     run_at, sink_at = capture.address, f"127.0.0.1:{sinks.port}"
+
+    def fresh(*told: str) -> FreshFacts:
+        return replace(read_fresh(settings(*told)), processes=())
+
+    def words(*told: str) -> dict[str, dict[str, Trouble]]:
+        return {one.command: dict(one.said) for one in read_fresh(settings(*told)).processes}
+
     try:
         both = frozenset(("log", "cache"))
-        assert read_fresh(settings(run_at, sink_at)) == FreshFacts(asked=both, sinks={"cache": Quantiles(0.5, 0.5, 1)})
+        assert fresh(run_at, sink_at) == FreshFacts(asked=both, sinks={"cache": Quantiles(0.5, 0.5, 1)})
+        assert words(run_at, sink_at) == {"cdc run": {"cdc run": Trouble()}, "cdc sink": {"cache": Trouble()}}
+        metrics.failed("cache", SinkError("another writes", hint="stop it"))
+        figures.phase, figures.waiting_for, figures.waiting_cure = "reconnecting", "no route", "see the network"
+        assert words(run_at, sink_at) == {
+            "cdc run": {"cdc run": Trouble("reconnecting: no route", "see the network")},
+            "cdc sink": {"cache": Trouble("stopped: another writes", "stop it; then start cdc sink again")},
+        }
         metrics.sink("cache").fill = lambda: FillStand(1, 4)
-        assert read_fresh(settings("", sink_at)).fills == {"cache": FillShare(0.25, None)}
+        assert fresh("", sink_at).fills == {"cache": FillShare(0.25, None)}
         figures.freshness.add(2.0, clock.monotonic())
-        assert read_fresh(settings(run_at, "")) == FreshFacts(asked=frozenset(["log"]), log=Quantiles(2.0, 2.0, 1))
-        assert read_fresh(settings(sink_at, run_at)) == FreshFacts(), "each at the other's address"
-        assert read_fresh(settings(run_at, sink_at, "store")) == FreshFacts(), "another pipeline's"
+        assert fresh(run_at, "") == FreshFacts(asked=frozenset(["log"]), log=Quantiles(2.0, 2.0, 1))
+        assert fresh(sink_at, run_at) == FreshFacts(), "each at the other's address"
+        assert words(sink_at, run_at) == {"cdc run": {}, "cdc sink": {}}
+        assert fresh(run_at, sink_at, "store") == FreshFacts(), "another pipeline's"
     finally:
         capture.close()
         sinks.close()
+
+
+@given(anything)
+def test_y11_words_of_anybody_are_one_short_line(document: object) -> None:
+    why, cure = trouble_of(document)
+    assert len(why) <= 600 and len(cure) <= 600
+    assert not {"\n", "\r"} & {*why, *cure}
+    assert why or not cure

@@ -13,7 +13,8 @@ from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.errors import Exit, SourceError
 from cdc.following import OPERATIONS, Unfollowed
-from cdc.state import Document, TopicsState
+from cdc.running import Process, Trouble
+from cdc.state import Document, ReadingState, RequestState, SnapshotState, TopicsState
 from tests.unit.cdc.checks.test_postgres import FACTS, KNOWN
 from tests.unit.cdc.checks.test_preflight import Probes, fails, settings
 
@@ -40,7 +41,6 @@ def found(*more: Document, left: Mapping[str, Unfollowed] | None = None) -> list
     ("state", "cause", "level", "fix"),
     [
         (TableState.WAITING, Cause.LOCKED, Level.WARN, "end the transaction that has its lock"),
-        (TableState.READING, Cause.LOCKED, Level.WARN, "cdc status"),
         (TableState.ASIDE, Cause.CHANGED, Level.FAIL, "cdc snapshot public.t takes its key"),
         (TableState.ASIDE, Cause.NOT_FOLLOWED, Level.FAIL, "cdc init"),
         (TableState.ASIDE, Cause.NOT_READABLE, Level.FAIL, "grant select on public.t"),
@@ -52,6 +52,86 @@ def test_h119_check_names_a_table_that_is_not_in_step(state: TableState, cause: 
     assert (finding.level, finding.message) == (level, one.sentence())
     assert fix in finding.fix
     assert exit_code([finding]) is (Exit.DIFFERENCE if level is Level.FAIL else Exit.OK)
+
+
+def test_y5_a_table_whose_reading_was_given_up_is_not_said_to_be_read() -> None:
+    reading = replace(ASIDE, state=TableState.READING)
+    request = RequestState(id="snapshot:public.t", table="public.t", after_lsn=0, reason="")
+    (said,), (left,) = found(reading, request), found(reading)
+    assert (said.level, said.message) == (Level.WARN, reading.sentence())
+    assert (left.message, left.fix) == ("public.t was set aside, and is not read again", "cdc snapshot public.t")
+
+
+def reading_of(identity: str, state: str, *, started_ns: int = 0, finished_ns: int = 0) -> ReadingState:
+    return ReadingState(
+        id=identity,
+        table="public.t",
+        serial=1,
+        epoch=1,
+        state=state,
+        detail="42501",
+        started_ns=started_ns,
+        finished_ns=finished_ns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "lasts"),
+    [
+        ((), True),
+        ((reading_of("snapshot:public.t", "done", started_ns=7),), True),
+        ((reading_of("snapshot:public.t", "running", started_ns=9),), True),
+        ((reading_of("snapshot:public.t:where:1", "done", started_ns=9),), True),
+        ((replace(reading_of("snapshot:public.t", "done", started_ns=9), table="public.orders"),), True),
+        ((reading_of("snapshot:public.t", "done", started_ns=9),), False),
+    ],
+)
+def test_y5_a_later_reading_of_the_whole_clears_a_failed_one(others: tuple[ReadingState, ...], lasts: bool) -> None:
+    failed = reading_of("snapshot:public.t:partitions", "failed", finished_ns=8)
+    said = [one for one in found(failed, *others) if one.check == "readings"]
+    assert bool(said) == lasts
+    for one in said:
+        assert one.message == "public.t could not be read again: 42501"
+        assert "cdc snapshot public.t --cancel" in one.fix
+
+
+def test_y6_check_says_what_a_reading_waits_for() -> None:
+    waiting = replace(reading_of("snapshot:public.t", "waiting"), detail="start it again")
+    (said,) = [one for one in found(waiting) if one.check == "readings"]
+    assert (said.level, said.message) == (Level.WARN, "public.t waits to be read: start it again")
+
+
+def sink(address: str = "127.0.0.1:1", said: Mapping[str, Trouble] | None = None) -> Process:
+    return Process(
+        command="cdc sink", setting="[spark] http_address", address=address, parts=["cache", "search"], said=said or {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("process", "level", "words"),
+    [
+        (sink(), Level.WARN, "cdc sink does not answer at 127.0.0.1:1"),
+        (sink(""), Level.WARN, "no address is set for cdc sink ([spark] http_address)"),
+        (sink(said={"cache": Trouble()}), Level.WARN, "the cdc sink at 127.0.0.1:1 does not keep search"),
+        (sink(said={"cache": Trouble(), "search": Trouble()}), Level.OK, "cdc sink answers at 127.0.0.1:1"),
+        (sink(said={"cache": Trouble(), "search": Trouble("stopped: x", "y")}), Level.FAIL, "search: stopped: x"),
+    ],
+)
+def test_y11_check_asks_each_process(process: Process, level: Level, words: str) -> None:
+    complete = SnapshotState(epoch=1, state="complete", consistent_point=1, last_cut_lsn=0)
+    probes = Probes(state=lambda: [TOPICS, KNOWN, complete], processes=lambda: [process])
+    (said,) = [one for one in preflight(settings(), probes) if one.part == "processes"]
+    assert said.level is level
+    assert said.message.startswith(words)
+    assert bool(said.fix) == (level is not Level.OK)
+    before = Probes(state=lambda: [TOPICS], processes=lambda: [process])
+    assert not [one for one in preflight(settings(), before) if one.part == "processes"], "nobody runs yet"
+
+
+def test_y12_check_names_a_view_without_a_store() -> None:
+    (said,) = [one for one in preflight(settings(), Probes(unfed_views=lambda: ["sales"])) if one.part == "views"]
+    assert (said.level, said.message) == (Level.WARN, "the view sales goes to no store")
+    assert '"view.sales"' in said.fix
 
 
 def test_h119_check_says_when_all_tables_are_followed() -> None:

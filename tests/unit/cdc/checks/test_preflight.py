@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
 from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
 from cdc.following import Unfollowed
+from cdc.running import Process
 from cdc.settings import Settings
 from cdc.state import Document, TopicsState
 from sinks.kinds import kind_named
@@ -54,6 +55,14 @@ class Probes:
     def state(self) -> Mapping[bytes, bytes]:
         documents: Iterable[Document] = self._answer("state", ())
         return {document.key(): document.to_json() for document in documents}
+
+    def processes(self) -> Sequence[Process]:
+        found: Sequence[Process] = self._answer("processes", ())
+        return found
+
+    def unfed_views(self) -> Sequence[str]:
+        found: Sequence[str] = self._answer("unfed_views", ())
+        return found
 
     def source(self) -> SourceFacts:
         facts: SourceFacts = self._answer("source", FACTS)

@@ -33,7 +33,7 @@ from cdc.status.html import Html, element
 from cdc.status.live_looks import LiveLooks
 from cdc.status.page import headers, page
 from cdc.status.page_server import StatusPages
-from cdc.status.rules import age
+from cdc.status.texts import age
 from tests.unit.cdc.status.test_board import BUSY, ODD, looked
 from tests.unit.cdc.status.test_live_looks import AT_MS, AWAY, FILLING, seen
 from tests.unit.cdc.status.test_rules import FACTS

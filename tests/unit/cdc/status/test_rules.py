@@ -22,7 +22,8 @@ from cdc.status.board import board_of, document_of
 from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.fresh import Lag, lag_of
 from cdc.status.live_looks import LiveLook
-from cdc.status.rules import Status, aged, status_of
+from cdc.status.rules import Status, status_of
+from cdc.status.texts import aged
 from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
@@ -397,6 +398,7 @@ def test_h172_each_view_has_a_line() -> None:
         "parked": 0,
         "state_bytes": 3 * 1024**2,
         "held": None,
+        "fed": True,
         "late": 0,
         "left": 0,
         "closed": None,
@@ -405,6 +407,12 @@ def test_h172_each_view_has_a_line() -> None:
     (line,) = [line for line in page(shown) if line.startswith("order_search")]
     assert "12,345" in line
     assert "3.0 MB" in line
+
+
+def test_y12_a_view_that_goes_to_no_store_is_said_and_no_fault() -> None:
+    shown = status_of(replace(FACTS, views=[replace(VIEW, fed=False)]), LIMITS)
+    assert shown.passed == ()
+    assert "the view order_search goes to no store" in page(shown)
 
 
 @pytest.mark.parametrize(

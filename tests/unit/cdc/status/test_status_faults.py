@@ -9,11 +9,13 @@ import pytest
 from cdc.aside import AsideState, Cause, TableState
 from cdc.checks.facts import SlotFacts
 from cdc.errors import Exit, LogError, SinkError, SourceError
+from cdc.following import Unfollowed
 from cdc.found import Unknown
 from cdc.progress import Hold, Mark, Watermark
+from cdc.running import Process, Trouble
 from cdc.settings import LimitSettings
-from cdc.state import SnapshotState
-from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, SourceState, StatusFacts
+from cdc.state import ReadingState, SnapshotState
+from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.rules import Status, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
@@ -70,12 +72,68 @@ def aside(table: str) -> AsideState:
         (replace(with_slot(SLOT), connector=CONNECTOR), "nobody reads the slot cdc_shop: the connector is not running"),
         (replace(FACTS, rereads=[FAILED]), "public.a could not be read again: permission denied"),
         (replace(FACTS, asides={"public.a": aside("public.a")}), aside("public.a").sentence()),
-        (replace(FACTS, not_followed={"public.a": "public.a is not published"}), "public.a is not published"),
+        (
+            replace(FACTS, not_followed={"public.a": Unfollowed("public.a is not published")}),
+            "public.a is not published",
+        ),
     ],
 )
 def test_one_fault_is_one_sentence_and_exit_code_1(facts: StatusFacts, said: str) -> None:
     shown = judged(facts)
     assert (list(shown.passed), shown.exit) == ([said], Exit.DIFFERENCE)
+
+
+SINK = Process(command="cdc sink", setting="[spark] http_address", address="127.0.0.1:1", parts=["cache"])
+STOPPED = replace(SINK, said={"cache": Trouble("stopped: another writes", "stop it")})
+LATE = SinkFacts(name="cache", kind="redis", watermark=Watermark(epoch=1, lsn=HEAD - 512))
+MARKS = [Mark(1, HEAD - 256, 900_000), *FACTS.marks]
+
+
+def told(*processes: Process, late: bool = False) -> list[str]:
+    facts = replace(FACTS, fresh=FreshFacts(processes=processes))
+    facts = replace(facts, sinks=[LATE], marks=MARKS) if late else facts
+    return list(judged(facts).passed)
+
+
+def test_y11_a_parts_own_word_stands_before_what_the_log_shows() -> None:
+    behind = "cache is > 100.0 s behind; the limit is 60.0 s"
+    assert told(STOPPED) == ["cache: stopped: another writes"]
+    assert told(STOPPED, late=True) == ["cache: stopped: another writes", behind]
+    assert told(SINK, late=True) == ["cdc sink does not answer at 127.0.0.1:1", behind]
+    assert told(replace(SINK, said={"cache": Trouble()}), late=True) == [behind]
+    unset = "no address is set for cdc sink ([spark] http_address), so whether it runs is not known"
+    assert told(replace(SINK, address=""), late=True) == [unset, behind]
+
+
+def test_y11_a_process_that_is_not_there_is_no_fault_by_itself() -> None:
+    """A pipeline may be fed now and then, by ``--until-caught-up``."""
+    assert told(SINK) == told(replace(SINK, address="")) == []
+
+
+def test_y11_each_condition_names_what_ends_it() -> None:
+    facts = replace(FACTS, fresh=FreshFacts(processes=[STOPPED]), rereads=[FAILED], sinks=[LATE], marks=MARKS)
+    shown = judged(facts)
+    assert len(shown.conditions) == 3
+    assert all(one.cure for one in shown.conditions)
+    assert shown.document()["cures"]["cache: stopped: another writes"] == "stop it"
+
+
+def test_y11_capture_may_wait_while_the_first_snapshot_is_read() -> None:
+    word = {"cdc run": Trouble("waiting: the first snapshot is not complete")}
+    run = Process(command="cdc run", setting="[capture] http_address", address="a:1", parts=["cdc run"], said=word)
+    copying = replace(FACTS, snapshot=replace(SNAPSHOT, state="running"), fresh=FreshFacts(processes=[run]))
+    assert list(judged(copying).passed) == []
+    assert told(run) == ["cdc run: waiting: the first snapshot is not complete"]
+
+
+def test_y5_a_failed_reading_is_told_until_the_whole_was_read() -> None:
+    failed = ReadingState(
+        id="snapshot:public.a:partitions", table="public.a", serial=1, epoch=1, state="failed", finished_ns=5
+    )
+    done = ReadingState(id="snapshot:public.a", table="public.a", serial=2, epoch=1, state="done", started_ns=6)
+    documents = {one.key(): one.to_json() for one in (failed, done)}
+    assert rereads_of(documents) == []
+    assert [one.state for one in rereads_of({failed.key(): failed.to_json()})] == ["failed"]
 
 
 @pytest.mark.parametrize(
@@ -196,6 +254,10 @@ def test_the_document_that_scripts_read() -> None:
         "sinks": {},
         "views": {},
         "passed": [aside("public.b").sentence()],
+        "cures": {
+            aside("public.b").sentence(): "grant select on public.b to the role of capture; then it is read again by "
+            "itself"
+        },
         "unknown": {},
     }
 

@@ -1,0 +1,106 @@
+"""The one place that decides what is wrong with a part, and what ends that: pure.
+
+``cdc status``, ``cdc check`` and the page show these sentences. A part's own word, asked at its address, stands before
+what the log lets guess about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from cdc.aside import AsideState, Cause, TableState
+from cdc.following import FOLLOW_AGAIN
+from cdc.running import Process
+from cdc.state import ReadingState
+from cdc.topic import VIEW_SCHEMA
+
+BY_ITSELF = "it ends by itself; cdc status shows how far it is"
+WATCH = "cdc status --watch shows whether it catches up"
+_FIXES = {
+    Cause.LOCKED: "end the transaction that has its lock; connectors/postgres/README.md, A table waits, has the query",
+    Cause.CHANGED: "cdc snapshot {table} takes its key as it is now, or give it its former key again",
+    Cause.NOT_FOLLOWED: FOLLOW_AGAIN,
+    Cause.NOT_READABLE: "grant select on {table} to the role of capture; then it is read again by itself",
+}
+SLOT_LOST = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
+CONNECTOR_SLOT_LOST = "see connectors/debezium/README.md, The slot is lost"
+
+
+class Condition(NamedTuple):
+    """One thing that is wrong. ``sentence``: with its cause. ``cure``: a command or a setting, or that it ends by
+    itself."""
+
+    sentence: str
+    cure: str
+
+
+def process_conditions(processes: Iterable[Process], wrong: Collection[str]) -> Iterator[Condition]:
+    """The own words of processes about their parts. ``wrong``: parts that the log shows to be behind, for which a
+    process that says nothing is a cause as well."""
+    for process in processes:
+        yield from troubles(process)
+        unsaid = [part for part in process.parts if part in wrong and part not in process.said]
+        if unsaid:
+            yield absence(process, unsaid)
+
+
+def troubles(process: Process) -> Iterator[Condition]:
+    """The faults of its parts that a process tells of."""
+    for part, trouble in process.said.items():
+        if trouble.why:
+            yield Condition(f"{part}: {trouble.why}", trouble.cure or f"the log of {process.command} says more")
+
+
+def absence(process: Process, parts: Iterable[str]) -> Condition:
+    """That a process says nothing of these parts of its own.
+
+    >>> sink = Process(command="cdc sink", setting="[spark] http_address", address="127.0.0.1:9465", parts=["cache"])
+    >>> absence(sink, ["cache"]).sentence
+    'cdc sink does not answer at 127.0.0.1:9465'
+    """
+    command, setting, address = process.command, process.setting, process.address
+    if not address:
+        said = f"no address is set for {command} ({setting}), so whether it runs is not known"
+        return Condition(said, f"set it to host:port, and start {command} again")
+    cure = f"start {command}: its log says why it ended; where it serves another address, set {setting} to that one"
+    if process.said:
+        return Condition(f"the {command} at {address} does not keep {', '.join(parts)}", cure)
+    return Condition(f"{command} does not answer at {address}", cure)
+
+
+def aside_condition(one: AsideState, read: Collection[str]) -> Condition:
+    """A table that is set aside, or waits. ``read``: tables that are being read again, or are to be."""
+    if one.state is not TableState.READING:
+        return Condition(one.sentence(), _FIXES[one.cause].format(table=one.table))
+    if one.table in read:
+        return Condition(one.sentence(), BY_ITSELF)
+    return Condition(f"{one.table} was set aside, and is not read again", f"cdc snapshot {one.table}")
+
+
+def waiting_reading(table: str, why: str) -> Condition:
+    """A table that is to be read and is not yet."""
+    return Condition(f"{table} waits to be read: {why}", "end that cause; then it is read by itself")
+
+
+def unfed_view(name: str) -> Condition:
+    """A view that no sink takes."""
+    return Condition(f"the view {name} goes to no store", f'add "{VIEW_SCHEMA}.{name}" to the tables of a sink')
+
+
+def failed_reading(table: str, detail: str) -> Condition:
+    """A table that could not be read again."""
+    cure = f"end that cause, then: cdc snapshot {table}; or give it up: cdc snapshot {table} --cancel"
+    return Condition(f"{table} could not be read again: {detail}", cure)
+
+
+def failed_readings(states: Iterable[ReadingState]) -> list[ReadingState]:
+    """The readings that failed and still matter: no reading of the whole table was finished since."""
+    each = list(states)
+    whole = {one.table: one for one in each if one.id == f"snapshot:{one.table}" and one.state == "done"}
+    return [one for one in each if one.state == "failed" and not _made_good(one, whole)]
+
+
+def _made_good(failed: ReadingState, whole: Mapping[str, ReadingState]) -> bool:
+    done = whole.get(failed.table)
+    return done is not None and (done.epoch, done.started_ns) > (failed.epoch, failed.finished_ns)
