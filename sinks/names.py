@@ -10,8 +10,8 @@ from urllib.parse import quote
 from cdc.topic import TableName
 from cdc.wire.plain import escape_key
 
-DOCUMENT_ID_BYTES = 512
-"""The longest ``_id`` that OpenSearch takes."""
+_EMPTY_ID = "%empty"
+"""Of the key that is an empty text, which is no ``_id``. No text of a key stands so: its percent signs are ``%25``."""
 
 _INDEX_REFUSED = re.compile(rb"[^a-z0-9_-]")
 _FOLDER_REFUSED = re.compile(rb"[^A-Za-z0-9_-]")
@@ -97,9 +97,8 @@ def index_prefix(prefix: str) -> str:
 
 
 def document_id(key: str) -> str:
-    """The ``_id`` of a store key: itself, or its hash where it is too long."""
-    raw = key.encode("utf-8", "surrogatepass")
-    return key if len(raw) <= DOCUMENT_ID_BYTES else f"sha256:{hashlib.sha256(raw).hexdigest()}"
+    """The ``_id`` of a store key: itself, and a word for an empty one. No key is longer than OpenSearch takes."""
+    return key or _EMPTY_ID
 
 
 def folder(text: str) -> str:

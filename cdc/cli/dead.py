@@ -15,7 +15,7 @@ from cdc.dead import CAPTURE, DeadLetter, Why, waiting
 from cdc.errors import DifferenceFound, SinkError, UsageError
 from cdc.settings import Settings
 from cdc.topic import TableName, table_topic
-from cdc.wire.plain import escape_key
+from cdc.wire.plain import escape_key, store_key
 from cdc.wiring.dead import open_letters
 from sinks.stores import sink_settings
 
@@ -156,7 +156,7 @@ def _is_key(key: bytes | None, asked: str) -> bool:
         parts = orjson.loads(key)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(parts, dict) and ":".join(escape_key(str(part)) for part in parts.values()) == asked
+    return isinstance(parts, dict) and store_key(escape_key(str(part)) for part in parts.values()) == asked
 
 
 def _parts(table: str) -> tuple[str, str]:

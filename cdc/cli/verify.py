@@ -31,6 +31,10 @@ _TELL_S = 10.0
 _SIDES = 4
 """In one line: there may be many stores."""
 _REPAIR = "cdc events --from-beginning TABLE shows what the log holds of them, cdc verify --repair writes them anew"
+_SHARED = (
+    "several rows of the source have each, and a store holds one of them: reindex the index of the key (reindex index "
+    "NAME; it names rows that it must not hold), and give each row a key of its own"
+)
 _BY_DEBEZIUM = (
     "cdc connect status says whether the connector reads; cdc connect signal snapshot TABLE brings rows anew, and "
     "cdc connect offsets --reset with cdc connect resume removes what is extra"
@@ -97,7 +101,8 @@ def show(report: VerificationReport, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("table", overflow="fold")
     table.add_column("store", no_wrap=True)
-    kinds = [kind for kind in Kind if kind is not Kind.AHEAD or any(v.counts[kind] for v in report.verdicts)]
+    seldom = (Kind.AHEAD, Kind.SHARED)
+    kinds = [kind for kind in Kind if kind not in seldom or any(v.counts[kind] for v in report.verdicts)]
     titles = ["source", "held", *kinds] + (["undecided"] if report.undecided else [])
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -145,10 +150,8 @@ def conclude(report: VerificationReport, *, repairable: bool = True) -> None:
     if report.differences:
         counts = {kind: sum(v.counts[kind] for v in report.verdicts) for kind in Kind}
         words = ", ".join(f"{count:,} {kind.value}" for kind, count in counts.items() if count)
-        raise DifferenceFound(
-            f"the stores differ from the source: {words}",
-            hint="the keys are above; " + (_REPAIR if repairable else _BY_DEBEZIUM),
-        )
+        hint = _SHARED if counts[Kind.SHARED] == report.differences else _REPAIR if repairable else _BY_DEBEZIUM
+        raise DifferenceFound(f"the stores differ from the source: {words}", hint=f"the keys are above; {hint}")
 
 
 def _verdict(report: VerificationReport) -> str:

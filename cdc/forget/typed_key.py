@@ -17,6 +17,7 @@ from cdc.errors import UsageError
 from cdc.foreign import quoted
 from cdc.schema import Column, TableSchema
 from cdc.wire.plain import PlainTable, escape_key
+from cdc.wire.plain import store_key as stored
 from cdc.wire.types import EXACT_KINDS, INTEGERS
 
 _ESCAPED = re.compile(r"(?:[^%:]|%25|%3A)*")
@@ -69,7 +70,7 @@ class TypedKey:
 
     def matches(self, store_key: str) -> bool:
         """Whether a key as a store has it is this one, by the source's equality."""
-        if store_key == self.text:
+        if store_key in (self.text, stored((self.text,))):
             return True
         return not self.exact and self._folded(store_key) == self._folded(self.text)
 

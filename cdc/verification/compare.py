@@ -25,8 +25,8 @@ class KeyDifference(NamedTuple):
 
 
 def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iterator[KeyDifference]:
-    """Every key in which the store is not as the source, and every one that it has several rows of. Both spools are
-    finished and have as many parts.
+    """Every key in which the store is not as the source, and every one that either has several rows of. Both spools
+    are finished and have as many parts.
 
     ``ceiling``: the highest position that there was when the store had been read. A key above it is ahead, whatever
     its row is.
@@ -44,6 +44,10 @@ def row_count(spool: Spool) -> int:
 
 
 def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[KeyDifference]:
+    shared = _twice(source)
+    yield from (KeyDifference(Kind.SHARED, key, None) for key in shared)
+    if shared:
+        source, store = (_without(one, shared) for one in (source, store))
     stored = store.rename_columns(["key", "stored", "stored_pos"])
     joined = source.drop_columns([POS]).join(stored, keys="key", join_type="full outer")
     # Equal digests are equal rows, and two nulls are a row that neither side has.
@@ -66,8 +70,12 @@ def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[
     yield from found.values()
 
 
+def _without(rows: Any, keys: set[str]) -> Any:
+    return rows.filter(pc.invert(pc.is_in(rows["key"], pa.array(sorted(keys), pa.string()))))
+
+
 def _twice(store: Any) -> set[str]:
-    """The keys of which a store gave more than one live row."""
+    """The keys of which a side gave more than one live row."""
     counted = store.filter(pc.is_valid(store["digest"])).group_by("key").aggregate([([], "count_all")])
     several: Any = pc.greater(counted["count_all"], pa.scalar(1))
     return set(counted.filter(several)["key"].to_pylist())

@@ -200,15 +200,15 @@ def _canonical(table: CanonicalTable, row: bytes) -> bytes:
 
 
 def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
-    parts = part_count(table.rows)
+    parts, count = part_count(table.rows), 0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cdc-verify-")))
         read = stack.enter_context(Spool(folder, "source", parts))
         for keys, rows in source.rows(table):
             read.add(keys, [digest(row) for row in rows])
             watch.reading("source", table.table, len(keys))
+            count += len(keys)
         read.finish()
-        count = row_count(read)
         for pair in pairs:
             with Spool(folder, "store", parts) as spool:
                 _fill(spool, pair, watch)
@@ -257,7 +257,7 @@ def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> No
         found = [one for one in differing if not settled(one.key)]
     for difference in found:
         proven = bound is not None and (difference.pos is None or difference.pos < bound)
-        if proven or difference.kind is Kind.AHEAD:
+        if proven or difference.kind in (Kind.AHEAD, Kind.SHARED):
             pair.verdict.add(difference.kind, difference.key, difference.pos)
             continue
         left += 1

@@ -26,15 +26,17 @@ class Kind(StrEnum):
     """Both have the row, with other values."""
     AHEAD = "ahead"
     """The store has the key at a position that the source has not reached: it would ignore every later change."""
+    SHARED = "shared"
+    """Several rows of the source have the key. A store holds one of them at most, and no repair writes any."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StoreVerdict:
     """One store and one table. ``undecided``: keys that changed at every pass, so that none could decide.
 
-    ``source_rows`` and ``store_rows`` are of the last pass over every row. ``keys`` holds the first few of each kind,
-    ``differing`` many of all kinds, for a repair, and ``positions`` those of the keys that the store has: an empty text
-    for one that somebody else put there without any.
+    ``source_rows`` and ``store_rows`` are of the last pass over every row: rows of the source, keys of the store.
+    ``keys`` holds the first few of each kind, ``differing`` many of those that a repair writes, and ``positions`` those
+    of the keys that the store has: an empty text for one that somebody else put there without any.
     """
 
     sink: str
@@ -53,7 +55,7 @@ class StoreVerdict:
         self.counts[kind] += 1
         if len(self.keys[kind]) < SHOWN_KEYS:
             self.keys[kind].append(key)
-        if len(self.differing) < KEPT_KEYS:
+        if kind is not Kind.SHARED and len(self.differing) < KEPT_KEYS:
             self.differing.append(key)
             if pos is not None:
                 self.positions[key] = pos

@@ -8,7 +8,9 @@ their own text, so that a number such as 1e400 stays as it was written.
 from __future__ import annotations
 
 import binascii
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
@@ -19,7 +21,7 @@ import orjson
 from cdc.json_bytes import dumped
 from cdc.schema import Column, TableSchema
 from cdc.topic import VIEW_SCHEMA
-from cdc.wire.types import INTEGERS, NESTED_KINDS
+from cdc.wire.types import DATED, INTEGERS, NESTED_KINDS
 
 Convert = Callable[[Any], Any]
 
@@ -39,6 +41,12 @@ NULL_IN_KEY = "%null"
 """A NULL in the key of a view's document, in the stores. No text stands so there: its percent signs are ``%25``."""
 KEYLESS = "all"
 """The key of the one row of a view whose key has no columns, in the stores."""
+LONGEST_KEY_BYTES = 512
+"""The longest text of a key in the stores. Several stores take no much longer one, and all have the same."""
+HASHED_KEY = "%sha256."
+"""Begins the text of a longer key. No other text begins so: its percent signs are ``%25`` or ``%3A``."""
+_NAN = "NaN"
+_ERA = re.compile(r"[+-]?\d{4,7}(?=-)")
 
 
 class PlainTable:
@@ -79,7 +87,7 @@ class PlainTable:
         return after_json if self.as_it_is else dumped(self.values(after))
 
     def key(self, key_json: bytes) -> str:
-        """The store key: each column's text, ``%`` and ``:`` percent-encoded, joined by ``:``.
+        """The store key: each column's text, ``%`` and ``:`` percent-encoded, joined by ``:``, see :func:`store_key`.
 
         A NULL, which a view's key alone may have, is :data:`NULL_IN_KEY`. A key without columns is :data:`KEYLESS`.
         ValueError when it is not a key of this table.
@@ -90,7 +98,7 @@ class PlainTable:
         try:
             if not self._key:
                 raise ValueError("it has columns")
-            return ":".join([text(key[name]) for name, text in self._key])
+            return store_key([text(key[name]) for name, text in self._key])
         except (ValueError, TypeError, KeyError, AttributeError):
             columns = ", ".join(name for name, _ in self._key)
             raise ValueError(f"the key does not have the columns {columns}") from None
@@ -102,9 +110,38 @@ class PlainTable:
         ((name, text),) = self._key
         loads = orjson.loads
         try:
-            return [text(loads(key)[name]) for key in keys_json]
+            return [store_key((text(loads(key)[name]),)) for key in keys_json]
         except (TypeError, KeyError, AttributeError):
             raise ValueError(f"a key does not have the column {name}") from None
+
+
+def store_key(parts: Iterable[str]) -> str:
+    """The key as the stores have it, of its columns' texts: the hash of what is longer than :data:`LONGEST_KEY_BYTES`.
+
+    >>> store_key(["7", "eu"]), store_key(["x" * 600])[:24]
+    ('7:eu', '%sha256.5130b33e6b87fbf5')
+    """
+    text = ":".join(parts)
+    if len(text) * 4 <= LONGEST_KEY_BYTES or len(raw := text.encode("utf-8", "surrogatepass")) <= LONGEST_KEY_BYTES:
+        return text
+    return HASHED_KEY + hashlib.sha256(raw).hexdigest()
+
+
+def key_literal(kind: str, text: str) -> str:
+    """A key column's text in the stores as Postgres reads it: bytes in hex, years of any era. Others read the same.
+
+    >>> key_literal("bytea", "AQL/"), key_literal("date", "-0043-03-15Z"), key_literal("text", "-0043-03-15Z")
+    ('\\\\x0102ff', '0044-03-15Z BC', '-0043-03-15Z')
+    """
+    if kind == "bytea":
+        try:
+            return "\\x" + binascii.a2b_base64(text, strict_mode=True).hex()
+        except ValueError:
+            return text  # in Postgres's own words
+    if kind not in DATED or (found := _ERA.match(text)) is None:
+        return text
+    year, rest = int(found[0]), text[found.end() :]
+    return f"{year:04d}{rest}" if year > 0 else f"{1 - year:04d}{rest} BC"
 
 
 def escape_key(text: str) -> str:
@@ -190,10 +227,11 @@ def _no_constant(word: str) -> None:
 def _from_debezium(column: Column) -> Convert | None:
     """Debezium's default encoding to the readable one, for the kinds where they differ."""
     if column.kind == "numeric" and column.typmod < 0:
-        return lambda v: unscaled_text(v["value"], v["scale"])
+        return lambda v: v if isinstance(v, str) else unscaled_text(v["value"], v["scale"])
     if column.kind in ("numeric", "money"):
         scale = 2 if column.kind == "money" else column.scale or 0
-        return lambda v: unscaled_text(v, scale)
+        # Base64 comes in fours, and no numeric of a declared scale is infinite.
+        return lambda v: v if v == _NAN else unscaled_text(v, scale)
     if column.kind in ("time", "timestamp") and column.precision is not None and column.precision <= 3:
         return _time_ms if column.kind == "time" else _timestamp_ms
     return {"date": _date, "time": _time_us, "timestamp": _timestamp_us, "interval": _interval}.get(column.kind)

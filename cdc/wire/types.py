@@ -70,7 +70,9 @@ class Family:
     ``kinds``: names of the types, or ``enum`` and ``other``, parted by blanks. ``example`` is of the first one.
     ``form``: what its values are on the wire. ``debezium`` where that encoding differs. ``fixed``: all values have
     one length (``typlen`` in pg_type), so Postgres never stores them out of line. ``extension``: the kind counts only
-    where the extension of that type owns it. ``warehouse``: the Arrow type, by its name.
+    where the extension of that type owns it. ``spelled``: in a table whose key it is part of, a column stands as the
+    text that Postgres prints (D26): several values that an index holds for different have one form, or Postgres does
+    not read the form back. ``warehouse``: the Arrow type, by its name.
     """
 
     kinds: str
@@ -79,6 +81,7 @@ class Family:
     debezium: str = ""
     fixed: bool = False
     extension: bool = False
+    spelled: bool = False
     plain: Plain = Plain.TEXT
     canonical: Canonical = Canonical.SAME
     warehouse: str = "string"
@@ -114,7 +117,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(kinds="numeric", example=Example("1.10", '"1.10"', '"bg=="', (3 << 16 | 2) + 4),
            form='decimal text, or "NaN", "Infinity", "-Infinity"',
            debezium="base64 of the unscaled value, big-endian two's complement; without a declared scale an object "
-           "of `scale` and `value`; null for NaN and the infinities (D4)",
+           "of `scale` and `value`; null for NaN and the infinities, and their names in a key (D4)",
            canonical=Canonical.DECIMAL, warehouse="decimal of the declared digits, string without or beyond 38",
            search=Search.DECIMAL),
     Family(kinds="money", example=Example("$1,234.11", '"1234.11"', '"AeIT"'), form="decimal text", fixed=True,
@@ -133,12 +136,12 @@ FAMILIES: tuple[Family, ...] = (
     Family(kinds="uuid", example=_same("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"), form="text", fixed=True),
     Family(kinds="json jsonb", example=_same('{"a": 1}', r'"{\"a\": 1}"'), form="a string that holds the text",
            plain=Plain.NESTED, canonical=Canonical.JSON, search=Search.JSON),
-    Family(kinds="hstore", example=_same('"a"=>"1"', r'"{\"a\":\"1\"}"'), extension=True,
+    Family(kinds="hstore", example=_same('"a"=>"1"', r'"{\"a\":\"1\"}"'), extension=True, spelled=True,
            form="a string that holds a JSON object", plain=Plain.NESTED, canonical=Canonical.JSON,
            search=Search.JSON),
     Family(kinds="bytea", example=_same(r"\x0102ff", '"AQL/"'), form="base64", warehouse="binary",
            search=Search.BINARY),
-    Family(kinds="bit varbit", example=_same("1010", '"Cg=="', 4),
+    Family(kinds="bit varbit", example=_same("1010", '"Cg=="', 4), spelled=True,
            form="length 1: true or false; else base64 of the bytes, little-endian, cut after the highest set bit",
            warehouse="bool for length 1, else string", search=Search.KEYWORD),
     Family(kinds="date", example=Example("2016-11-04", '"2016-11-04Z"', "17109"), form="ISO 8601, with a `Z`",
@@ -147,7 +150,7 @@ FAMILIES: tuple[Family, ...] = (
            form="ISO 8601, with a `Z`", debezium="microseconds of the day, milliseconds for time(0) to time(3)",
            fixed=True, canonical=Canonical.SECONDS),
     Family(kinds="timetz", example=_same("13:51:30.123789+02", '"11:51:30.123789Z"'), form="ISO 8601 in UTC",
-           fixed=True, canonical=Canonical.SECONDS),
+           fixed=True, spelled=True, canonical=Canonical.SECONDS),
     Family(kinds="timestamp",
            example=Example("2016-11-04 13:51:30.123456", '"2016-11-04T13:51:30.123456Z"', "1478267490123456"),
            form="ISO 8601 as if UTC", fixed=True, canonical=Canonical.SECONDS,
@@ -157,7 +160,7 @@ FAMILIES: tuple[Family, ...] = (
            form="ISO 8601 in UTC, the fraction padded to the column's precision", fixed=True,
            canonical=Canonical.SECONDS, warehouse="timestamp[us, tz=UTC]", search=Search.DATE),
     Family(kinds="interval", example=Example("P1MT2H", '"P0Y1M0DT2H0M0S"', "2637000000000"),
-           form="ISO 8601", debezium="microseconds, a month being 365.25/12 days", fixed=True),
+           form="ISO 8601", debezium="microseconds, a month being 365.25/12 days", fixed=True, spelled=True),
     Family(kinds="point", fixed=True, form="object of `x`, `y`, `wkb` (well-known binary in base64) and `srid`",
            example=_same("(1,2)", '{"x":1,"y":2,"wkb":"AQEAAAAAAAAAAADwPwAAAAAAAABA","srid":null}'),
            plain=Plain.OBJECT, canonical=Canonical.JSON, search=Search.SILENT),
@@ -177,13 +180,15 @@ FAMILIES: tuple[Family, ...] = (
                          '"srid":null,"extensions":{"type":"path","closed":"false"}}'),
            plain=Plain.OBJECT, canonical=Canonical.JSON, search=Search.SILENT),
     Family(kinds="vector halfvec", example=_same("[1,2.5]", "[1,2.5]"), form="array of numbers", extension=True,
+           spelled=True,
            plain=Plain.VECTOR, canonical=Canonical.SINGLES, warehouse="list of float", search=Search.SILENT),
     Family(kinds="sparsevec", example=_same("{1:1,3:2.5}/5", '{"dimensions":5,"vector":[[1,1],[3,2.5]]}'),
-           form="object of `dimensions` and `vector`", extension=True,
+           form="object of `dimensions` and `vector`", extension=True, spelled=True,
            plain=Plain.OBJECT, canonical=Canonical.JSON, search=Search.SILENT),
     Family(kinds="other", example=_same("(1,open)"), form="the text that Postgres prints"),
 )  # fmt: skip
-"""A domain stands as its base type. An array as a JSON array of what its elements are, nested where it is."""
+"""A domain stands as its base type. An array as a JSON array of what its elements are, nested where it is, and in a
+key as the text that Postgres prints: an index tells arrays apart by their bounds as well."""
 
 OTHER, ENUM = "other", "enum"
 """Kinds that are no name of a type: every type without a row, and every enum."""
@@ -210,4 +215,6 @@ DATED = kinds(Search.DATE)
 FRACTIONAL_SECONDS = kinds(Canonical.SECONDS)
 """Kinds with a precision of their seconds."""
 
+SPELLED = frozenset(kind for kind, f in BY_KIND.items() if f.spelled)
+"""Kinds that stand in keys as the text that Postgres prints."""
 FIXED = frozenset(kind for kind, f in BY_KIND.items() if f.fixed)

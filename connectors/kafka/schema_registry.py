@@ -168,9 +168,11 @@ class SchemaRegistry:
         self.require_covered(schema)
         new_key = new_key or str(schema.table) in self._accepted
         if latest is not None and not new_key and not _same_key_but_masks(latest, schema):
+            before, now = _key_text(latest), _key_text(schema)
+            # A newer version may write the same columns otherwise.
+            change = f"was {before} and is {now} now" if before != now else f"{now} is written otherwise now"
             raise ConfigError(
-                f"the key of {schema.table} was {_key_text(latest)} and is {_key_text(schema)} now: what the log and "
-                "the stores hold stands under the former key",
+                f"the key of {schema.table} {change}: what the log and the stores hold stands under the former key",
                 hint="give the table its former key back; or, while capture runs, take the new one and read the table "
                 f"anew: cdc snapshot {schema.table}",
             )

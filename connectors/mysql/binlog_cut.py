@@ -26,7 +26,7 @@ from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.canonical import CanonicalTable
-from cdc.wire.plain import PlainTable
+from cdc.wire.plain import HASHED_KEY, PlainTable
 from connectors.mysql.binlog_end import BinlogEnd, CutSession, place
 from connectors.mysql.columns import ColumnReading, Form, SourceColumn
 
@@ -162,7 +162,8 @@ class MySqlCut:
         equal by their collation."""
         statement = self._selection(table)
         key = table.shape.key
-        if any(column.kind not in _SELECTED_BY for column in key):
+        hashed = any(text.startswith(HASHED_KEY) for text in keys)
+        if hashed or any(column.kind not in _SELECTED_BY for column in key):
             yield statement
             return
         columns = sa.tuple_(*(sa.column(column.name) for column in key))

@@ -118,8 +118,9 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         problems += of_another_shard(settings, relation.table, trees)
         if settings.views:
             problems += unlike_views(relation.table)
-        if relation.oid in inherit or settings.tables.get(str(relation.table)):
-            problems += [one for one in _mask_problems(conn, relation, settings) if one not in problems]
+        by_debezium = settings.source.kind == "debezium"
+        if by_debezium or relation.oid in inherit or settings.tables.get(str(relation.table)):
+            problems += [one for one in _shape_problems(conn, relation, settings) if one not in problems]
         found = _captured(relation, below, problems, settings)
         generated = tuple(column.name for column in lacking if column.generated)
         tables.append(replace(found, children=home.children, generated=generated))
@@ -127,8 +128,8 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
     return Survey(_with_topic_problems(tables, settings.name), left_out)
 
 
-def _mask_problems(conn: Connection, relation: CatalogRelation, settings: Settings) -> list[TableProblem]:
-    """Why the table's masks cannot be kept."""
+def _shape_problems(conn: Connection, relation: CatalogRelation, settings: Settings) -> list[TableProblem]:
+    """Why the table's masks cannot be kept, or Debezium cannot have it."""
     try:
         shape = captured_schema(conn, settings, relation.oid, topic="")
     except ConfigError as error:
@@ -273,7 +274,7 @@ def from_relation(
     columns = []
     for place, column in enumerate(message.columns):
         like = _same_column(column, sources)
-        kind, array, typmod = resolve(column.type_oid, column.typmod, types)
+        kind, array, typmod = resolve(column.type_oid, column.typmod, types, keyed=column.name in key)
         columns.append(
             Column(
                 name=column.name,
@@ -349,7 +350,7 @@ def _with_topic_problems(tables: list[CapturedTable], name: str) -> list[Capture
 
 def _columns(rows: Iterable[Any], key: list[str], types: Mapping[int, Type]) -> Iterator[Column]:
     for row in rows:
-        kind, array, typmod = resolve(row.type_oid, row.typmod, types)
+        kind, array, typmod = resolve(row.type_oid, row.typmod, types, keyed=row.name in key)
         yield Column(
             name=row.name,
             attnum=row.attnum,

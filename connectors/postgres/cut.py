@@ -21,7 +21,7 @@ from cdc.mask_rules import Masks
 from cdc.schema import Column
 from cdc.sql import load
 from cdc.wire.canonical import CanonicalTable
-from cdc.wire.plain import NULL_IN_KEY, PlainTable
+from cdc.wire.plain import HASHED_KEY, NULL_IN_KEY, PlainTable
 from connectors.postgres.connections import Connection
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.incoming import QUOTES_VALUES
@@ -41,7 +41,7 @@ _LITERALS = {
     "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
 }
 """Kinds whose store key is their literal, and what a literal has to be like. Tables with other keys are read
-whole when keys are looked up."""
+whole when keys are looked up, and so are all tables for a key that stands as its hash."""
 
 
 class SourceCut:
@@ -130,7 +130,8 @@ class SourceCut:
         """The statements that bring the rows of these keys, and where it cannot be helped others too."""
         columns = table.shape.key
         masked = table.shape.masked_key
-        if not columns or masked or any(column.kind not in _LITERALS or column.array for column in columns):
+        literal = all(column.kind in _LITERALS and not column.array for column in columns)
+        if not columns or masked or not literal or any(key.startswith(HASHED_KEY) for key in keys):
             yield self._whole(table)
             return
         kinds = [column.kind for column in columns]

@@ -1,4 +1,4 @@
-"""The columns of keys against those that the publication sends: a key has to be in the stream, and never null."""
+"""The columns of keys: each has to be among those that the publication sends, never null, and of one text per value."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ class Unsent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyColumn:
-    """A row of the catalog query ``key``. ``unvalidated``: the column's NOT NULL that rows may not keep yet."""
+    """A row of the catalog query ``key``. ``unvalidated``: the column's NOT NULL that rows may not keep yet. ``alike``:
+    a type in it of which Postgres prints different values alike."""
 
     oid: int
     name: str
     deferrable: bool
     unvalidated: str | None
+    alike: str | None = None
 
 
 def key_faults(
     table: TableName, key: Iterable[KeyColumn], unsent: Iterable[Unsent], publication: str, version: int
 ) -> Iterator[TableProblem]:
-    """Why a key identifies no row in the stream: two rows would have one key if a part of it is missing or null.
+    """Why a key identifies no row in the stream: two rows would have one if a part of it is missing, null or ambiguous.
 
     ``publication``: also one that is still to be made. ``version``: its server's, as a number.
     """
@@ -53,6 +55,12 @@ def key_faults(
             yield TableProblem(
                 message=f"{column.name}, a part of the key of {table}, may be null: its NOT NULL is not validated",
                 hint=f"{validate}   (rows without a value need one first)",
+            )
+        if column.alike is not None:
+            yield TableProblem(
+                message=f"{column.name}, a part of the key of {table}, holds a {column.alike}: "
+                "Postgres prints different values of that alike",
+                hint=f'give it another type, or leave the table out: [source] exclude = ["{table}"]',
             )
 
 

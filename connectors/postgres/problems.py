@@ -13,6 +13,7 @@ from cdc.settings import Settings
 from cdc.shard_plan import shard_meant
 from cdc.sql import quote_identifier
 from cdc.topic import TableName, collisions
+from cdc.wire.types import OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,15 @@ def of_another_shard(settings: Settings, table: TableName, trees: Iterable[Table
 
 
 def unlike_debezium(shape: TableSchema) -> Iterator[TableProblem]:
-    """Masks that Debezium would pass over in silence: it truncates character types alone."""
+    """Keys that Debezium writes alike though they differ, and masks that it would pass over in silence: it truncates
+    character types alone."""
+    for column in shape.key:
+        if column.kind == OTHER:
+            yield TableProblem(
+                message=f"the key column {column.name} of {shape.table} is a {column.type}, and Debezium leaves it out "
+                "or writes different values alike",
+                hint=f'let Headrace capture it, or leave the table out: [source] exclude = ["{shape.table}"]',
+            )
     for column in shape.columns:
         if column.mask is not None and (column.mask.array or column.mask.kind not in ("text", "varchar", "bpchar")):
             yield TableProblem(

@@ -134,10 +134,34 @@ where c.oid = %(oid)s::int8::oid
 
 -- name: key
 -- The key's columns in key order: the replica identity's index where one is chosen, else the primary key. "unvalidated":
--- the NOT NULL of the column that its rows have not been checked for (18).
+-- the NOT NULL of the column that its rows have not been checked for (18). "alike": a type in it, however deep, of which
+-- Postgres prints different values alike: those of objects' names, and seg, which cuts its numbers short.
 select c.oid::int8 as oid, a.attname::text as name, not i.indimmediate as deferrable,
        (select x.conname::text from pg_constraint x where x.conrelid = c.oid and x.contype = 'n'
-        and not x.convalidated and x.conkey[1] = a.attnum) as unvalidated
+        and not x.convalidated and x.conkey[1] = a.attnum) as unvalidated,
+       (with recursive used (type) as (
+            select a.atttypid
+            union
+            select x.type
+            from used u
+            join pg_type t on t.oid = u.type
+            cross join lateral (
+                values (t.typelem), (t.typbasetype)
+                union all
+                select r.rngsubtype from pg_range r where t.oid in (r.rngtypid, r.rngmultitypid)
+                union all
+                select m.atttypid from pg_attribute m where m.attrelid = t.typrelid and m.attnum > 0 and not m.attisdropped
+            ) x (type)
+            where x.type <> 0
+        )
+        select t.typname::text
+        from used u
+        join pg_type t on t.oid = u.type and t.typtype = 'b'
+        where case t.typnamespace when 'pg_catalog'::regnamespace then t.typname like 'reg%%' else exists (
+                  select from pg_depend d join pg_extension x on x.oid = d.refobjid
+                  where d.classid = 'pg_type'::regclass and d.objid = t.oid and d.deptype = 'e'
+                    and (x.extname, t.typname) = ('seg', 'seg')) end
+        limit 1) as alike
 from pg_class c
 join pg_index i on i.indrelid = c.oid and i.indisvalid
      and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cdc.wire.types import CATALOG_KINDS, ENUM, EXTENSION_KINDS, OTHER
+from cdc.wire.types import CATALOG_KINDS, ENUM, EXTENSION_KINDS, OTHER, SPELLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,16 @@ class Resolved(NamedTuple):
     typmod: int
 
 
-def resolve(oid: int, typmod: int, types: Mapping[int, Type]) -> Resolved:
-    """Kind, arrayness and typmod of a type, through domains. A type that is gone is ``other``."""
+def resolve(oid: int, typmod: int, types: Mapping[int, Type], *, keyed: bool = False) -> Resolved:
+    """Kind, arrayness and typmod of a type, through domains. A type that is gone is ``other``.
+
+    ``keyed``: of a column of the key. Different keys have different texts, so what has no such form is ``other`` (D26).
+    """
+    found = _resolved(oid, typmod, types)
+    return Resolved(OTHER, False, -1) if keyed and (found.array or found.kind in SPELLED) else found
+
+
+def _resolved(oid: int, typmod: int, types: Mapping[int, Type]) -> Resolved:
     base, typmod = _through_domains(oid, typmod, types)
     if base is None:
         return Resolved(OTHER, False, typmod)

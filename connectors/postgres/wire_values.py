@@ -271,7 +271,8 @@ def _zoned(precision: int) -> Codec:
 def _debezium(column: Column, precision: int, lost: Counter[str]) -> Codec:
     kind = column.kind
     if kind == "numeric":
-        return _slow(partial(_decimal, column.scale, column.name, lost))
+        keyed = column.key_position is not None
+        return _slow(partial(_decimal, column.scale, None if keyed else column.name, lost))
     encoders: dict[str, Encode] = {
         "money": lambda text: b'"%b"' % decimal_bytes(_unscaled(_money(text), 2)[0]),
         "date": times.epoch_days,
@@ -282,8 +283,11 @@ def _debezium(column: Column, precision: int, lost: Counter[str]) -> Codec:
     return _slow(encoders[kind]) if kind in encoders else _TEXT
 
 
-def _decimal(scale: int | None, column: str, lost: Counter[str], text: bytes) -> bytes:
+def _decimal(scale: int | None, column: str | None, lost: Counter[str], text: bytes) -> bytes:
+    """``column``: None for one of the key, which has no null."""
     if text in _NOT_A_NUMBER:
+        if column is None:
+            return b'"%b"' % text
         lost[column] += 1
         return b"null"
     value, found = _unscaled(text, scale)

@@ -23,7 +23,7 @@ from cdc.stored import reading
 from cdc.tokens import Token
 from cdc.topic import TableName
 from cdc.wire.format import POS
-from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key
+from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key, store_key
 from sinks.cache.cache_probe import URLS
 from sinks.cache.cache_store import generation_prefix
 from sinks.cache.cached_fills import FIELDS, KEEP, Fill
@@ -331,7 +331,7 @@ def key_text(key: Sequence[KeyPart]) -> str:
     >>> key_text([42]), key_text(["a:b", None]), key_text([])
     ('42', 'a%3Ab:%null', 'all')
     """
-    return ":".join(map(_part, key)) if key else KEYLESS
+    return store_key(map(_part, key)) if key else KEYLESS
 
 
 def _part(value: KeyPart) -> str:

@@ -22,6 +22,7 @@ from cdc.visibility import Visibility
 from cdc.windows import WindowPairs
 from cdc.wire.envelope import seen_header
 from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
+from cdc.wire.plain import key_literal
 from connectors.postgres.encoder import TableEncoder, record_headers, unescape
 from snapshot.chunks import Chunk
 from snapshot.copy_out import copy_out
@@ -208,7 +209,11 @@ def _key_types(session: Session, task: WindowTask) -> list[str]:
 def _keys(task: WindowTask, types: Sequence[str]) -> dict[str, sql.Composable]:
     names = [sql.Identifier(f"k{number}") for number in range(len(types))]
     typed = [sql.SQL("{}::{}").format(name, sql.SQL(type_)) for name, type_ in zip(names, types, strict=True)]
-    values = [sql.SQL("{}::text[]").format(sql.Literal([key[n] for key in task.chunk.keys])) for n in range(len(types))]
+    asked = [
+        [key_literal(column.kind, key[place]) for key in task.chunk.keys]
+        for place, column in enumerate(task.schema.key[: len(types)])
+    ]
+    values = [sql.SQL("{}::text[]").format(sql.Literal(texts)) for texts in asked]
     comma = sql.SQL(", ")
     return {"typed": comma.join(typed), "values": comma.join(values), "names": comma.join(names)}
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.verification.compare import differences, row_count
+from cdc.verification.result import Kind
 from cdc.verification.spool import MAX_PARTS, PART_ROWS, Spool, digest, part_count
 
 
@@ -32,6 +33,17 @@ def test_a_key_shown_twice_counts_once(tmp_path: Path) -> None:
         spool.add(["1", "1", "2", "3"], [b"x", b"x", b"x", None], ["0"] * 4)
         spool.finish()
         assert row_count(spool) == 2
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_w1_a_key_of_two_rows_of_the_source_is_named_once(tmp_path: Path, parts: int) -> None:
+    with Spool(tmp_path, "a", parts) as source, Spool(tmp_path, "b", parts) as store:
+        source.add(["1", "1", "2", "3", "3", "3", "4"], [b"x", b"y", b"x", b"x", b"x", b"x", b"x"])
+        store.add(["1", "2", "3"], [b"x", b"x", b"x"], ["0"] * 3)
+        source.finish()
+        store.finish()
+        found = sorted((one.key, one.kind) for one in differences(source, store))
+    assert found == [("1", Kind.SHARED), ("3", Kind.SHARED), ("4", Kind.MISSING)]
 
 
 def test_parts_grow_with_the_table() -> None:

@@ -20,7 +20,18 @@ from cdc.views.sql_types import PRINTED, UNCARRIED
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.debezium.connect_types import _KINDS as READ_FROM_DEBEZIUM
 from cdc.wire.plain import PlainTable
-from cdc.wire.types import BY_KIND, CATALOG_KINDS, ENUM, EXTENSION_KINDS, FAMILIES, OTHER, Canonical, Family, Plain
+from cdc.wire.types import (
+    BY_KIND,
+    CATALOG_KINDS,
+    ENUM,
+    EXTENSION_KINDS,
+    FAMILIES,
+    OTHER,
+    SPELLED,
+    Canonical,
+    Family,
+    Plain,
+)
 from cdc.wire.unavailable import may_be_unavailable
 from connectors.postgres.held import placeholder
 from connectors.postgres.type_rows import Type, resolve
@@ -234,3 +245,12 @@ def test_encoders_are_for_kinds_of_the_table() -> None:
 
 def test_every_rule_of_comparing_is_used() -> None:
     assert {family.canonical for family in FAMILIES} == set(Canonical)
+
+
+@pytest.mark.parametrize("kind", sorted(SPELLED))
+def test_w1_a_kind_of_many_values_of_one_form_is_text_in_keys(kind: str) -> None:
+    extension = kind if kind in EXTENSION_KINDS else None
+    schema = "public" if extension else "pg_catalog"
+    found = {7: Type(oid=7, name=kind, schema=schema, kind="b", base=0, typmod=-1, element=0, extension=extension)}
+    assert resolve(7, 3, found) == (kind, False, 3)
+    assert resolve(7, 3, found, keyed=True) == (OTHER, False, -1)

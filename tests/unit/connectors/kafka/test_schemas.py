@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from cdc.errors import ConfigError
 from cdc.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
@@ -73,3 +76,15 @@ def test_h236_a_key_that_comes_back_becomes_the_newest() -> None:
     # Whoever knew less reads before it writes.
     assert [late.version(old.topic, old, key=old.key_form), late.version(old.topic, other)] == [3, 2]
     assert topic.writes == 3
+
+
+def test_w1_a_key_that_is_written_otherwise_is_another_one() -> None:
+    """A topic of a former version has the key in a form that several values share: it is read anew first."""
+    registry = SchemaRegistry(MemoryCompactedTopic())
+    before = w.table(replace(w.column("at", "timetz", 0), type="time with time zone"), name="a")
+    (column,) = before.columns
+    after = replace(before, columns=(replace(column, kind="other"),))
+    registry.register(before)
+    with pytest.raises(ConfigError, match=r"public\.a \(at time with time zone\) is written otherwise now"):
+        registry.register(after)
+    assert registry.register(after, new_key=True).version == 2
