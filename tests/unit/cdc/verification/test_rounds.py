@@ -205,8 +205,8 @@ def test_each_kind_is_counted_and_named(certain: bool) -> None:
     source = Source({"1": row(1, "1"), "2": row(2, "2"), "5": row(5, "5")}, certain=certain)
     store = Store({"1": at(8, row(1, "1")), "2": at(8, row(2, "0")), "3": at(8, row(3, "3")), "5": at(8, None)})
     verdict = compare(source, store).verdicts[0]
-    assert verdict.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1, Kind.AHEAD: 0}
-    assert verdict.keys == {Kind.MISSING: ["5"], Kind.EXTRA: ["3"], Kind.STALE: ["2"], Kind.AHEAD: []}
+    assert verdict.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1, Kind.AHEAD: 0, Kind.SHARED: 0}
+    assert verdict.keys == {Kind.MISSING: ["5"], Kind.EXTRA: ["3"], Kind.STALE: ["2"], Kind.AHEAD: [], Kind.SHARED: []}
 
 
 def test_h93_a_key_that_moved_on_is_looked_up_again() -> None:
@@ -272,6 +272,7 @@ def test_at_rest_the_counts_are_exactly_the_differences(left: dict[int, str], ri
         Kind.EXTRA: len(shown.keys() - left.keys()),
         Kind.STALE: sum(left[k] != shown[k] for k in left.keys() & shown.keys()),
         Kind.AHEAD: 0,
+        Kind.SHARED: 0,
     }
     assert (verdict.source_rows, verdict.store_rows) == (len(left), len(shown))
 
@@ -316,5 +317,5 @@ def test_h101_a_store_that_moves_while_it_is_read_is_not_ahead() -> None:
 @pytest.mark.parametrize("value", [b"null", b"[]", b"not json", b'{"id":1}', b'{"id":{},"total":[1]}', b'"text"'])
 def test_h101_what_somebody_else_put_there_is_counted(value: bytes) -> None:
     report = compare(Source({"1": row(1, "1.5")}), Store({"1": Version("", value), "2": Version("", value)}))
-    assert report.verdicts[0].counts == {Kind.STALE: 1, Kind.EXTRA: 1, Kind.MISSING: 0, Kind.AHEAD: 0}
+    assert report.verdicts[0].counts == {Kind.STALE: 1, Kind.EXTRA: 1, Kind.MISSING: 0, Kind.AHEAD: 0, Kind.SHARED: 0}
     assert report.verdicts[0].positions == {"1": "", "2": ""}

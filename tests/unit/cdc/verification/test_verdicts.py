@@ -60,6 +60,7 @@ def test_a_program_reads_every_figure_of_a_comparison() -> None:
                 "extra": 1,
                 "stale": 0,
                 "ahead": 1,
+                "shared": 0,
                 "undecided": 4,
                 "keys": {"missing": ["m0", "m1"], "extra": ["e0"], "ahead": ["a0"]},
             }
@@ -77,6 +78,7 @@ def test_a_store_that_nothing_was_read_of_counts_nothing() -> None:
         "extra": 0,
         "stale": 0,
         "ahead": 0,
+        "shared": 0,
         "undecided": 0,
         "keys": {},
     }
@@ -112,7 +114,7 @@ def test_a_verdict_that_starts_anew_forgets_what_it_counted() -> None:
     assert verdict.document()["keys"] == {}
     verdict.add(Kind.STALE, "7", "at 7")
     assert verdict.document()["keys"] == {"stale": ["7"]}
-    assert verdict.counts == {Kind.MISSING: 0, Kind.EXTRA: 0, Kind.STALE: 1, Kind.AHEAD: 0}
+    assert verdict.counts == {Kind.MISSING: 0, Kind.EXTRA: 0, Kind.STALE: 1, Kind.AHEAD: 0, Kind.SHARED: 0}
 
 
 @pytest.mark.parametrize(("place", "words"), [("", "0/2000"), ("binlog.000004:77", "binlog.000004:77")])
