@@ -273,9 +273,9 @@ MUTANTS = (
     ),
     Mutant(
         "keep the publication's end though the slot stayed", "cdc/drop/run.py",
-        "            with source.transaction():\n                published = source.drop_publication()\n",
-        "            with source.transaction():\n                published = source.drop_publication()\n"
-        "            with source.transaction():\n", _DROP,
+        "                dropped = slot is not None and source.drop_slot()\n",
+        "            with source.transaction():\n                dropped = slot is not None and source.drop_slot()\n",
+        _DROP,
     ),
     Mutant(
         "believe one broker that topics are gone, and delete (H589)", "cdc/drop/run.py",
