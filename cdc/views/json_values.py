@@ -5,15 +5,16 @@ After src/backend/utils/adt/json.c, jsonb.c and jsonb_util.c of Postgres 18.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any
 
 from cdc.views.decimals import numeric_of, numeric_text
 from cdc.views.refused import NotComputable
+from cdc.wire.canonical import number_text
+from cdc.wire.jsontree import loads, value_at
+from cdc.wire.jsontree import written as tree_text
 
 quoted = encode_basestring
 """A text as JSON, with the escapes of Postgres: ``"`` and ``\\``, control characters, and no others."""
@@ -29,8 +30,6 @@ def json_number(text: str) -> str:
 
 
 _BLANKS = " \t\n\r"
-_SKIPPING = json.JSONDecoder(parse_int=str, parse_float=str)
-"""To find where a value ends."""
 _ESCAPES = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.DOTALL).finditer
 
 
@@ -46,13 +45,9 @@ def parsed(text: str) -> Any:
     Raises NotComputable for text that is not JSON.
     """
     try:
-        return json.loads(text, parse_int=_Numeral, parse_float=_Numeral, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return loads(text, _Numeral)
+    except ValueError:
         raise NotComputable("invalid input syntax for type json") from None
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 def jsonb_text(text: str) -> str:
@@ -68,15 +63,13 @@ def jsonb_text(text: str) -> str:
 
 def written(value: Any) -> str:
     """The text of a value that :func:`parsed` has read, as ``jsonb`` prints it."""
+    return tree_text(value, _leaf, order=jsonb_order, comma=", ", colon=": ")
+
+
+def _leaf(value: Any) -> str:
     if isinstance(value, _Numeral):
         return numeric_text(numeric_of(value))
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{quoted(k)}: {written(value[k])}" for k in sorted(value, key=jsonb_order)) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(written, value)) + "]"
-    return {True: "true", False: "false", None: "null"}[value]
+    return quoted(value) if isinstance(value, str) else {True: "true", False: "false", None: "null"}[value]
 
 
 def jsonb_order(name: str) -> tuple[int, bytes]:
@@ -87,17 +80,11 @@ def jsonb_order(name: str) -> tuple[int, bytes]:
 
 def equal_form(text: str) -> Any:
     """A value that is equal for two ``jsonb`` values that are. Hashable."""
-    return _comparable(parsed(text))
+    return tree_text(parsed(text), _equal_leaf, order=jsonb_order)
 
 
-def _comparable(value: Any) -> Any:
-    if isinstance(value, _Numeral):
-        return ("number", Decimal(value).normalize())
-    if isinstance(value, dict):
-        return ("object", tuple(sorted((k, _comparable(v)) for k, v in value.items())))
-    if isinstance(value, list):
-        return ("array", tuple(map(_comparable, value)))
-    return ("scalar", type(value).__name__, value)
+def _equal_leaf(value: Any) -> str:
+    return number_text(value) if isinstance(value, _Numeral) else _leaf(value)
 
 
 def json_object(members: Iterable[tuple[str, str]]) -> str:
@@ -172,9 +159,9 @@ def _spans(text: str) -> Iterator[tuple[str | int, int, int]]:
     while text[at] not in "]}":
         name: str | int = number
         if kind == "{":
-            name, at = _SKIPPING.raw_decode(text, at)
+            name, at = value_at(text, at, str)
             at = _past_blanks(text, _past_blanks(text, at) + 1)
-        end = _SKIPPING.raw_decode(text, at)[1]
+        end = value_at(text, at, str)[1]
         yield name, at, end
         number += 1
         at = _past_blanks(text, end)
@@ -244,7 +231,7 @@ def _safely(function: Callable[[], str | None]) -> str | None:
         return function()
     except NotComputable:
         raise
-    except (ValueError, IndexError, RecursionError):
+    except (ValueError, IndexError):
         raise NotComputable("invalid input syntax for type json") from None
 
 
@@ -273,4 +260,4 @@ def path_text(text: str, path: Sequence[str | None], binary: bool) -> str | None
 def _as_text(found: str | None) -> str | None:
     if found is None or found == "null":
         return None
-    return str(_SKIPPING.raw_decode(found)[0]) if found[:1] == '"' else found
+    return str(value_at(found, 0, str)[0]) if found[:1] == '"' else found

@@ -144,7 +144,7 @@ def _json_text(value: Any) -> str:
         # Refuses _Number, which is a subclass: such a document takes the exact way.
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
     except TypeError:
-        return written(value, _exact_leaf, in_order=True)
+        return written(value, _exact_leaf, order=str)
 
 
 def _exact_leaf(value: Any) -> str:

@@ -41,11 +41,18 @@ def value_at(text: str, at: int, number: Number) -> tuple[Any, int]:
         return _deep(text, at, read)
 
 
-def written(value: Any, leaf: Callable[[Any], str], *, in_order: bool = False) -> str:
-    """The text of a value, at any depth. ``leaf``: that of a name, and of what is neither list nor dict. ``in_order``:
-    members by their names.
+def written(
+    value: Any,
+    leaf: Callable[[Any], str],
+    *,
+    order: Callable[[str], Any] | None = None,
+    comma: str = ",",
+    colon: str = ":",
+) -> str:
+    """The text of a value, at any depth. ``leaf``: that of a name, and of what is neither list nor dict. ``order``: by
+    what the names of members are sorted.
 
-    >>> written({"b": [1, []], "a": {}}, json.dumps, in_order=True)
+    >>> written({"b": [1, []], "a": {}}, json.dumps, order=str)
     '{"a":{},"b":[1,[]]}'
     """
     texts: list[str] = []
@@ -54,11 +61,11 @@ def written(value: Any, leaf: Callable[[Any], str], *, in_order: bool = False) -
         before, one = todo.pop()
         texts.append(before)
         if isinstance(one, dict):
-            names = sorted(one) if in_order else list(one)
-            parts = [(f"{',' if n else ''}{leaf(name)}:", one[name]) for n, name in enumerate(names)]
+            names = list(one) if order is None else sorted(one, key=order)
+            parts = [(f"{comma if n else ''}{leaf(name)}{colon}", one[name]) for n, name in enumerate(names)]
             first, last = "{", "}"
         elif isinstance(one, list):
-            parts = [("," if n else "", member) for n, member in enumerate(one)]
+            parts = [(comma if n else "", member) for n, member in enumerate(one)]
             first, last = "[", "]"
         else:
             texts.append("" if one is _NOTHING else leaf(one))

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import binascii
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from typing import Any
 
@@ -21,6 +19,7 @@ import orjson
 from cdc.json_bytes import dumped
 from cdc.schema import Column, TableSchema
 from cdc.topic import VIEW_SCHEMA
+from cdc.wire.jsontree import loads
 from cdc.wire.types import DATED, INTEGERS, NESTED_KINDS
 
 Convert = Callable[[Any], Any]
@@ -215,13 +214,8 @@ def _nested(text: str) -> orjson.Fragment:
         orjson.loads(text)
     except orjson.JSONDecodeError:
         # A number beyond a double, or deeper than orjson reads, is legal in Postgres: the slow reader decides.
-        with suppress(RecursionError):
-            json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+        loads(text, str)
     return orjson.Fragment(text)
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _from_debezium(column: Column) -> Convert | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.views.json_values import jsonb_text, member_json, member_text, path_json, path_text
+from cdc.views.json_values import equal_form, jsonb_text, member_json, member_text, path_json, path_text
 from cdc.views.refused import NotComputable
+from tests.hostile_documents import BINARY, DEEP
 
 WRITTEN = '{"a": {"k": 1,  "k":[2 , "\\u00e4\\/"]}, "b" : [1 ,{ }, "x\\"]"] }'
 
@@ -32,3 +33,20 @@ def test_h451_what_postgres_does_not_read_is_parked(escape: str) -> None:
     with pytest.raises(NotComputable):
         jsonb_text(text)
     assert member_text('{"a": "\\\\ud800 \\ud83d\\ude00"}', "a", False) == "\\ud800 😀"
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_y3_a_document_of_any_depth_is_a_value(name: str) -> None:
+    once = jsonb_text(BINARY[name])
+    assert jsonb_text(once) == once
+    assert equal_form(once) == equal_form(BINARY[name])
+    around = f'{{"a": [{BINARY[name]}, 1]}}'
+    assert path_json(around, ["a", "0"], False) == BINARY[name].strip()
+    assert path_text(around, ["a", "1"], False) == "1"
+
+
+def test_y3_deep_documents_that_differ_at_the_bottom_differ() -> None:
+    one = DEEP["arrays 300 deep"]
+    assert equal_form(one) == equal_form(one.replace("1.10", "1.1"))
+    assert equal_form(one) != equal_form(one.replace("1.10", '"1.10"'))
+    assert equal_form("[-0, 1e2]") == equal_form("[0, 100]")
