@@ -13,12 +13,13 @@ from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from sinks.batch_plan import TableBatch
 from sinks.cache.cache_client import CacheClient, Call
+from sinks.cache.cached_types import NotedTypes
 from sinks.generations import FIRST, OpenGeneration
 from sinks.names import cache_table
 from sinks.notes import NotedWatermarks
 from sinks.port import Applied, OpenSink, Refused, StoredRow, rows_at_once, stored_batch
 from sinks.registry import SinkSpec
-from sinks.shared_notes import OpenNotes, noted
+from sinks.shared_notes import OpenNotes, beneath, noted
 from sinks.store import StoreSink
 
 _KEYS_PER_SCRIPT = 500
@@ -81,10 +82,13 @@ class _CacheTables:
     def __init__(self, client: CacheClient, place: CachePlace, replay_window_s: float) -> None:
         self._client = client
         self._place = place
+        self._types = NotedTypes(beneath(place.notes))
         self._remember_ms = str(max(1, int(replay_window_s * 1000)))
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-        """A hash needs no preparation, and its JSON carries any shape."""
+        """A hash needs no preparation, and its JSON carries any shape. Readers want the columns' types."""
+        if not older:
+            self._types.keep(schema)
         return False
 
     def write(self, batch: TableBatch) -> Applied:

@@ -15,6 +15,7 @@ from cdc.foreign import quoted
 from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.tokens import Standing, Token, standing
+from sinks.cache.cached_types import row_of_json
 
 KEEP = (files("sinks.cache") / "fill.lua").read_text(encoding="utf-8")
 """The script that writes a fill: one key, and the arguments of :meth:`Fill.arguments`."""
@@ -51,13 +52,13 @@ class Fill:
             return None
         token, row = fields
         try:
-            return cls(row, Token.parse(token.decode())) if isinstance(orjson.loads(row), dict) else None
+            return cls(row, Token.parse(token.decode())) if isinstance(row_of_json(row), dict) else None
         except (ValueError, UsageError):
             return None
 
     def document(self) -> Mapping[str, Any] | None:
         """The row as the stores have it."""
-        return orjson.loads(self.row) if self.row is not None else None
+        return row_of_json(self.row) if self.row is not None else None
 
     def serves(self, watermark: Watermark | None, since: Token | None) -> bool:
         """Whether the row may be read. Not where the store shows all that is as old as the row: it may have shown a

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-import orjson
 import redis
 from redis.cluster import RedisCluster
 
@@ -27,6 +26,7 @@ from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key, store_key
 from sinks.cache.cache_probe import URLS
 from sinks.cache.cache_store import generation_prefix
 from sinks.cache.cached_fills import FIELDS, KEEP, Fill
+from sinks.cache.cached_types import row_of_json, typed, types_note, types_of
 from sinks.generations import FIRST, GENERATION
 from sinks.names import cache_fill, cache_table
 from sinks.notes import WATERMARK, NotedWatermarks, ShareLayout
@@ -61,18 +61,31 @@ class Cache:
 
     ``since`` is a token of the reader's own write. Where it is given, row and watermark are of one generation and one
     trip, so no switch comes between them. NotShown where that watermark does not show the token.
+
+    Values are plain, as JSON has them, or Python's (``typed``): Decimal, date, time, datetime, timedelta, UUID, bytes.
+    One that Python's type does not hold stays text: ``infinity``, a year before 1 or after 9999, ``24:00:00``, months.
     """
 
     def __init__(
-        self, url: str, name: str, *, password: str | None = None, cluster: bool = False, timeout_s: float = 2.0
+        self,
+        url: str,
+        name: str,
+        *,
+        password: str | None = None,
+        cluster: bool = False,
+        timeout_s: float = 2.0,
+        typed: bool = False,
     ) -> None:
         """``url``: redis:// or rediss://. ``name``: the pipeline's, or the sink's ``prefix``. ``cluster``: of several
-        servers. ``timeout_s``: for each trip. ConfigError where the URL is none.
+        servers. ``timeout_s``: for each trip. ``typed``: values of Python's types. ConfigError where the
+        URL is none.
         """
+        self._typed = typed
         self._where = place(url, URLS)
         self._name = name
         self._generation = FIRST
         self._layout: ShareLayout | None = None
+        self._fed: set[str] = set()
         self._cluster = cluster
         options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
         options |= {"password": password} if password is not None else {}
@@ -90,10 +103,11 @@ class Cache:
         self._client.close()
 
     def get(self, table: str, *key: KeyPart, since: Token | None = None) -> Mapping[str, Any] | None:
-        """The row with this key, as plain values by column. None where there is none, deleted rows among them.
+        """The row with this key, as values by column. None where there is none, deleted rows among them.
 
         ``table``: ``schema.table``, or ``view.NAME``. ``key``: its columns' values, in the key's order. SinkError when
-        the cache does not answer, UsageError for a value that is no key, NotShown as the class says.
+        the cache does not answer, UsageError for a table that the cache does not have and for a value that is no key,
+        NotShown as the class says.
         """
         found = self.row(table, *key, since=since)
         return found.row if found is not None else None
@@ -108,15 +122,18 @@ class Cache:
     ) -> list[CachedRow | None]:
         """Many rows of one table, in the order of their keys, in one trip. None where there is no such row.
 
-        Raises SinkError when the cache does not answer, UsageError for a table without its schema and for a value that
-        is no key, NotShown as the class says.
+        SinkError when the cache does not answer, UsageError and NotShown as for :meth:`get`.
         """
-        look = self._look(table, [key_text(key) for key in keys], noted=since is not None)
+        texts = [key_text(key) for key in keys]
+        look = self._look(table, texts, noted=since is not None)
         if since is not None:
             wanted = self._wanted(table, since)
             if not wanted.met(look.watermark()):
                 raise wanted.refusal(look.watermark(), 0.0)
-        return [self._cached(answer) for answer in look.rows]
+        found = [self._cached(answer, look.types()) for answer in look.rows[: len(texts)]]
+        if texts and not any(found) and table not in self._fed:
+            self._require_fed(table)
+        return found
 
     def read_through(
         self,
@@ -140,7 +157,7 @@ class Cache:
         """
         text = key_text(key)
         look = self._look(table, [text], noted=True, fills=True)
-        found, fill = self._cached(look.rows[0]), Fill.kept(self._ours(look.rows[1]))
+        found, fill = self._cached(look.rows[0], look.types()), Fill.kept(self._ours(look.rows[1]))
         place = self._fill_place(look.generation, table, text)
         if found is not None and (since is None or self._shows(table, since, look)):
             if fill is not None:
@@ -148,10 +165,10 @@ class Cache:
                 self._quietly("unlink", place)
             return found.row
         if fill is not None and fill.serves(_feeding(table, look.watermark()), since):
-            return fill.document()
+            return typed(fill.document(), look.types())
         fill = Fill.of(read())
         self._quietly("eval", KEEP, 1, place, *fill.arguments(keep_s))
-        return fill.document()
+        return typed(fill.document(), look.types())
 
     def watermark(self) -> Watermark | None:
         """The LSN up to which the cache shows every change, and tables of which it does not. None before any."""
@@ -174,8 +191,11 @@ class Cache:
         def look() -> _Look:
             prefix = generation_prefix(self._name, self._generation)
             rows: list[_Call] = [("hmget", f"{prefix}:{within}:{key}", POS, "row") for key in keys]
+            types = [("hmget", f"{prefix}:_watermark", types_note(_named(table)))] if self._typed else []
             places = [self._fill_place(self._generation, table, key) for key in keys if fills]
-            return self._ask(self._notes() if noted else [], [*rows, *(("hmget", place, *FIELDS) for place in places)])
+            rows += [("hmget", place, *FIELDS) for place in places]
+            found = self._ask(self._notes() if noted else [], [*rows, *types])
+            return replace(found, noted_types=self._own(found.rows[-1])[0]) if types else found
 
         return self._following(look)
 
@@ -234,11 +254,24 @@ class Cache:
         """The fields of a key. None where somebody else's key has this name."""
         return None if _is_of_another_type(answer) else self._own(answer)
 
-    def _cached(self, answer: Any) -> CachedRow | None:
+    def _require_fed(self, table: str) -> None:
+        """UsageError for a table of which the cache has read no topic."""
+        watermark = self.watermark()
+        parts = watermark.parts if watermark is not None else ()
+        topics = [topic for part in parts for topic in (*part.topic_ids, *part.offsets)]
+        if topics and not topics_of(table, topics):
+            raise UsageError(
+                f"the cache of {self._name} is fed with no table {quoted(table)}", hint="see the sink's tables setting"
+            )
+        if topics:
+            self._fed.add(table)
+
+    def _cached(self, answer: Any, types: Mapping[str, str]) -> CachedRow | None:
         """None where there is no row of ours, somebody else's key among them."""
         pos, row = self._ours(answer) or (None, None)
         try:
-            return CachedRow(orjson.loads(row) if row is not None else None, Position.parse((pos or b"").decode()))
+            document = row_of_json(row) if row is not None else None
+            return CachedRow(typed(document, types), Position.parse((pos or b"").decode()))
         except ValueError:
             return None
 
@@ -270,6 +303,11 @@ class _Look:
     generation: int
     texts: Mapping[str, bytes | None]
     rows: Sequence[Any]
+    noted_types: bytes | None = None
+
+    def types(self) -> Mapping[str, str]:
+        """The types by which plain values become Python's. Empty where they stay plain."""
+        return types_of(self.noted_types) or {}
 
     @property
     def noted(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from cdc.errors import DamagedError, Exit, SinkError, UsageError
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.read import Cache, CachedRow, NotShown, Token
+from cdc.read import Cache, CachedRow, NotShown, ReadRow, Token
 from cdc.source_lineage import SourceLineage
 from cdc.wire.plain import PlainTable
 from sinks.cache.cached_rows import key_text
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+from tests.hostile_documents import EVERY
 
 SHAPES = Shapes(ORDERS)
 ROW = {"id": 1, "status": "open", "note": None}
@@ -157,3 +158,65 @@ def test_a_user_without_rights_is_told_so(redis_url: str) -> None:
         with Cache(url, "shop") as cache, pytest.raises(SinkError, match="refuses a reader"):
             cache.get(TABLE, 1)
         server.execute_command("ACL DELUSER", "stranger")
+
+
+TYPES: dict[str, tuple[str, Any, Any]] = {
+    "born": ("date", "1950-04-11Z", date(1950, 4, 11)),
+    "never": ("date", "infinity", "infinity"),
+    "caesar": ("date", "-0043-03-15Z", "-0043-03-15Z"),
+    "opens": ("time", "08:00:00Z", time(8)),
+    "midnight": ("time", "24:00:00Z", "24:00:00Z"),
+    "shift": ("timetz", "08:00:00.5Z", time(8, 0, 0, 500_000, UTC)),
+    "made": ("timestamp", "2016-11-04T13:51:30.1Z", datetime(2016, 11, 4, 13, 51, 30, 100_000)),
+    "sent": ("timestamptz", "2016-11-04T11:51:30.123456Z", datetime(2016, 11, 4, 11, 51, 30, 123_456, UTC)),
+    "takes": ("interval", "P0Y0M0DT9H30M0S", timedelta(hours=9, minutes=30)),
+    "back": ("interval", "P0Y0M-1DT0H0M-1.5S", timedelta(days=-1, seconds=-1.5)),
+    "a_month": ("interval", "P0Y1M0DT0H0M0S", "P0Y1M0DT0H0M0S"),
+    "price": ("money", "1234.10", Decimal("1234.10")),
+    "rate": ("numeric", "NaN", Decimal("NaN")),
+    "far": ("float8", "-Infinity", float("-inf")),
+    "bytes": ("bytea", "3q2+7w==", bytes.fromhex("deadbeef")),
+    "uid": ("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")),
+    "name": ("text", "1950-04-11Z", "1950-04-11Z"),
+    "nothing": ("date", None, None),
+}
+
+
+def test_y15_values_are_of_python_s_types_where_asked(redis_url: str) -> None:
+    columns = [column(name, kind) for name, (kind, _, _) in TYPES.items()]
+    table = shape(column("id", "int8", key=1), *columns, column("days", "date", array=True), table="typed")
+    wire = {"id": 1, **{name: plain for name, (_, plain, _) in TYPES.items()}, "days": ["2020-02-29Z", None]}
+    store, topic = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic(table)
+    with contextlib.closing(store), Cache(redis_url, "shop", typed=True) as cache, Cache(redis_url, "shop") as plain:
+        store.sink.apply(batch(topic.upsert(wire, at(1))), Shapes(table))
+        assert plain.get("public.typed", 1) == wire
+        found = cache.get("public.typed", 1)
+        filled = cache.read_through("public.typed", [2], lambda: ReadRow({**wire, "id": 2}, taken(9)))
+    wanted = {"id": 1, **{name: value for name, (_, _, value) in TYPES.items()}, "days": [date(2020, 2, 29), None]}
+    assert repr(found) == repr(wanted), "NaN is not equal to itself"
+    assert repr(filled) == repr({**wanted, "id": 2})
+
+
+def test_y18_a_table_that_the_cache_does_not_have(redis_url: str) -> None:
+    store, topic = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic()
+    with contextlib.closing(store), Cache(redis_url, "shop") as cache:
+        assert cache.get("public.nothing", 1) is None, "before any watermark nothing is known"
+        store.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+        store.commit(mark(9))
+        assert cache.get(TABLE, 7) is None
+        with pytest.raises(UsageError, match=r"fed with no table public\.nothing"):
+            cache.get("public.nothing", 1)
+
+
+def test_w6_a_document_of_any_depth_is_read(redis_url: str) -> None:
+    table = shape(column("id", "int8", key=1), column("doc", "json"), table="documents")
+    store, topic = open_sink(spec_for("redis", prefix="shop", options={"url": redis_url})), Topic(table)
+    with contextlib.closing(store), Cache(redis_url, "shop") as cache:
+        for number, text in enumerate(EVERY.values()):
+            topic.upsert({"id": number, "doc": text}, at(number))
+        store.sink.apply(batch(topic.events), Shapes(table))
+        found = cache.rows("public.documents", [(number,) for number in range(len(EVERY))])
+        assert [name for name, row in zip(EVERY, found, strict=True) if row is None] == []
+        named = dict(zip(EVERY, found, strict=True))
+        exact = named["1e400"]
+        assert exact is not None and exact.row is not None and exact.row["doc"] == Decimal("1e400")
