@@ -69,6 +69,11 @@ class DeadLetter:
         """Whether later events of this key have to wait. A floor's key stands for a table, not for a row."""
         return self.why in (Why.REFUSED, Why.BEHIND) and dict(self.headers).get(OP) != _FLOOR_OP
 
+    @property
+    def address(self) -> str:
+        """Where the record stands: ``shop.public.orders/0/4711``."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
     def record_headers(self) -> list[tuple[str, bytes | None]]:
         """The headers of its record on ``<name>.dead``."""
         own: list[tuple[str, bytes | None]] = [

@@ -88,7 +88,7 @@ class LogSettings(SettingsModel):
     )
     max_message_bytes: SomeBytes = Field(1024**2, description="largest record the table topics take")
     oversized: Literal["stop", "dead-letter"] = Field(
-        "stop", description="what to do with a larger one: stop, or put it into the dead letters and go on"
+        "dead-letter", description="what to do with a larger one: put it into the dead letters and go on, or stop"
     )
     oversized_tables: dict[str, Literal["stop", "dead-letter"]] = Field(
         default_factory=dict, description='"schema.table" = policy, over the one for all'

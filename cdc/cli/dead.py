@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.table import Table
 
 from cdc.cli import completion
-from cdc.cli.terminal import TerminalConsole, echo
+from cdc.cli.terminal import echo
 from cdc.dead import CAPTURE, DeadLetter, Why, waiting
 from cdc.errors import DifferenceFound, SinkError, UsageError
 from cdc.settings import Settings
@@ -18,6 +17,8 @@ from cdc.topic import TableName, table_topic
 from cdc.wire.plain import escape_key, store_key
 from cdc.wiring.dead import open_letters
 from sinks.stores import sink_settings
+
+_KEY_CHARACTERS = 100
 
 dead = typer.Typer(name="dead", help="What a store refused: look at it, try it again, forget it.", no_args_is_help=True)
 
@@ -28,18 +29,20 @@ def list_letters(
     sink: Annotated[str | None, typer.Argument(help="Only this store's.", autocompletion=completion.sinks)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the letters that wait: the record that was refused and, behind it, the later ones of its key."""
+    """List the letters that wait: the record that was refused and, behind it, the later ones of its key.
+
+    A long key is cut. --json prints it whole.
+    """
     letters = [one for one in waiting(open_letters(context.obj.settings()).read()) if sink in (None, one.sink)]
     if as_json:
         for letter in letters:
             typer.echo(orjson.dumps(document(letter)).decode())
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("store", "what", "record", "key", "reason"):
-        table.add_column(title, overflow="fold")
     for letter in letters:
-        table.add_row(letter.sink, letter.why.value, address(letter), shown(letter.key), letter.reason)
-    TerminalConsole().print(table if letters else "no dead letters")
+        echo(f"{letter.sink}  {letter.why.value}  {letter.address}  {_brief(shown(letter.key) or 'no key')}")
+        echo(f"  {letter.reason}")
+    if not letters:
+        echo("no dead letters")
 
 
 @dead.command("show")
@@ -49,7 +52,7 @@ def show_letter(
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET, as cdc dead list prints it.")],
 ) -> None:
     """Print one letter whole, its value too, as JSON."""
-    found = [one for one in open_letters(context.obj.settings()).read() if (one.sink, address(one)) == (sink, record)]
+    found = [one for one in open_letters(context.obj.settings()).read() if (one.sink, one.address) == (sink, record)]
     if not found:
         raise UsageError(f"{sink} has no dead letter {record}", hint="cdc dead list prints them all")
     whole = document(found[-1]) | {"value": shown(found[-1].value), "headers": _headers(found[-1])}
@@ -111,7 +114,7 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
         unchanged += answer is not None and answer.why is Why.HELD
         if answer is not None:
             state = "still held: " if answer.why is Why.HELD else ""
-            echo(f"{letter.sink}  {letter.topic} {shown(letter.key)}  {state}{answer.reason}")
+            echo(f"{letter.sink}  {letter.topic} {_brief(shown(letter.key) or '')}  {state}{answer.reason}")
             if why is Why.DROP and answer.why is Why.RELEASED:
                 dropped.append(letter)
     words = list(opened.shown(dropped))
@@ -170,20 +173,24 @@ def _count(keys: int) -> str:
     return "1 order is" if keys == 1 else f"{keys} orders are"
 
 
-def address(letter: DeadLetter) -> str:
-    """Where the record stands: ``shop.public.orders/0/4711``."""
-    return f"{letter.topic}/{letter.partition}/{letter.offset}"
-
-
 def document(letter: DeadLetter) -> dict[str, Any]:
     """A letter as JSON, without its value."""
     return {
         "sink": letter.sink,
         "why": letter.why.value,
-        "record": address(letter),
+        "record": letter.address,
         "key": shown(letter.key),
         "reason": letter.reason,
     }
+
+
+def _brief(key: str) -> str:
+    """A key as a line of a terminal has room for it. Behind a longer one stands how long it is.
+
+    >>> _brief("42"), len(_brief("x" * 120_000)), _brief("x" * 120_000)[-24:]
+    ('42', 121, 'xxx… (120,000 characters)'[-24:])
+    """
+    return key if len(key) <= _KEY_CHARACTERS else f"{key[:_KEY_CHARACTERS]}… ({len(key):,} characters)"
 
 
 def shown(data: bytes | None) -> str | None:

@@ -127,6 +127,7 @@ class StatusFacts:
     rereads: Sequence[Reread] = ()
     not_followed: Mapping[str, Unfollowed] = field(default_factory=dict)
     asides: Mapping[str, AsideState] = field(default_factory=dict)
+    oversized: int = 0
     tables: int = 0
     log: Unknown | None = None
     connector: Found[ConnectorFacts] = None

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from cdc.aside import asides_of
 from cdc.clock import Clock
-from cdc.dead import Parked
+from cdc.dead import CAPTURE, Parked, waiting
 from cdc.epochs import EpochsState
 from cdc.errors import TopicError
 from cdc.following import Unfollowed, stopped_following
@@ -121,6 +121,7 @@ class StatusReader:
             rereads=rereads_of(known_log.documents),
             not_followed=left,
             asides=asides_of(known_log.documents),
+            oversized=keys.get(CAPTURE, 0) if keys is not None else 0,
             tables=len(topics.tables) if topics is not None else 0,
             log=silent or (ends if isinstance(ends, Unknown) else None),
             connector=connector,
@@ -138,12 +139,13 @@ class StatusReader:
         return _Log(found, self._ports.log.marks(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:
-        """Parked keys by sink."""
+        """Parked keys by sink, and the rows that capture put aside."""
         try:
             letters = list(self._ports.log.letters())
         except TopicError:
             return {}
-        return {name: len(Parked(name, letters)) for name in self._plan.sinks}
+        aside = sum(letter.sink == CAPTURE for letter in waiting(letters))
+        return {CAPTURE: aside} | {name: len(Parked(name, letters)) for name in self._plan.sinks}
 
     def _judged(
         self, asked: Callable[[], SourceState | Unknown] | None, documents: Mapping[bytes, bytes] | None

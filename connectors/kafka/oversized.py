@@ -18,7 +18,6 @@ from cdc.settings import LogSettings, Settings
 from cdc.topic import dead_topic
 from cdc.wire.format import POS
 from connectors.kafka.dead_letters import DeadLetterTopic
-from connectors.kafka.refused_names import key_hash
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +62,11 @@ class Oversized:
 
     def put_aside(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes, Headers]]) -> None:
         """Write the letters of records (key, value, headers). Return when the broker holds them. LogError otherwise."""
-        self._dead.write([self._letter(topic, partition, *record) for record in records])
-        for key, value, _ in records:
-            log.warning("row_put_aside", extra={"topic": topic, "key": key_hash(key), "bytes": len(value)})
+        letters = [self._letter(topic, partition, *record) for record in records]
+        self._dead.write(letters)
+        for letter, (_, value, _) in zip(letters, records, strict=True):
+            # No key: rows stay out of logs. By the record's name cdc dead show prints it.
+            log.warning("row_put_aside", extra={"record": letter.address, "bytes": len(value)})
 
     def _reason(self, value: bytes) -> str:
         if isinstance(value, Withheld):

@@ -33,8 +33,9 @@ def too_large(topic: str, key: bytes | None, settings: LogSettings) -> PoisonErr
     """The refusal of a record that is larger than its topic takes. No broker needs to be asked."""
     return PoisonError(
         f"a row of {topic}{_named(key)} is larger than the topic takes ({settings.max_message_bytes} bytes)",
-        hint="raise [log] max_message_bytes and the topic's max.message.bytes, "
-        "leave the large column out of the publication, or set [log] oversized to dead-letter",
+        hint="raise [log] max_message_bytes and the topic's max.message.bytes, leave the large column out of the "
+        "publication, or set [log] oversized to dead-letter, and cdc dead list names the key. In the source "
+        "select ... from TABLE as t order by octet_length(t::text) desc limit 5 finds large rows",
     )
 
 

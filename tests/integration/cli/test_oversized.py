@@ -15,9 +15,9 @@ LARGE = "(select string_agg(md5(random()::text), '') from generate_series(1, 100
 
 @pytest.fixture
 def docs(pipeline: Pipeline) -> Pipeline:
-    """A table of documents, one of them of 3.2 MB before the snapshot, put aside by policy."""
+    """A table of documents, one of them of 3.2 MB before the snapshot, put aside by the default policy."""
     pipeline.document["source"]["tables"] = ["public.orders", "public.docs"]
-    pipeline.document["log"]["oversized_tables"] = {"public.docs": "dead-letter"}
+    pipeline.document["log"]["oversized_tables"] = {"public.orders": "stop"}
     pipeline.sql(
         "create table docs (id int primary key, body text)",
         f"insert into docs values (1, 'small'), (2, {LARGE}), (3, 'small')",
@@ -61,6 +61,24 @@ def test_h58_a_large_row_becomes_a_dead_letter_and_capture_flows(docs: Pipeline,
     dropped = docs.cdc("dead", "drop", "--table", "public.docs", "--key", "2")
     assert dropped.returncode == Exit.OK, dropped.stderr
     assert aside(docs) == ['{"id":1}', '{"id":4}']
+
+
+def test_y9_status_and_the_log_lead_to_a_row_that_was_put_aside(docs: Pipeline, spawn: Spawn) -> None:
+    lines = docs.good("dead", "list").splitlines()
+    assert [line.startswith("  ") for line in lines] == [False, True], "a letter, and its reason below"
+    assert '{"id":2}' in lines[0]
+    status = docs.cdc("status")
+    assert "1 row is larger than the topic takes" in status.stdout + status.stderr, status.stderr
+    capture = spawn("cdc", "--config", docs.config, "run")
+    docs.sql(f"insert into docs values (4, {LARGE})")
+    wait_until(lambda: "row_put_aside" in capture.stderr, 60, lambda: capture.stderr[-2000:])
+    (line,) = [line for line in capture.stderr.splitlines() if "row_put_aside" in line]
+    shown = orjson.loads(docs.good("dead", "show", "(capture)", orjson.loads(line)["record"]))
+    assert shown["key"] == '{"id":4}'
+    docs.good("dead", "drop", "--sink", "(capture)")
+    wait_until(lambda: not aside(docs), 30)
+    status = docs.cdc("status")
+    assert "larger than the topic" not in status.stdout + status.stderr
 
 
 def test_h58_another_table_still_stops_and_names_key_and_remedy(docs: Pipeline, spawn: Spawn) -> None:

@@ -330,7 +330,7 @@ def test_h58_an_oversized_row_stops_with_its_name_then_goes_on(pipeline: Pipelin
         # It does not compress, so that it is the broker that refuses it.
         "insert into t select 2001, string_agg(md5(g::text || random()), '') from generate_series(1, 6000) g",
     )
-    pipeline.document["log"]["max_message_bytes"] = "128kB"
+    pipeline.document["log"] |= {"max_message_bytes": "128kB", "oversized": "stop"}
     pipeline.prepare()
     error = refusal(pipeline)
     assert isinstance(error, PoisonError)

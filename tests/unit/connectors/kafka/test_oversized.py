@@ -100,7 +100,7 @@ def test_the_policy_of_a_table_goes_over_the_one_for_all() -> None:
         oversized = Oversized.of(parse(document), tables)
         return [topic for topic in tables.values() if oversized.concerns(topic)]
 
-    assert topics() == []
-    assert topics(oversized="dead-letter") == ["shop.public.a", "shop.public.b"]
-    assert topics(oversized="dead-letter", oversized_tables={"public.a": "stop"}) == ["shop.public.b"]
-    assert topics(oversized_tables={"public.a": "dead-letter"}) == ["shop.public.a"]
+    assert topics() == ["shop.public.a", "shop.public.b"], "by default nothing stops"
+    assert topics(oversized="stop") == []
+    assert topics(oversized_tables={"public.a": "stop"}) == ["shop.public.b"]
+    assert topics(oversized="stop", oversized_tables={"public.a": "dead-letter"}) == ["shop.public.a"]
