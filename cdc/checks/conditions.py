@@ -35,14 +35,13 @@ class Condition(NamedTuple):
     cure: str
 
 
-def process_conditions(processes: Iterable[Process], wrong: Collection[str]) -> Iterator[Condition]:
-    """The own words of processes about their parts. ``wrong``: parts that the log shows to be behind, for which a
-    process that says nothing is a cause as well."""
-    for process in processes:
-        yield from troubles(process)
-        unsaid = [part for part in process.parts if part in wrong and part not in process.said]
-        if unsaid:
-            yield absence(process, unsaid)
+def process_conditions(process: Process, wrong: Collection[str]) -> Iterator[Condition]:
+    """The own words of a process about its parts. ``wrong``: parts that the log shows to be behind, for which a process
+    that says nothing is a cause as well."""
+    yield from troubles(process)
+    unsaid = [part for part in process.parts if part in wrong and part not in process.said]
+    if unsaid:
+        yield absence(process, unsaid)
 
 
 def troubles(process: Process) -> Iterator[Condition]:

@@ -42,10 +42,13 @@ def conditions(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iter
         said = "nothing is captured before the first snapshot: cdc snapshot makes the slot and copies the rows"
         yield Condition(said, "cdc snapshot")
     yield from _slot_conditions(shown, facts)
-    # Capture waits for the end of the first snapshot, as it should.
-    asked = (one for one in facts.fresh.processes if one.command != CAPTURE or shown.snapshot == "complete")
-    words = process_conditions(asked, wrong)
-    yield from (one for one in words if one.sentence.partition(":")[0] not in shown.silent)
+    # No limit holds for a store that is being filled, so that one whose sink has gone would look well for ever.
+    fills = wrong | {sink.name for sink in shown.sinks if sink.state == "filling"}
+    for process in facts.fresh.processes:
+        # Capture waits for the end of the first snapshot, as it should.
+        if process.command != CAPTURE or shown.snapshot == "complete":
+            words = process_conditions(process, fills if process.address else wrong)
+            yield from (one for one in words if one.sentence.partition(":")[0] not in shown.silent)
     yield from shown.connector.conditions() if shown.connector is not None else ()
     yield from _table_conditions(facts)
     yield from behind

@@ -110,6 +110,15 @@ def test_y11_a_process_that_is_not_there_is_no_fault_by_itself() -> None:
     assert told(SINK) == told(replace(SINK, address="")) == []
 
 
+def test_y11_a_store_whose_sink_left_while_it_filled_is_not_well() -> None:
+    filling = SinkFacts(name="cache", kind="redis", watermark=Watermark(epoch=1, lsn=0))
+    facts = replace(FACTS, sinks=[filling], fresh=FreshFacts(processes=[SINK]))
+    assert list(judged(facts).passed) == ["cdc sink does not answer at 127.0.0.1:1"]
+    kept = replace(SINK, said={"cache": Trouble()})
+    for process in (kept, replace(SINK, address="")):
+        assert list(judged(replace(facts, fresh=FreshFacts(processes=[process]))).passed) == []
+
+
 def test_y11_each_condition_names_what_ends_it() -> None:
     facts = replace(FACTS, fresh=FreshFacts(processes=[STOPPED]), rereads=[FAILED], sinks=[LATE], marks=MARKS)
     shown = judged(facts)
