@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
@@ -22,9 +21,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.errors import ConfigError, Exit, LogError, Retry
 from cdc.setting_types import Secret
 from cdc.settings import LogSettings, SourceSettings
+from cdc.stack.account import ordinary_account
 from cdc.stack.free_ports import free_ports
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.postgres.connections import LOOK_LIMITS, PINNED, connect
+from tests.debian_packages import libraries, unpacked
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.secured import login, secured_kafka
 from tests.strangers import stranger
@@ -152,9 +153,10 @@ class Pooler:
     """PgBouncer in front of the test's server. ``options``: lines of its ini file."""
 
     def __init__(self, pipeline: Pipeline, folder: Path, *options: str) -> None:
-        program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+        program, environment = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"), dict(os.environ)
         if program is None:
-            pytest.skip("no pgbouncer on this machine")
+            tree = unpacked("pgbouncer", ["pgbouncer"], hint="install pgbouncer")
+            program, environment = str(tree / "usr" / "sbin" / "pgbouncer"), environment | libraries(tree)
         to = conninfo_to_dict(pipeline.dsn)
         self.role, self.port = f"pooled_{token_hex(4)}", free_ports()["postgres"]
         pipeline.execute(f"create role {self.role} login superuser replication password 'word'")
@@ -164,12 +166,12 @@ class Pooler:
             f"listen_port = {self.port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {folder / 'users'}\n"
             f"logfile = {folder / 'pooler.log'}\n" + "".join(f"{line}\n" for line in options)
         )
-        folder.chmod(0o755)
-        as_user = {"user": "nobody"} if os.geteuid() == 0 else {}
-        (folder / "pooler.log").touch()
-        (folder / "pooler.log").chmod(0o666)
-        self.process = subprocess.Popen([program, folder / "pooler.ini"], stderr=subprocess.DEVNULL, **as_user)  # type: ignore[call-overload]
-        wait_until(self._answers, 10, (folder / "pooler.log").read_text)
+        log = folder / "pooler.log"
+        log.touch()
+        argv = [program, str(folder / "pooler.ini")]
+        words = ordinary_account().ending_with_parent(argv, death_signal=signal.SIGKILL, parent=os.getpid())
+        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=environment)
+        wait_until(self._answers, 10, log.read_text)
         self.dsn = f"host=127.0.0.1 port={self.port} user={self.role} password=word dbname={to['dbname']}"
 
     def _answers(self) -> bool:
@@ -185,12 +187,10 @@ class Pooler:
 
 
 @pytest.fixture
-def pooler(pipeline: Pipeline, request: pytest.FixtureRequest) -> Iterator[Pooler]:
-    # Not pytest's folder, which root alone may enter: PgBouncer does not run as root.
-    with TemporaryDirectory() as folder:
-        made = Pooler(pipeline, Path(folder), *request.param)
-        yield made
-        made.close()
+def pooler(pipeline: Pipeline, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pooler]:
+    made = Pooler(pipeline, tmp_path, *request.param)
+    yield made
+    made.close()
     pipeline.execute(f"drop owned by {made.role}", f"drop role {made.role}")
 
 
