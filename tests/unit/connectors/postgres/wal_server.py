@@ -93,7 +93,9 @@ class WalServer:
         self._server.server_close()
 
     def answer(self, statement: bytes) -> bytes:
-        """What it says to a statement."""
+        """What it says to a statement. A new session has what it asked for."""
+        if b"pg_backend_pid" in statement:
+            return row("DateStyle", "ISO", 0)
         self.asked.append(statement)
         rows: dict[bytes, tuple[int | str, ...]] = {
             b"IDENTIFY_SYSTEM": (SYSTEM, 1, str(Lsn(len(self.wal))), "d"),
