@@ -78,7 +78,7 @@ def shop(
 
 
 @pytest.mark.slow
-def test_an_ordinary_week_ends_green_and_equal(shop: Shop, stack: Stack) -> None:
+def test_y1_y2_y3_y5_y6_y7_y8_y9_y10_y11_y12_y16_ordinary_week(shop: Shop, stack: Stack) -> None:
     with Application(shop.owner) as application:
         wait_until(lambda: shop.processes["sink"].stderr.count("sink_started") >= 3, READY_S, shop._shown)
         shop.green()
