@@ -345,7 +345,7 @@ def keep_capturing(
     """Capture until a stop is asked for. Open a new session when one broke for a reason that passes.
 
     The first session has to open: an error of its start is raised at once, but for a login's (RefusedLogin). Later a
-    source or broker is waited for, however long it is down. What waiting cannot cure ends it.
+    source or broker is waited for, however long it is down. It ends with what waiting cannot cure.
     """
     attempt, streamed, login = 0, False, RefusedLogin(clock)
     active_since: float | None = None

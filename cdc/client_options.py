@@ -1,4 +1,4 @@
-"""What each option of ``[log.client]`` means to the clients of Kafka here.
+"""Options of ``[log.client]``, with their meaning for each client of Kafka here.
 
 Providers print samples of options, some by librdkafka's names and some by Java's. Capture and the commands speak
 librdkafka, Spark and Kafka Connect speak Java. One table serves all of them, so that a sample can be pasted once.
@@ -90,7 +90,7 @@ Value = str | int | bool
 
 
 def meaning(name: str) -> Option | None:
-    """What an option means here. None for one that the table does not know: librdkafka's own, or nobody's."""
+    """The meaning of an option. None for one that the table does not know: librdkafka's own, or nobody's."""
     return OPTIONS.get(name) or (Option() if name.startswith(_UNUSED) else None)
 
 

@@ -27,7 +27,7 @@ _BUNDLES = (
 
 
 def parts_of(dsn: str, setting: str = "[source] dsn") -> dict[str, str]:
-    """Every option of the string by libpq's name. What libpq adds of itself (the environment, a service) is not there.
+    """Every option of the string by its name, without those that libpq adds (the environment, a service).
 
     Its secrets are hidden from now on. ConfigError for a string that libpq cannot read.
     """

@@ -48,7 +48,7 @@ def _from_file(path: str) -> str:
 
 
 def _from_command(line: str) -> str:
-    """What the program prints, without the end of its last line. No shell reads ``line``."""
+    """The program's output, without the end of its last line. No shell reads ``line``."""
     try:
         done = subprocess.run(
             shlex.split(line),

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -39,6 +39,7 @@ ERR_FILE = "spark.err"
 _JVM_END_S = 20.0
 _LOOK_S = 2.0
 _REACH_S = 5.0
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _STANDALONE = "spark://"
 _MASTER = re.compile(
     r"(local(\[[\w*]+(,\s*\d+)?\])?|yarn|k8s://\S+|spark://[^,\s]+:\d+(,[^,\s]+:\d+)*|local-cluster\[.*\])$"
@@ -72,6 +73,12 @@ class SessionSpec:
     def local(self) -> bool:
         """Whether driver and executors are one process of this machine."""
         return self.master.startswith("local")
+
+    def with_java_options(self, options: tuple[str, ...]) -> SessionSpec:
+        """The same with these options for the driver and for its executors, which are JVMs of their own."""
+        executors = " ".join([*options, self.conf.get(_EXECUTOR_OPTIONS, "")]).strip()
+        conf = {**self.conf, _EXECUTOR_OPTIONS: executors} if options else self.conf
+        return replace(self, java_options=(*self.java_options, *options), conf=conf)
 
 
 def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:

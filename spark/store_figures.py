@@ -49,7 +49,7 @@ class BeatCount:
         figures.freshness.add((now_ms - beat.at_ms) / 1e3, now_s, origin="heartbeat")
 
 
-class Fill:
+class TopicFill:
     """The topics that a store reads from their beginning: all of a new store, or those of tables that came later. It
     ends where they ended when it began."""
 

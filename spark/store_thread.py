@@ -39,7 +39,7 @@ from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
-from spark.store_figures import BeatCount, Fill, note_outcome
+from spark.store_figures import BeatCount, TopicFill, note_outcome
 from spark.sweeps import Sweeps, agreed, begun_behind, floors_of, rewound, said
 from spark.watermark import Claim, covers, distance
 
@@ -82,7 +82,7 @@ class Store(StoreCalls):
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
-        self._fill, self._ready, self._beats = Fill(), False, BeatCount()
+        self._fill, self._ready, self._beats = TopicFill(), False, BeatCount()
 
     @property
     def offsets(self) -> Offsets:

@@ -15,12 +15,12 @@ from cdc.checks.conditions import Condition, unfed_view
 from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
+from cdc.status.figures import age, aged, share_text, size
 from cdc.status.fresh import fresh_text
 from cdc.status.live_looks import LiveLook, utc_text
 from cdc.status.pace import Pace, StorePace
 from cdc.status.rules import Status
 from cdc.status.sink_lines import SinkStatus
-from cdc.status.texts import age, aged, share_text, size
 from cdc.status.view_lines import ViewStatus
 
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, Exit, UsageError
 from cdc.lsn import Lsn
 from cdc.settings import Settings
+from cdc.status.figures import age, size
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.looks_beside import LooksBeside
 from cdc.status.rules import Status, status_of
-from cdc.status.texts import age, size
 from cdc.up.children import Children
 from cdc.up.parts import parts_of, slot_to_make
 from cdc.up.together import StepFailed, Together, interruptible

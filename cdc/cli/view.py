@@ -15,7 +15,7 @@ from cdc.cli import completion
 from cdc.cli.terminal import echo
 from cdc.errors import CdcError, UsageError
 from cdc.lsn import Lsn
-from cdc.status.texts import size
+from cdc.status.figures import size
 from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
 from connectors.verified import open_cut

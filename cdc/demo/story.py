@@ -27,10 +27,10 @@ from cdc.stack.local import LocalStack
 from cdc.stack.part import refuse_taken_port
 from cdc.stack.settings_file import make_database, write_settings
 from cdc.stack.start import start_watched
+from cdc.status.figures import age, size
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.rules import status_of
 from cdc.status.run import StatusReader
-from cdc.status.texts import age, size
 from cdc.up.children import Child, Children
 from cdc.wiring.status import open_status
 from sinks.sections import load_settings

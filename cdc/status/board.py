@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from cdc.checks.conditions import unfed_view
 from cdc.foreign import without_urls
+from cdc.status.figures import age, aged, count, rate, seconds_text, share_text, size
 from cdc.status.live_looks import LiveLook, utc_text
-from cdc.status.texts import age, aged, count, rate, seconds_text, share_text, size
 
 Document: TypeAlias = Mapping[str, Any]
 

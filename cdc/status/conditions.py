@@ -21,8 +21,8 @@ from cdc.reference import size_text
 from cdc.running import CAPTURE, view_part
 from cdc.settings import LimitSettings
 from cdc.status.facts import StatusFacts
+from cdc.status.figures import age, aged, size
 from cdc.status.sink_lines import SinkStatus
-from cdc.status.texts import age, aged, size
 from cdc.status.view_lines import view_conditions
 
 if TYPE_CHECKING:

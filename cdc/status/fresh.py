@@ -30,14 +30,14 @@ def fresh_text(known: bool, fresh: Quantiles | None) -> str:
     return f"p50 {fresh.p50_s:.2f} s, p99 {fresh.p99_s:.2f} s"
 
 
-class Lag(NamedTuple):
+class Age(NamedTuple):
     """How long ago the log first had more than a store shows. ``at_least``: it may be longer."""
 
     seconds: float
     at_least: bool = False
 
 
-def lag_of(marks: Sequence[Mark], shown: tuple[int, int], now_ms: int, level_ms: int = 0) -> Lag:
+def lag_of(marks: Sequence[Mark], shown: tuple[int, int], now_ms: int, level_ms: int = 0) -> Age:
     """The lag of a store that shows ``shown`` (epoch, lsn). 0 when the log has no more.
 
     The log keeps progress records for some minutes only. Behind the oldest of them the time counts at which the store
@@ -47,11 +47,11 @@ def lag_of(marks: Sequence[Mark], shown: tuple[int, int], now_ms: int, level_ms:
     >>> lag_of(marks, (1, 10), 5000).seconds, lag_of(marks, (1, 30), 5000).seconds
     (3.0, 0.0)
     >>> lag_of(marks, (1, 5), 5000), lag_of(marks, (1, 5), 5000, level_ms=500)
-    (Lag(seconds=4.0, at_least=True), Lag(seconds=4.5, at_least=False))
+    (Age(seconds=4.0, at_least=True), Age(seconds=4.5, at_least=False))
     """
     newer = [mark.at_ms for mark in marks if (mark.epoch, mark.lsn) > shown]
     if not newer:
-        return Lag(0.0)
+        return Age(0.0)
     kept = len(newer) < len(marks)
     since_ms = newer[0] if kept or not level_ms else min(newer[0], level_ms)
-    return Lag(max(0.0, (now_ms - since_ms) / 1000), at_least=not kept and since_ms == newer[0])
+    return Age(max(0.0, (now_ms - since_ms) / 1000), at_least=not kept and since_ms == newer[0])

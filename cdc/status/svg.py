@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from cdc.status.figures import age, size
 from cdc.status.hour import POINT_S, POINTS, Curve
 from cdc.status.html import Html, element, together
-from cdc.status.texts import age, size
 
 _WIDTH, _HEIGHT = float(POINTS - 1), 60.0
 _UNITS: dict[str, Callable[[float], str]] = {

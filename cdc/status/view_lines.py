@@ -9,7 +9,7 @@ from typing import Any
 from cdc.checks.conditions import BY_ITSELF, WATCH, Condition
 from cdc.lsn import Lsn
 from cdc.settings import LimitSettings
-from cdc.status.texts import age, aged
+from cdc.status.figures import age, aged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from connectors.sink_log import SinkLog
     from spark.application import SinkApplication
     from spark.spark_session import SessionSpec
-
-
-_EXECUTORS = "spark.executor.extraJavaOptions"
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool, share: Share | None = None) -> None:
@@ -77,12 +73,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     objects = ("logger", "oauth_cb", "error_cb")
     client = {name: value for name, value in client_config(settings.log).items() if name not in objects}
     options = java_options(client, spark.kafka)
-    session = session_of(settings, chosen)
-    urls = allowed_urls(options)
-    if urls:
-        # A driver and its executors are JVMs of their own.
-        executors = " ".join([*urls, session.conf.get(_EXECUTORS, "")]).strip()
-        session = replace(session, java_options=urls, conf={**session.conf, _EXECUTORS: executors})
+    session = session_of(settings, chosen).with_java_options(allowed_urls(options))
     application = SinkApplication(
         session=session,
         specs=specs,

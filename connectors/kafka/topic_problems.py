@@ -1,4 +1,4 @@
-"""What is wrong with topics: pure, from what a topic has to be and the facts of it.
+"""Problems of topics: pure, from what a topic has to be and the facts of it.
 
 One that a broker made by itself, a raised partition count or a topic made anew under an old name would each break the
 order silently (hazards H61, H62, H63, H89)."""

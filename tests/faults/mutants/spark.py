@@ -379,7 +379,7 @@ MUTANTS = (
     ),
     Mutant(
         "write several slices of rows that come to the driver", "spark/tasks.py",
-        "if task.mode == \"apply\" and task.translation is None else 1", "if True else 1",
+        "_SLICES_AT_ONCE if several else 1", "_SLICES_AT_ONCE",
         "tests/unit/spark/test_carried.py",
     ),
     Mutant(

@@ -42,7 +42,7 @@ def test_w2_a_list_that_loses_the_key_sets_the_table_aside(pipeline: Pipeline) -
     assert len(pipeline.compacted("t")) == 3
 
 
-def test_w3_a_child_that_comes_later_is_said_and_the_parent_flows(
+def test_w3_a_child_that_comes_later_is_said_its_parent_flows(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.document["source"] |= {"tables": ["public.p", "public.late"]}

@@ -20,7 +20,6 @@ from spark.fill_lines import FillStand, Lacking
 from spark.outage import Halted
 from spark.place import StoreMoved
 from spark.store_calls import StoreCalls
-from spark.store_figures import Fill
 from spark.watermark import LogEnds
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.noted_store import Noted
@@ -208,19 +207,6 @@ def test_y14_what_waited_for_a_fill_is_no_freshness(bench: Noted) -> None:
     bench.settle(store, 11, committed(row(1, 10), bench.clock.now_ns() // 1_000_000 - 250))
     counted = bench.figures.freshness.tallies["change"]
     assert (counted.count, counted.total) == (1, 0.25)
-
-
-def test_y14_a_table_that_comes_later_is_filled_too() -> None:
-    fill, later = Fill(), OTHERS.topic
-    fill.begin(SHOWN, {TOPIC: {0: 9}})
-    assert fill.stand(SHOWN.offsets, [TOPIC]) is None
-    fill.begin(SHOWN, {TOPIC: {0: 9}, later: {0: 4, 1: 0}})
-    fill.begin(SHOWN, {TOPIC: {0: 9}, later: {0: 6, 1: 0}})
-    reached = {**SHOWN.offsets, later: {0: 1}}
-    assert fill.stand(reached, [TOPIC, later]) == FillStand(1, 4), "it keeps its goal when its query begins again"
-    assert fill.stand(reached, [TOPIC]) is None, "one that is held is not filled"
-    assert (fill.filled_ms(reached, [TOPIC, later], 50), fill.filled_ms({later: {0: 4}}, [later], 60)) == (50, 60)
-    assert (fill.stand(reached, [later]), fill.filled_ms(reached, [later], 70)) == (None, 60)
 
 
 def test_a_busy_store_is_not_looked_at(bench: Noted) -> None:

@@ -54,7 +54,7 @@ def test_h119_check_names_a_table_that_is_not_in_step(state: TableState, cause: 
     assert exit_code([finding]) is (Exit.DIFFERENCE if level is Level.FAIL else Exit.OK)
 
 
-def test_y5_a_table_whose_reading_was_given_up_is_not_said_to_be_read() -> None:
+def test_y5_a_table_whose_reading_was_given_up_is_not_read() -> None:
     reading = replace(ASIDE, state=TableState.READING)
     request = RequestState(id="snapshot:public.t", table="public.t", after_lsn=0, reason="")
     (said,), (left,) = found(reading, request), found(reading)

@@ -139,7 +139,7 @@ def test_w3_a_parent_of_captured_children_says_what_it_lacks() -> None:
     }
 
 
-def test_y10_a_dropped_table_is_told_once_and_hides_no_other_finding() -> None:
+def test_y10_a_dropped_table_is_told_once_and_hides_nothing() -> None:
     missing = replace(FACTS, missing=(("the table public.x does not exist", "did you mean"),))
     assert [finding.message for finding in bad(missing)] == ["the table public.x does not exist"]
     found = list(check_source(missing, SETTINGS, None, {"public.x": "it is gone"}))

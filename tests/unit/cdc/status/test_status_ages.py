@@ -13,8 +13,8 @@ from cdc.progress import Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import SnapshotState
 from cdc.status.facts import SinkFacts, SourceState, StatusFacts
+from cdc.status.figures import age, size
 from cdc.status.rules import status_of
-from cdc.status.texts import age, size
 from cdc.status.view_lines import ViewFacts
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
