@@ -31,7 +31,8 @@ def test_w1_w5_w8_each_text_is_a_key_of_its_own(store: Store) -> None:
     sink.sink.apply(batch(deletes), shapes)
     notes = {orjson.loads(row)[1] for row in live(sink, ONE).values()}
     assert notes == {f"{n}" for n, name in enumerate(NAMES) if name not in gone}
-    for key in rows(sink, ONE):
+    keys = sorted(rows(sink, ONE), key=len)
+    for key in (*keys[:2], *keys[-2:]):
         found = sink.reader.get(ONE, key)
         assert found is not None
         assert found.key == key
