@@ -135,7 +135,8 @@ where c.oid = %(oid)s::int8::oid
 -- name: key
 -- The key's columns in key order: the replica identity's index where one is chosen, else the primary key. "unvalidated":
 -- the NOT NULL of the column that its rows have not been checked for (18). "alike": a type in it, however deep, of which
--- Postgres prints different values alike: those of objects' names, and seg, which cuts its numbers short.
+-- Postgres prints different values alike: those of objects' names, tsquery, which drops the brackets of a & (b & c), and
+-- seg, which cuts its numbers short.
 select c.oid::int8 as oid, a.attname::text as name, not i.indimmediate as deferrable,
        (select x.conname::text from pg_constraint x where x.conrelid = c.oid and x.contype = 'n'
         and not x.convalidated and x.conkey[1] = a.attnum) as unvalidated,
@@ -157,7 +158,8 @@ select c.oid::int8 as oid, a.attname::text as name, not i.indimmediate as deferr
         select t.typname::text
         from used u
         join pg_type t on t.oid = u.type and t.typtype = 'b'
-        where case t.typnamespace when 'pg_catalog'::regnamespace then t.typname like 'reg%%' else exists (
+        where case t.typnamespace when 'pg_catalog'::regnamespace
+                  then t.typname like 'reg%%' or t.typname = 'tsquery' else exists (
                   select from pg_depend d join pg_extension x on x.oid = d.refobjid
                   where d.classid = 'pg_type'::regclass and d.objid = t.oid and d.deptype = 'e'
                     and (x.extname, t.typname) = ('seg', 'seg')) end

@@ -61,8 +61,8 @@ class SqlTables:
         self._suffix = suffix
         self._db_schema = db_schema
         self._native = keeps_natives(engine)
-        self._places: dict[str, TableName] = {}
-        self._shown: dict[str, TableName] = {}
+        self._places: dict[bytes, TableName] = {}
+        self._shown: dict[bytes, TableName] = {}
 
     @property
     def dialect(self) -> str:
@@ -76,17 +76,17 @@ class SqlTables:
         """
         whole = table.table if self._db_schema is not None else f"{table.schema}_{table.table}"
         name = self._short(whole + self._suffix)
-        if self._places.setdefault(name, table) != table:
+        if (owner := self._places.setdefault(self._compared(name), table)) != table:
             raise ConfigError(
-                f"{table} and {self._places[name]} would share the table {name} of the warehouse",
-                hint="give one of them a sink of its own with another db_schema",
+                f"{table} and {owner} would share the table {name} of the warehouse",
+                hint="give one of them a sink of its own with another database or db_schema",
             )
         if self._views.ending:
             view = self._short(whole + self._views.ending)
-            for one, owner in ((name, self._shown.get(name)), (view, self._places.get(view))):
-                if owner is not None:
-                    raise taken(one, f"{table} and {owner} would share that name")
-            self._shown[view] = table
+            for one, owners in ((name, self._shown), (view, self._places)):
+                if (other := owners.get(self._compared(one))) is not None:
+                    raise taken(one, f"{table} and {other} would share that name")
+            self._shown[self._compared(view)] = table
         return name
 
     def gone(self, connection: sa.Connection, tables: Collection[TableName]) -> list[TableName]:
@@ -288,6 +288,11 @@ class SqlTables:
             kind = _SQLITE_WHOLE.get(kind, kind)
         inexact = pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
         return pa.string() if inexact and self.dialect == "sqlite" else kind
+
+    def _compared(self, name: str) -> bytes:
+        """A name as the database compares it: SQLite passes over the case of ASCII letters."""
+        raw = name.encode()
+        return raw.lower() if self.dialect == "sqlite" else raw
 
     def _short(self, name: str) -> str:
         """A name as long as the database takes."""

@@ -203,11 +203,13 @@ def test_sql_forgets_the_values_of_dropped_columns(sql_url: str, tmp_path: Path)
         sink.close()
 
 
-def test_two_tables_that_would_share_a_name_are_refused(tmp_path: Path) -> None:
-    sink = sql(f"sqlite:///{tmp_path}/x.db")
+@pytest.mark.parametrize("other", ["b_c", "B_c"], ids=["equal", "by-case"])
+@pytest.mark.parametrize("live", ["_live", ""], ids=["views", "no-views"])
+def test_two_tables_that_would_share_a_name_are_refused(tmp_path: Path, other: str, live: str) -> None:
+    sink = sql(f"sqlite:///{tmp_path}/x.db", live_views=live)
     sink.sink.prepare(shape(column("id", "int4", key=1), schema="a_b", table="c"))
-    with pytest.raises(Exception, match="would share the table a_b_c"):
-        sink.sink.prepare(shape(column("id", "int4", key=1), schema="a", table="b_c"))
+    with pytest.raises(Exception, match=f"would share the table a_{other}"):
+        sink.sink.prepare(shape(column("id", "int4", key=1), schema="a", table=other))
     sink.close()
 
 
