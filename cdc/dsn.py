@@ -1,4 +1,4 @@
-"""A connection string of libpq, read by libpq's own parser: every judgement of one asks here."""
+"""Connection strings of libpq, parsed by libpq itself. Every check of a connection string uses this module."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The SQLSTATE with which Postgres refuses a connection.
 
-psycopg has none of a connection that never was. libpq's trace of one has it: it writes what the server sends.
+psycopg gives no SQLSTATE for a connection that failed. libpq's trace of the messages from the server has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANSWER = re.compile(rb'\tErrorResponse\t S "[^"]*"(?: V "[A-Z]+")? C "([0-9A-Z]
 
 
 def answer(conninfo: str) -> str:
-    """The SQLSTATE with which a server refuses a connection now. Empty where it does not, or does not answer."""
+    """The SQLSTATE with which a server refuses a connection now. Empty if it accepts one or does not answer."""
     # In memory: libpq writes all of the login there.
     with closing(os.fdopen(os.memfd_create("cdc-login"), "rb")) as trace:
         session = pq.PGconn.connect_start(conninfo.encode())

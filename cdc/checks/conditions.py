@@ -1,7 +1,7 @@
-"""The one place that decides what is wrong with a part, and what ends that: pure.
+"""Faults of a pipeline's parts and their fixes: pure. No other module words them.
 
-``cdc status``, ``cdc check`` and the page show these sentences. A part's own word, asked at its address, stands before
-what the log lets guess about it.
+``cdc status``, ``cdc check`` and the page show these sentences. The reason that a process gives
+itself comes before any that the log suggests.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Condition(NamedTuple):
 
 
 def process_conditions(process: Process, wrong: Collection[str]) -> Iterator[Condition]:
-    """The own words of a process about its parts. ``wrong``: parts that the log shows to be behind, for which a process
-    that says nothing is a cause as well."""
+    """The faults that a process reports of its parts. ``wrong``: parts that the log shows to be behind, for which the
+    silence of a process is a cause as well."""
     yield from troubles(process)
     unsaid = [part for part in process.parts if part in wrong and part not in process.said]
     if unsaid:
@@ -45,14 +45,14 @@ def process_conditions(process: Process, wrong: Collection[str]) -> Iterator[Con
 
 
 def troubles(process: Process) -> Iterator[Condition]:
-    """The faults of its parts that a process tells of."""
+    """The faults of its parts that a process reports."""
     for part, trouble in process.said.items():
         if trouble.why:
             yield Condition(f"{part}: {trouble.why}", trouble.cure or f"the log of {process.command} says more")
 
 
 def absence(process: Process, parts: Iterable[str]) -> Condition:
-    """That a process says nothing of these parts of its own.
+    """The fault of a process that does not report these of its parts.
 
     >>> sink = Process(command="cdc sink", setting="[spark] http_address", address="127.0.0.1:9465", parts=["cache"])
     >>> absence(sink, ["cache"]).sentence
@@ -94,7 +94,7 @@ def failed_reading(table: str, detail: str) -> Condition:
 
 
 def failed_readings(states: Iterable[ReadingState]) -> list[ReadingState]:
-    """The readings that failed and still matter: no reading of the whole table was finished since."""
+    """The failed readings after which no reading of the whole table has finished."""
     each = list(states)
     whole = {one.table: one for one in each if one.id == f"snapshot:{one.table}" and one.state == "done"}
     return [one for one in each if one.state == "failed" and not _made_good(one, whole)]

@@ -83,9 +83,9 @@ def check_wal_level(server: ServerFacts) -> Finding:
 
 
 def check_wal_lsn(server: ServerFacts) -> Iterator[Finding]:
-    """A primary with logical decoding has to say where it writes. Without, a provider may refuse to."""
+    """Fail where a primary with logical decoding refuses its insert LSN. Before decoding is on, some providers do."""
     if server.wal_lsn is None and server.decodes and not server.in_recovery:
-        message = f"the server does not tell the role {server.role} where it writes: pg_current_wal_insert_lsn() fails"
+        message = f"the role {server.role} cannot read the WAL insert LSN: pg_current_wal_insert_lsn() fails"
         yield fail(PART, "wal_lsn", message, "connectors/postgres/PROVIDERS.md says what a provider has to offer")
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 
 def as_written(command: Any) -> Any:
-    """The same command of Typer's. Its help and that of all below it shows every word, in whole paragraphs."""
+    """The same Typer command. Its help, and that of its subcommands, shows every word, in whole paragraphs."""
     command.help = paragraphs(command.help or "")
     for parameter in command.params:
         if getattr(parameter, "help", None):

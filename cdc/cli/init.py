@@ -45,7 +45,7 @@ def init(
         settings.require_native("cdc init")
     console = invocation.console
     if new_epoch and accept_promotion:
-        raise UsageError("--new-epoch begins anew, --accept-promotion goes on", hint="choose one of them")
+        raise UsageError("--new-epoch and --accept-promotion exclude each other", hint="choose one of them")
     if accept_promotion:
         settings.require_native("cdc init --accept-promotion")
         for one in each_shard(settings):

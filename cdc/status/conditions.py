@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def conditions(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[Condition]:
-    """The causes first: of what is told of ``cdc status`` in one line, the first is."""
+    """Each fault, causes first: ``cdc status`` ends with the first one as its error."""
     for part, error in shown.silent.items():
         said = error.message if part in ("log", "source", "connector") else f"{part}: {error.message}"
         yield Condition(said, error.hint)

@@ -1,4 +1,4 @@
-"""Where the rows of tables are: in the table itself, or in others that have a stream of their own or none here."""
+"""Tables whose rows are stored in other tables: children by INHERITS, chunks of TimescaleDB, shards of Citus."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class KeyColumn:
 def key_faults(
     table: TableName, key: Iterable[KeyColumn], unsent: Iterable[Unsent], publication: str, version: int
 ) -> Iterator[TableProblem]:
-    """Why a key identifies no row in the stream: two rows would have one if a part of it is missing, null or ambiguous.
+    """Why a key does not identify one row in the stream: a part of it is missing, may be null, or is ambiguous.
 
     ``publication``: also one that is still to be made. ``version``: its server's, as a number.
     """

@@ -1,4 +1,4 @@
-"""Connections that are refused, as sentences of ours. The server's part is told by its SQLSTATE, in any language."""
+"""Errors for refused connections. A server's refusal is recognised by its SQLSTATE, in any language."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def pooler(where: str, reason: str, parts: Mapping[str, str]) -> ConfigError:
 def _silence(where: str, reason: str, settings: SourceSettings) -> SourceError | ConfigError:
     if listens(parts_of(settings.dsn)):
         return SourceError(
-            f"what listens at {where} takes connections and does not answer as Postgres does",
-            hint="check host and port in [source] dsn: another server may listen there, or Postgres hang",
+            f"the server at {where} accepts connections and does not answer as Postgres does",
+            hint="check host and port in [source] dsn: another server may listen there, or Postgres may hang",
         )
     return refused("", where, reason, settings)
 

@@ -61,7 +61,7 @@ def test_h135_a_server_that_takes_connections_and_is_silent() -> None:
     with stranger(silence) as port:
         silent = connect_error(LATE, settings(f"host=127.0.0.1 port={port} dbname=d"), "")
     assert isinstance(silent, SourceError)
-    assert f"what listens at 127.0.0.1:{port}/d takes connections and does not answer as Postgres" in silent.message
+    assert f"the server at 127.0.0.1:{port}/d accepts connections and does not answer as Postgres" in silent.message
 
 
 @pytest.mark.parametrize("dsn", ["host=127.0.0.1 port=1", "host=/run port=5432", "host=a,b port=1,2", "dbname=d"])
