@@ -80,7 +80,7 @@ class Change:
 
     def json(self) -> str:
         """:meth:`document` as one line."""
-        return orjson.dumps(self.document()).decode()
+        return _dumped(self.document())
 
     def _lsn(self) -> str:
         return str(Lsn(self.position.commit_lsn)) if self.position is not None else "-"
@@ -152,4 +152,9 @@ def _changed(before: Any, after: Any) -> tuple[str, ...] | None:
 def _json(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_json(member) for member in value) + "]"
-    return orjson.dumps(value).decode()
+    return _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    """JSON in one line: a line break is white space between the tokens of json, which stands as it was written."""
+    return orjson.dumps(value).decode().replace("\n", " ").replace("\r", " ")

@@ -8,6 +8,7 @@ from urllib.request import urlopen
 
 import psycopg
 import pytest
+import redis as redis_client
 
 from cdc.errors import Exit
 from cdc.stack.free_ports import free_ports
@@ -87,6 +88,22 @@ def test_y11_a_sink_that_is_not_there_is_the_cause(shop: Pipeline, spawn: Spawn)
     everywhere(shop, spawn, "cdc sink does not answer at 127.0.0.1:", "start cdc sink")
     again = spawn("cdc", "--config", shop.config, "sink")
     wait_until(lambda: level(shop), 120, lambda: again.stderr)
+
+
+def test_y11_a_sink_that_stopped_says_why_everywhere(shop: Pipeline, spawn: Spawn, redis_url: str) -> None:
+    """Its store was put ahead by another writer. The process and the other store go on."""
+    _, feeding = begun(shop, spawn)
+    mark = f"{shop.document['name']}-cache:_watermark"
+    with redis_client.Redis.from_url(redis_url, decode_responses=True) as store:
+        fields = {name: json.loads(text) for name, text in store.hgetall(mark).items() if text.startswith("{")}
+        name, claim = next((name, one) for name, one in fields.items() if "offsets" in one)
+        ahead = {topic: {part: end + 9 for part, end in parts.items()} for topic, parts in claim["offsets"].items()}
+        store.hset(mark, name, json.dumps({**claim, "lsn": claim["lsn"] + 9, "offsets": ahead}))
+        shop.sql("insert into orders values (43, 'new')")
+        wait_until(lambda: any("cache: stopped: " in words for words in passed(shop)), 120, lambda: feeding.stderr)
+        everywhere(shop, spawn, "cache: stopped: ", "start cdc sink again")
+        assert not [words for words in passed(shop) if words.startswith("other: ")]
+    assert feeding.terminate() == Exit.ACTIVE
 
 
 def test_y6_a_table_added_while_capture_runs_is_read(shop: Pipeline, spawn: Spawn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -12,6 +13,8 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.wire.events import Record, read
 from cdc.wire.format import UNAVAILABLE
+from cdc.wire.jsontree import loads, written
+from tests.hostile_documents import EVERY
 
 ORDERS = TableSchema(
     table=TableName("public", "orders"),
@@ -88,3 +91,13 @@ def test_h38_a_value_that_capture_could_not_have_shows_as_such() -> None:
     change = read(ORDERS, record("u", None, {"id": 42, "status": "paid", "note": UNAVAILABLE}))
     assert change is not None
     assert change.line("orders").endswith('{"id": 42, "status": "paid", "note": "__debezium_unavailable_value"}')
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_w6_a_change_is_one_line_of_json_whatever_it_holds(name: str) -> None:
+    change = read(ORDERS, record("u", None, {**PAID, "note": EVERY[name]}))
+    assert change is not None
+    assert change.line().count("\n") == change.json().count("\n") == change.json().count("\r") == 0
+    assert written(loads(change.json(), str)["after"]["note"], json.dumps) == written(
+        loads(EVERY[name], str), json.dumps
+    )
