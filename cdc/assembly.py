@@ -53,6 +53,10 @@ class Assembles(Protocol):
         """When the transaction was committed whose COMMIT is still to come, in us since 1970. None outside one."""
 
     @property
+    def newest_xid(self) -> int:
+        """The newest 64-bit transaction id of the source that was seen, before the first one an id of that time."""
+
+    @property
     def oldest_waiting(self) -> int | None:
         """The commit LSN of the oldest record that was not returned because its table waits. None without any."""
 

@@ -269,6 +269,7 @@ class Capture:
             aside=aside,
             heartbeat_ms=heard_ns // 1_000_000 if beats else 0,
             lineage=start.lineage,
+            xid=session.assembler.newest_xid,
         )
         value = progress.to_json()
         crash_point("before_progress")

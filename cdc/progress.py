@@ -54,6 +54,8 @@ class Progress:
     heartbeat_ms: int = field(default=0, compare=False)
     """When the source was heard to have nothing new below ``lsn``, in ms since 1970. 0 behind a change."""
     lineage: SourceLineage | None = None
+    xid: int = field(default=0, compare=False)
+    """The newest 64-bit transaction id of the source that capture has seen. 0 where the writer did not note it."""
     shard: str = field(default="", compare=False)
     """The shard of capture that wrote it, by the topic it was read from. Never in the record itself."""
 
@@ -79,6 +81,8 @@ class Progress:
             document["heartbeat_ms"] = self.heartbeat_ms
         if self.lineage is not None:
             document["lineage"] = self.lineage.document()
+        if self.xid:
+            document["xid"] = self.xid
         return dumped(document)
 
     @classmethod

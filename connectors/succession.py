@@ -37,6 +37,7 @@ from connectors.session.known_state import KnownState, known_of
 from connectors.session.mending import Ends, beginning
 
 _LEAST_BYTES = 64
+_XIDS = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,9 @@ def _behind_upgrade(
     with closing(ask()) as walsender:
         wal = read_wal(walsender, server.timeline, begin, most=at - begin, least=_LEAST_BYTES) or ""
     above = reached.lsn <= begin or reached.lsn == at
+    # In an older copy of the cluster that was upgraded, the slot is older than the log's newest transaction.
+    xmin = (slot.catalog_xmin if slot is not None else None) or 0
+    above = above and (not reached.xid or 0 < (xmin - reached.xid) % _XIDS < _XIDS // 2)
     if not above or not is_untouched(bytes.fromhex(wal), begin, server.system_identifier):
         raise IdentityError(
             f"the server is another one ({server.system_identifier}, not {known.slot.system_identifier}), and its slot "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -56,6 +57,15 @@ class UpgradablePostgres:
             self._running.process.send_signal(signal.SIGINT)
             self._running.wait(60)
             self._running = None
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """At the end the cluster is as it was at the beginning. It does not run then, neither here nor there."""
+        copy = self._folder / "copy"
+        subprocess.run(["cp", "-a", str(self._data), str(copy)], check=True)
+        yield
+        shutil.rmtree(self._data)
+        copy.rename(self._data)
 
     def upgrade(self) -> None:
         """Into a new cluster, which is the one from now on. Neither runs behind it."""

@@ -65,6 +65,7 @@ class SlotFacts:
     """A row of pg_replication_slots. ``retained_bytes``: WAL the server keeps for it.
 
     ``xmin_age``, ``catalog_xmin_age``: of the oldest row version that it keeps, in transactions. None for none.
+    ``catalog_xmin``: a 32-bit transaction id, where the slot was made the next one of that time.
     ``failover``: standbys keep it too. ``synced``: it came to this server so. Both from PostgreSQL 17 on.
     """
 
@@ -83,6 +84,7 @@ class SlotFacts:
     temporary: bool = False
     xmin_age: int | None = None
     catalog_xmin_age: int | None = None
+    catalog_xmin: int | None = None
 
 
 class Sent(NamedTuple):

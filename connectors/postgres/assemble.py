@@ -134,6 +134,11 @@ class Assembler:
         return begin.committed_us if begin is not None else None
 
     @property
+    def newest_xid(self) -> int:
+        """The newest 64-bit transaction id that was seen, before the first one an id of that time."""
+        return self._tx.xid
+
+    @property
     def waiting_lanes(self) -> frozenset[int]:
         """The lanes of tables that wait."""
         if not self._unread:

@@ -62,7 +62,8 @@ select s.slot_name::text as slot,
        coalesce((to_jsonb(s) ->> 'synced')::bool, false) as synced,
        s.temporary,
        age(s.xmin) as xmin_age,
-       age(s.catalog_xmin) as catalog_xmin_age
+       age(s.catalog_xmin) as catalog_xmin_age,
+       s.catalog_xmin::text::int8 as catalog_xmin
 from pg_replication_slots s
 where s.slot_name = %(slot)s
 

@@ -1,7 +1,8 @@
-"""Where a cluster's WAL begins, and whether a transaction wrote behind that: how a slot of ``pg_upgrade`` is known.
+"""Where a cluster's WAL begins, and what came behind that: how a slot of ``pg_upgrade`` is known.
 
 ``pg_upgrade`` takes a slot over when nothing is left that it has to send. It begins the new cluster's WAL with
-``pg_resetwal`` in a segment behind the former WAL, and makes the slot there before anybody can write.
+``pg_resetwal`` in a segment behind the former WAL, and makes the slot there before anybody can write, and before the
+server is stopped for the first time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _KIND_BITS = 0xF0
 
 
 def is_untouched(wal: bytes, begin: int, system: str) -> bool:
-    """Whether a cluster's WAL begins with ``wal``, at ``begin``, and no transaction wrote in it.
+    """Whether a cluster's WAL begins with ``wal``, at ``begin``, and no transaction wrote in it and no stop is there.
 
     A segment begins at ``begin``, and ``wal`` is at most its first page. ``system``: the cluster's identifier. False
     too where the bytes cannot be understood.
@@ -32,8 +33,11 @@ def is_untouched(wal: bytes, begin: int, system: str) -> bool:
     while at + _RECORD.size <= len(wal):
         length, transaction, before, kind, manager, _ = _RECORD.unpack_from(wal, at)
         # A record that no other one comes before: pg_resetwal writes it, and initdb.
-        first = previous == 0 and (before, manager, kind & _KIND_BITS) == (0, _OF_CHECKPOINT, _SHUTDOWN)
-        if length < _RECORD.size or transaction or not (first or (previous and before == begin + previous)):
+        stopped = (manager, kind & _KIND_BITS) == (_OF_CHECKPOINT, _SHUTDOWN)
+        first = stopped and previous == before == 0
+        # pg_upgrade stops the server after it has made the slots: one that was made behind that is somebody else's.
+        next_one = not stopped and previous and before == begin + previous
+        if length < _RECORD.size or transaction or not (first or next_one):
             return False
         previous, at = at, (at + length + _ALIGNED - 1) // _ALIGNED * _ALIGNED
     return previous > 0 and at >= len(wal)

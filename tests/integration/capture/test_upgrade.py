@@ -103,3 +103,38 @@ def test_x12_a_slot_that_was_made_later_is_refused(
     old.execute(f"select pg_drop_replication_slot('{old.slot}')")
     assert init(old, "--accept-promotion") == Exit.SLOT
     assert old.state() == before
+
+
+@pytest.mark.slow
+def test_x12_a_slot_made_at_the_first_start_is_refused(
+    server: UpgradablePostgres, old: Pipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No transaction wrote before it, and yet it is not the one that the former server had: a change is missing."""
+    server.start()
+    old.execute("update t set v = 'lost' where id = 1", f"select pg_drop_replication_slot('{old.slot}')")
+    server.stop()
+    server.upgrade()
+    server.start()
+    old.execute(f"select pg_create_logical_replication_slot('{old.slot}', 'pgoutput')")
+    assert init(old, "--accept-promotion") == Exit.IDENTITY
+    assert "is not one that pg_upgrade took over" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_x12_an_older_copy_that_was_upgraded_is_refused(
+    server: UpgradablePostgres, old: Pipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its slot is at the beginning of its WAL, and the log has transactions that it never had."""
+    with server.put_back():
+        server.start()
+        capture = old.stream()
+        # Making the schema anew takes a few transactions: an older copy is told by more than that.
+        old.execute(*(f"update t set v = 'newer {number}' where id = 1" for number in range(100)))
+        fence = old.settle()
+        wait_until(lambda: old.confirmed() > fence, 60, old.confirmed)
+        assert capture.terminate() == Exit.OK
+        server.stop()
+    server.upgrade()
+    server.start()
+    assert init(old, "--accept-promotion") == Exit.IDENTITY
+    assert "is not one that pg_upgrade took over" in capfd.readouterr().err

@@ -79,6 +79,7 @@ class FakeAssembler:
 
     in_transaction: bool = False
     open_commit_us: int | None = None
+    newest_xid: int = 770
     oldest_waiting: int | None = None
     waiting_lanes: frozenset[int] = frozenset()
 

@@ -91,7 +91,7 @@ class LateLog(MemoryStreamLog):
 class ShardAssembler:
     """A frame is a transaction's part of one shard. Records that the log has from before are left out."""
 
-    in_transaction, open_commit_us, oldest_waiting = False, None, None
+    in_transaction, open_commit_us, oldest_waiting, newest_xid = False, None, None, 0
     waiting_lanes: frozenset[int] = frozenset()
 
     def __init__(self, lanes: dict[Place, int], seen: dict[int, Position]) -> None:

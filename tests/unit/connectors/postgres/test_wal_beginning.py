@@ -38,6 +38,7 @@ def test_x12_a_checkpoint_and_running_transactions_are_no_writes() -> None:
         (wal((114, 0, 0), (50, 0, STANDBY), begin=BEGIN + 8), BEGIN, SYSTEM),
         (wal((114, 0, 0)), 2 * BEGIN, SYSTEM),
         (wal((114, 0, 0)), BEGIN, SYSTEM + 1),
+        (wal((114, 0, 0), (114, 0, 0), (50, 0, STANDBY)), BEGIN, SYSTEM),
         (wal((114, 0, 0))[: len(HEADER) + 8], BEGIN, SYSTEM),
         (HEADER, BEGIN, SYSTEM),
         (b"", BEGIN, SYSTEM),
