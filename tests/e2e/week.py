@@ -77,7 +77,7 @@ class Application:
                 while not self._end.is_set():
                     self.transactions += 1
                     self._trade(session, self.transactions)
-                    SYSTEM_CLOCK.sleep(0.02)
+                    SYSTEM_CLOCK.sleep(0.5)
         except psycopg.Error as error:
             self.fault = error
 
