@@ -216,7 +216,7 @@ def test_a_small_request_goes_between_the_parts_of_a_large_one(pipeline: Pipelin
 
 def test_h117_a_row_too_large_for_its_topic_fails_its_reading(pipeline: Pipeline) -> None:
     """The stream stops at such a row. A reading of it, which somebody asked for, stops nothing."""
-    pipeline.document["log"]["max_message_bytes"] = "100kB"
+    pipeline.document["log"] |= {"max_message_bytes": "100kB", "oversized": "stop"}
     pipeline.execute("create table t (id int primary key, v text)", ROWS.format("t"))
     pipeline.execute("insert into t values (0, repeat('x', 200000)), (-1, repeat('x', 2000000))")
     pipeline.prepare()

@@ -130,7 +130,7 @@ def test_h14_slot_in_use_names_the_process(pipeline: Pipeline) -> None:
 
 
 def test_h58_row_larger_than_the_broker_takes(pipeline: Pipeline) -> None:
-    pipeline.document["log"]["max_message_bytes"] = 200_000
+    pipeline.document["log"] |= {"max_message_bytes": 200_000, "oversized": "stop"}
     pipeline.prepare(TABLE)
     secret = "hunter2" * 40_000
     run = pipeline.stream()
