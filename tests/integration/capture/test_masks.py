@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from cdc.crash import CRASH_EXIT
-from cdc.errors import CdcError, ConfigError
+from cdc.errors import CdcError, Exit
 from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
 from connectors.postgres.connections import connect
@@ -197,8 +197,9 @@ def test_masks_that_cannot_be_kept_are_refused_by_init(pipeline: Pipeline, rules
 
 def test_masks_of_a_table_that_is_not_captured_are_refused(pipeline: Pipeline) -> None:
     masked(pipeline, "other", id="hmac")
-    with pytest.raises(ConfigError, match="is no captured table"):
+    with pytest.raises(CdcError, match="is no captured table") as refusal:
         pipeline.prepare(*TABLES[:1])
+    assert refusal.value.exit is Exit.CONFIG
 
 
 def test_capture_needs_the_key(pipeline: Pipeline) -> None:
