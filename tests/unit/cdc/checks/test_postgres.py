@@ -111,7 +111,7 @@ def test_a_server_that_is_ready_has_nothing_to_mend() -> None:
         ({"in_recovery": True}, "fail", "standby", "primary"),
         ({"wal_level": "replica"}, "fail", "wal_level is replica", "alter system set wal_level = 'logical';"),
         ({"wal_level": "minimal", "version": 190000}, "fail", "wal_level is minimal", "wal_level = 'logical';"),
-        ({"wal_lsn": None}, "fail", "where it writes", "PROVIDERS.md"),
+        ({"wal_lsn": None}, "fail", "the WAL insert LSN", "PROVIDERS.md"),
         ({"encoding": "LATIN1"}, "warn", "LATIN1", "UTF8"),
         ({"encoding": "SQL_ASCII"}, "fail", "SQL_ASCII", "UTF8"),
         ({"slots_used": 10}, "fail", "10 of 10 replication slots", "max_replication_slots = 12"),
