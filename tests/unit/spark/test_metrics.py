@@ -199,7 +199,7 @@ def test_the_server_says_if_it_is_ready_and_how_fresh(feeding: Feeding) -> None:
     assert b'cdc_sink_up{pipeline="shop",sink="cache"} 1.0' in urlopen(f"{base}/metrics").read()
     feeding.cache.freshness.add(0.5, feeding.clock.monotonic())
     fresh = {"p50_s": 0.5, "p99_s": 0.5, "changes": 1}
-    cache = {"up": True, "lag_seconds": 0.0, "freshness": fresh, "fill": None}
+    cache = {"up": True, "lag_seconds": 0.0, "freshness": fresh, "fill": None, "trouble": "", "cure": ""}
     assert orjson.loads(urlopen(f"{base}/status").read()) == {"pipeline": "shop", "sinks": {"cache": cache}}
     feeding.cache.away = "gone"
     with pytest.raises(HTTPError) as refused:

@@ -141,6 +141,7 @@ LISTS = {
     "connectors/postgres/problems": "types of text that Debezium's truncation knows; others are refused",
     "connectors/postgres/reselect": "types of text that a column may change between",
     "connectors/postgres/wire_values": "a consumer above",
+    "sinks/cache/cached_types": "types of Python that a reader of the cache gets; others are plain",
     "sinks/sql/sql_natives": "types of Postgres that a warehouse on Postgres keeps",
     "sinks/warehouse/warehouse_rows": "kinds whose plain value is text, and is none in the warehouse",
 }
