@@ -47,8 +47,7 @@ def conditions(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iter
     for process in facts.fresh.processes:
         # Capture waits for the end of the first snapshot, as it should.
         if process.command != CAPTURE or shown.snapshot == "complete":
-            words = process_conditions(process, fills if process.address else wrong)
-            yield from (one for one in words if one.sentence.partition(":")[0] not in shown.silent)
+            yield from process_conditions(process, fills if process.address else wrong)
     yield from shown.connector.conditions() if shown.connector is not None else ()
     yield from _table_conditions(facts)
     yield from behind
