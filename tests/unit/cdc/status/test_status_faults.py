@@ -119,6 +119,12 @@ def test_y11_a_store_whose_sink_left_while_it_filled_is_not_well() -> None:
         assert list(judged(replace(facts, fresh=FreshFacts(processes=[process]))).passed) == []
 
 
+def test_y11_a_store_that_does_not_answer_hides_no_own_word() -> None:
+    away = SinkFacts(name="cache", kind="redis", watermark=Unknown(SinkError("it has not answered in 15 s")))
+    facts = replace(FACTS, sinks=[away], fresh=FreshFacts(processes=[STOPPED]))
+    assert "cache: stopped: another writes" in judged(facts).passed
+
+
 def test_y11_each_condition_names_what_ends_it() -> None:
     facts = replace(FACTS, fresh=FreshFacts(processes=[STOPPED]), rereads=[FAILED], sinks=[LATE], marks=MARKS)
     shown = judged(facts)
