@@ -63,7 +63,7 @@ def _from_command(line: str) -> str:
     except UnicodeDecodeError:
         raise _no_secret(line, "prints what is not UTF-8 text") from None
     except (OSError, ValueError, IndexError) as error:
-        why = f"cannot be run: {getattr(error, 'strerror', None) or error}"
+        why = f"cannot be run: {quoted(getattr(error, 'strerror', None) or str(error))}"
         raise _no_secret(line, why, retry=Retry.NEVER) from None
     if done.returncode != 0:
         # A program that fails may have printed the secret on either side.

@@ -136,7 +136,7 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
     StoreMoved where it is behind that, or another generation of it is in use.
     """
     if not opened.current():
-        raise StoreMoved(f"the store of {sink} was rebuilt: another generation is in use")
+        raise StoreMoved(f"the store of {sink} was rebuilt, or its server was started again")
     found = opened.watermarks.read()
     if found == watermark or (found is not None and found == unsure):
         return

@@ -188,7 +188,7 @@ def _brief(key: str) -> str:
     """A key as a line of a terminal has room for it. Behind a longer one stands how long it is.
 
     >>> _brief("42"), len(_brief("x" * 120_000)), _brief("x" * 120_000)[-24:]
-    ('42', 121, 'xxx… (120,000 characters)'[-24:])
+    ('42', 122, 'xx… (120,000 characters)')
     """
     return key if len(key) <= _KEY_CHARACTERS else f"{key[:_KEY_CHARACTERS]}… ({len(key):,} characters)"
 

@@ -16,7 +16,8 @@ BLANKS = " \t\n\r"
 INDEXED_DEPTH = 100
 """So many arrays and objects in each other are indexed by a search server, and a deeper value is text there. OpenSearch
 indexes 500, and of 700 it never answers."""
-_TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# Without its last quote, too: a text that does not end is read once, not from each of its quotes.
+_TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 _CLOSING = {"[": "]", "{": "}"}
 
 

@@ -50,8 +50,9 @@ PINNED: Mapping[str, str] = MappingProxyType(
 )
 """Settings of every session. ``row_security=off`` makes Postgres raise instead of hiding rows (H27)."""
 
-_NEWER = ("idle_session_timeout", "transaction_timeout")
-"""More timeouts of a role that would end our sessions. Older servers refuse them in the startup packet."""
+_NEWER = {"transaction_timeout": 170000, "idle_session_timeout": 140000}
+"""More timeouts of a role that would end our sessions, and the version that has them first. Older servers refuse them
+in the startup packet. They are set alone: a short timeout may end a statement that takes longer."""
 _OF_THE_LINE = "tcp_"
 """Settings of this kind read as 0 over a local socket."""
 
@@ -122,11 +123,12 @@ def _opened(
 
 def _require_pinned(connection: Connection, settings: SourceSettings, options: Mapping[str, str]) -> None:
     """Set what older servers do not know, and read all back: a pooler drops settings, or changes the backend."""
+    newer = [name for name, since in _NEWER.items() if name not in options and connection.info.server_version >= since]
+    for name in newer:
+        connection.execute(sql.SQL("set {} = 0").format(sql.Identifier(name)))
     asked = {name: value for name, value in PINNED.items() if name not in options and not name.startswith(_OF_THE_LINE)}
-    asked |= {name: "0" for name in _NEWER if name not in options}
-    statement = sql.SQL(load("connectors.postgres")["session"]).format(
-        names=sql.Literal(list(asked)), newer=sql.Literal(list(_NEWER))
-    )
+    asked |= dict.fromkeys(newer, "0")
+    statement = sql.SQL(load("connectors.postgres")["session"]).format(names=sql.Literal(list(asked)))
     rows = connection.execute(statement).fetchall()
     lost = [name for name, value, _ in rows if value is not None and value.partition(",")[0] != asked[name]]
     where, parts = describe(settings), parts_of(settings.dsn)

@@ -188,9 +188,6 @@ select i.type_oid::int8, format_type(i.type_oid::oid, i.typmod)
 from unnest(%(oids)s::int8[], %(typmods)s::int4[]) i (type_oid, typmod)
 
 -- name: session
--- The settings of this session as they are, and its backend. The newer ones are set first, where the server has them.
-select s.setting,
-       case when s.setting = any ({newer}) and current_setting(s.setting, true) <> '0' then set_config(s.setting, '0', false)
-            else current_setting(s.setting, true) end as value,
-       pg_backend_pid() as pid
+-- The settings of this session as they are, those that the server does not have as null, and its backend.
+select s.setting, current_setting(s.setting, true) as value, pg_backend_pid() as pid
 from unnest({names}::text[]) s (setting)

@@ -137,6 +137,11 @@ class CacheClient:
         if fields:
             self._retry.call(lambda: self._any.hdel(key, *fields))
 
+    def servers(self) -> frozenset[str]:
+        """The ids of the processes that serve, each other after a start: one, or those of a cluster's primaries."""
+        asked = self._retry.call(lambda: [node.info("server") for node in self._nodes()])
+        return frozenset(str(found.get("run_id", "")) for found in asked)
+
     def close(self) -> None:
         """End all connections. Raises nothing."""
         with contextlib.suppress(Exception):

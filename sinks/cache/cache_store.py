@@ -38,11 +38,14 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     tables = _CacheTables(client, place, spec.replay_window_s)
     sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.follows, moved=place.look)
     reader = _CacheReader(client, place)
+    servers = client.servers()
     return OpenSink(
         sink=sink,
         watermarks=NotedWatermarks(place.notes),
         reader=reader,
-        current=place.current,
+        # A server that starts again has what it last saved: rows that it acknowledged before may be gone, and a batch
+        # whose first half they were must not be claimed.
+        current=lambda: place.current() and client.servers() == servers,
         discards=_CacheDiscards(client, place),
         sweep_late=sink.sweep_late,
     )

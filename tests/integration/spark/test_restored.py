@@ -21,6 +21,7 @@ from redis.retry import Retry
 from cdc.progress import Watermark
 from cdc.settings import Settings
 from cdc.stack.free_ports import free_ports
+from spark.place import StoreMoved, check_place
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_life import Opened, cached, rows
@@ -184,6 +185,21 @@ def test_y1_a_redis_that_loads_an_older_file_is_gone_on_with(
             pipeline.put(rows(300 + turn, 301 + turn))
             running.until(lambda: pipeline.shown(opened(settings, "cache")) == pipeline.rows["orders"])
     assert running.failure is None
+
+
+@pytest.mark.slow
+def test_y1_what_a_redis_took_before_it_started_again_is_not_claimed(
+    pipeline: HandMadeLog, opened: Opened, own_redis: OwnRedis
+) -> None:
+    """Rows that it acknowledged within a batch may be gone, and its watermark is the same as before them."""
+    pipeline.put(rows(0, 1))
+    store = opened(pipeline.settings({"cache": own_redis.options()}), "cache")
+    check_place("cache", store, None, None)
+    own_redis.process.kill()
+    own_redis.start()
+    wait_until(lambda: _answers(own_redis.client), 30)
+    with pytest.raises(StoreMoved):
+        check_place("cache", store, None, None)
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "older"])

@@ -57,6 +57,6 @@ def test_x4_what_gives_no_secret_is_named(reference: str, why: str, retry: Retry
 def test_x4_the_three_newest_secrets_are_hidden(tmp_path: Path) -> None:
     path = tmp_path / "token"
     for number in range(5):
-        path.write_text(f"canary-{number}{os.linesep}")
+        path.write_text(f"wagtail-{number}{os.linesep}")
         Secret(f"file:{path}").reveal()
-    assert hide("canary-1 canary-2 canary-3 canary-4") == "canary-1 *** *** ***"
+    assert hide("wagtail-1 wagtail-2 wagtail-3 wagtail-4") == "wagtail-1 *** *** ***"
