@@ -9,13 +9,10 @@ import orjson
 import typer
 
 from cdc.cli import completion
-from cdc.cli.comparison import conclude_comparison, show_comparison
 from cdc.cli.terminal import echo
-from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, DifferenceFound, UsageError
 from cdc.found import Unknown, look
 from cdc.lsn import Lsn
-from cdc.wiring.comparison import open_comparison
 from cdc.wiring.debezium import open_connector, open_handover, warnings_of_connect
 
 _READS = {
@@ -258,37 +255,6 @@ def handover(
     done = handover.run("native" if to == "native" else "debezium")
     if as_json:
         _print_json({"writer": done.writer, "step": done.step, "lsn": str(Lsn(done.lsn))})
-
-
-@connect.command("compare", context_settings={"allow_interspersed_args": False})
-def compare(
-    context: typer.Context,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[COMMAND]...", help="Run it and compare its changes until it ends. Goes behind --."),
-    ] = None,
-    for_s: Annotated[float, typer.Option("--for", help="Seconds whose changes are compared.", min=0)] = 60.0,
-    rows: Annotated[bool, typer.Option("--snapshot", help="The rows that exist too: both read every table.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave topics, slots and connector to be looked at.")] = False,
-    only_clean: Annotated[bool, typer.Option("--clean", help="Only remove what an earlier run left.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Run the native capture and Debezium side by side and compare what they write, record by record.
-
-    Both read the tables of the settings into topics of their own, which are removed afterwards. Each difference is
-    explained by a rule of the wire manual, cdc/wire/README.md. Exit code 1 when one is not, or when nothing was
-    compared.
-    """
-    comparing = open_comparison(context.obj.settings(), partial(_say, context), only_clean=only_clean)
-    if only_clean:
-        comparing.clean()
-        return
-    found = comparing.run(Trial(for_s=for_s, command=command or (), rows=rows, keep=keep))
-    if as_json:
-        _print_json(found.document())
-    else:
-        show_comparison(found)
-    conclude_comparison(found)
 
 
 def _connector(context: typer.Context) -> Any:

@@ -22,8 +22,8 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
-from connectors.connect.compared_tables import read_tables
 from connectors.connect.connector import Connector
+from connectors.connect.identities import primary_keys
 from connectors.connect.locate import locate
 from connectors.connect.places import newest_places
 from connectors.debezium.client import MissingConnector
@@ -67,7 +67,7 @@ class HandoverSource:
 
     def primary(self) -> Mapping[str, Sequence[str]]:
         with closing(self._open()) as session:
-            return {f"{table.schema}.{table.name}": table.primary_key for table in read_tables(session)}
+            return {str(table): columns for table, columns in primary_keys(session).items()}
 
     def answer(self, questions: Sequence[KeyQuestion]) -> Sequence[KeyQuestion]:
         with closing(self._open()) as session:

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from cdc.masks import masks_of
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings
-from cdc.sql import quote_identifier
+from cdc.sql import load, quote_identifier
 from cdc.topic import TableName
 from cdc.wire.debezium.shape import silent_columns
-from connectors.connect.compared_tables import read_tables
 from connectors.debezium.connector_config import debezium_settings, reselects
 from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables, table_schema
 from connectors.postgres.connections import Connection, connect
@@ -67,7 +66,7 @@ def cautions_within(session: Connection, settings: Settings, tables: Iterable[Ca
     """The same for these tables, by an open session."""
     tables = list(tables)
     indexed = {table.table: table.key for table in tables if table.identity is Identity.INDEX}
-    primary = {TableName(one.schema, one.name): one.primary_key for one in read_tables(session)} if indexed else {}
+    primary = primary_keys(session) if indexed else {}
     lost = lost_deletes(indexed, primary)
     if reselects(settings):
         return lost
@@ -76,6 +75,12 @@ def cautions_within(session: Connection, settings: Settings, tables: Iterable[Ca
     masks = masks_of(settings)
     shapes = [table_schema(session, table.oid, topic=table.topic, encoding=encoding, masks=masks) for table in wanting]
     return [*lost, *cautions(shapes, encoding)]
+
+
+def primary_keys(session: Connection) -> dict[TableName, list[str]]:
+    """The primary key's columns of every table of the database but the server's own. Empty without one."""
+    rows = session.execute(load(__package__)["primary_keys"].encode())
+    return {TableName(schema, name): columns for schema, name, columns in rows}
 
 
 def lost_deletes(

@@ -13,13 +13,11 @@ from confluent_kafka import murmur2
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
-from cdc.comparison.compared_record import Facts, table_facts
 from cdc.mask_rules import NO_MASKS
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.settings import Settings, parse
-from connectors.connect.compared_tables import read_tables
 from connectors.postgres.assemble import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
 from connectors.postgres.catalog_shapes import CapturedTable, from_relation, resolve_tables, table_schema
 from connectors.postgres.connections import Connection, connect
@@ -28,6 +26,7 @@ from connectors.postgres.held import Later
 from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import LogicalMessage, Relation
 from connectors.postgres.pgoutput import decode
+from tests.golden.compared_record import Facts, table_facts
 from tests.golden.records import CASES, Wire
 
 _FRAME = Struct(">cQQQ")
@@ -155,7 +154,7 @@ def replay_directly(
             )
             for frame in frames(stream, settings.slot, settings.publication):
                 batch += assembler.feed([frame], _NOW_NS).records
-        facts = table_facts(read_tables(conn), shapes.versions)
+        facts = table_facts(conn, shapes.versions)
     topics = {lane: topic for topic, lane in shapes.topics.items()}
     return wires + [_wire(topics[record[0]], at, record) for at, record in enumerate(batch)], facts
 

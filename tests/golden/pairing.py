@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from cdc.comparison.compared_record import ComparedRecord, Facts
-from cdc.comparison.differences import RecordDifference, differences
-from cdc.comparison.lossless import show
+from tests.golden.compared_record import ComparedRecord, Facts
+from tests.golden.differences import RecordDifference, differences
+from tests.golden.lossless import show
 
 
 def golden_differences(

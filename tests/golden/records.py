@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdc.comparison.compared_record import ComparedRecord
-from cdc.comparison.lossless import Json, LosslessNumber, Object, parse
 from cdc.wire.format import RESELECTED, SEEN_LSN
+from tests.golden.compared_record import ComparedRecord
+from tests.golden.lossless import Json, LosslessNumber, Object, parse
 
 CASES = Path(__file__).parent / "cases"
 OURS_ALONE = ("epoch", "commit_lsn", "tx_seq")

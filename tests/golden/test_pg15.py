@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.comparison.differences import RecordDifference, explained_by
-from cdc.comparison.rules import RULES
 from tests.debian_postgres import debian_postgres
+from tests.golden.differences import RecordDifference, explained_by
 from tests.golden.direct import replay_directly
 from tests.golden.pairing import golden_differences
 from tests.golden.records import CASES, Normaliser, expected_records
+from tests.golden.rules import RULES
 
 PG15 = sorted(path.name for path in CASES.iterdir() if path.name.endswith("_pg15"))
 EXTENSIONS = ("citext", "hstore", "ltree")

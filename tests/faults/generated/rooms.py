@@ -144,14 +144,6 @@ ROOMS: Mapping[str, Room] = {
         ),
         (*_of(f"{_CDC}/handover", "*"), *_of(f"{_CDC}/rebuild", "*"), *_of(f"{_CDC}/rereads", "*")),
     ),
-    "comparison": Room(
-        (
-            "comparison/rules.py", "comparison/pairing.py", "comparison/differences.py", "comparison/verdict.py",
-            "comparison/commit_window.py", "comparison/witness.py", "comparison/lossless.py",
-            "comparison/value_rules.py",
-        ),
-        _of(f"{_CDC}/comparison", "*"),
-    ),
     "status": Room(
         ("freshness/rules.py", "status/rules.py"),
         (*_of(f"{_CDC}/freshness", "*"), *_of(f"{_CDC}/status", "*"), *_of(_CDC, "aside")),

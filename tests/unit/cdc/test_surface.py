@@ -59,7 +59,7 @@ def test_doubles_for_tests_import_no_feature() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = ast.literal_eval(done.stdout)
     above = [
-        "wiring", "cli", "comparison", "drop", "freshness", "handover", "letters", "rebuild", "rereads", "status",
+        "wiring", "cli", "drop", "freshness", "handover", "letters", "rebuild", "rereads", "status",
         "verification", "views",
     ]  # fmt: skip
     assert [name for name in above if not (ROOT / "cdc" / name).is_dir()] == []

@@ -122,7 +122,6 @@ UNFIXED = """
 """Types whose ``typlen`` in pg_type is -1: Postgres stores a long value out of line, and an update leaves it out."""
 EXTENSIONS = {"citext", "ltree", "hstore", "vector", "halfvec", "sparsevec"}
 LISTS = {
-    "cdc/comparison/rules": "how Debezium writes arrays, large values and numbers; kinds without a rule differ",
     "cdc/forget/typed_key": "kinds of which equal values have one text; a key of others is compared by its value",
     "cdc/handover/keys": "a consumer above",
     "cdc/schema": "kinds that a key may change between; others are another key",

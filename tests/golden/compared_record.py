@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from cdc.comparison.lossless import Json, Object
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from cdc.wire.format import AFTER, OP, READ_OP, SOURCE
+from cdc.wire.format import OP, READ_OP
+from connectors.postgres.connections import Connection
+from tests.golden.lossless import Json, Object
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -46,54 +46,37 @@ class TableHistory:
         """Whether old rows are whole."""
         return any(s.identity is Identity.FULL for s in self.schemas)
 
-    @property
-    def deferrable_key(self) -> bool:
-        """Whether any version of the table had a deferrable primary key."""
-        return any(schema.deferrable_key for schema in self.schemas)
-
 
 NO_FACTS = TableHistory()
 Facts = Mapping[str, TableHistory]
 """table (``schema.name``) -> its facts."""
 
 
-class ComparedTable(Protocol):
-    """A table as the catalog has it now."""
-
-    @property
-    def schema(self) -> str:
-        """The name of its schema."""
-
-    @property
-    def name(self) -> str:
-        """Its own name, without the schema."""
-
-    @property
-    def leaf(self) -> bool:
-        """Whether it is a partition."""
-
-    @property
-    def defaults(self) -> Sequence[str]:
-        """The columns that have a default."""
-
-    @property
-    def primary_key(self) -> Sequence[str]:
-        """The columns of its primary key, in key order. Empty without one."""
+_TABLES = """
+select n.nspname::text, c.relname::text, c.relispartition,
+       array(select a.attname::text from pg_attribute a
+             where a.attrelid = c.oid and a.attnum > 0 and a.atthasdef and a.attgenerated = ''),
+       array(select a.attname::text from pg_index i, unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+             join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+             where i.indrelid = c.oid and i.indisprimary and k.position <= i.indnkeyatts order by k.position)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema')
+"""
 
 
-def table_facts(tables: Iterable[ComparedTable], schemas: Iterable[TableSchema]) -> dict[str, TableHistory]:
-    """table -> what is known of it, for each of ``tables``. ``schemas``: every version that the topic holds."""
+def table_facts(session: Connection, schemas: Iterable[TableSchema]) -> dict[str, TableHistory]:
+    """table -> what is known of it, for each of the database. ``schemas``: every version that the topic holds."""
     versions: dict[TableName, list[TableSchema]] = {}
     for schema in sorted(schemas, key=lambda s: s.version):
         versions.setdefault(schema.table, []).append(schema)
     return {
-        f"{table.schema}.{table.name}": TableHistory(
-            schemas=tuple(versions.get(TableName(table.schema, table.name), ())),
-            defaults=frozenset(table.defaults),
-            primary_key=tuple(table.primary_key),
-            leaf=table.leaf,
+        f"{schema}.{name}": TableHistory(
+            schemas=tuple(versions.get(TableName(schema, name), ())),
+            defaults=frozenset(defaults),
+            primary_key=tuple(primary_key),
+            leaf=leaf,
         )
-        for table in tables
+        for schema, name, leaf, defaults, primary_key in session.execute(_TABLES.encode())
     }
 
 
@@ -112,17 +95,6 @@ class ComparedRecord:
         """The envelope's operation, one letter. None for a tombstone and for a value without one."""
         found = self.value.get(OP) if isinstance(self.value, Object) else None
         return found if isinstance(found, str) else None
-
-    @property
-    def after(self) -> Json:
-        """The row as the change left it. None where it left none."""
-        return self.value.get(AFTER) if isinstance(self.value, Object) else None
-
-    @property
-    def source(self) -> Object | None:
-        """The envelope's ``source`` object. None where there is none."""
-        found = self.value.get(SOURCE) if isinstance(self.value, Object) else None
-        return found if isinstance(found, Object) else None
 
     @property
     def snapshot(self) -> bool:

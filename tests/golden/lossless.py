@@ -42,14 +42,8 @@ class Absent:
     """No member of that name stands there. Unlike one that is null."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownValue:
-    """The source's value is not known."""
-
-
 Json: TypeAlias = "Object | tuple[Json, ...] | LosslessNumber | Absent | str | bool | None"
 ABSENT = Absent()
-UNKNOWN = UnknownValue()
 
 
 def parse(text: str | bytes) -> Json:

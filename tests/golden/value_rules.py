@@ -7,7 +7,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from struct import pack
 
-from cdc.comparison.lossless import Json, LosslessNumber, Object, parse
+from tests.golden.lossless import Json, LosslessNumber, Object, parse
 
 NUMERIC_WORDS = {"NAN": "NaN", "NaN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 """Debezium's word for a numeric that is no number -> ours."""

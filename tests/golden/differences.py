@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cdc.comparison.compared_record import NO_FACTS, ComparedRecord, Facts, TableHistory
-from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, UnknownValue, show
 from cdc.schema import Column
 from cdc.wire.format import AFTER, BEFORE, UNAVAILABLE
+from tests.golden.compared_record import NO_FACTS, ComparedRecord, Facts, TableHistory
+from tests.golden.lossless import ABSENT, Json, Object, show
 
 Pair = tuple[ComparedRecord | None, ComparedRecord | None]
 """Debezium's record and ours. None where one side has none."""
@@ -19,9 +19,7 @@ _SHOWN = 300
 class RecordDifference:
     """One place where two records, or a record and nothing, differ. ``path``: ``()`` for a whole record.
 
-    ``expected`` is Debezium's value, ``got`` ours. ABSENT where a member does not stand. ``source`` is what the source
-    has there, UNKNOWN where nobody could ask it. ``before`` is our value in the record before, of the same key.
-    ``beside``: the other side's records of the same change, where one side has none. None where changes are not known.
+    ``expected`` is Debezium's value, ``got`` ours. ABSENT where a member does not stand.
     """
 
     encoding: str
@@ -31,9 +29,6 @@ class RecordDifference:
     theirs: ComparedRecord | None
     ours: ComparedRecord | None
     facts: TableHistory = NO_FACTS
-    source: Json | UnknownValue = UNKNOWN
-    before: Json | UnknownValue = UNKNOWN
-    beside: tuple[ComparedRecord, ...] | None = None
 
     @property
     def record(self) -> ComparedRecord:
@@ -78,17 +73,13 @@ def _side(record: ComparedRecord | None, value: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A difference on purpose: its rule in the wire manual, why, and the narrowest test for it.
-
-    ``blind``: Debezium's value does not say what ours has to be, so the source decides.
-    """
+    """A difference on purpose: its rule in the wire manual, why, and the narrowest test for it."""
 
     name: str
     reason: str
     explains: Callable[[RecordDifference], bool]
     encodings: tuple[str, ...] = ("readable", "debezium")
     """Where it is needed."""
-    blind: Callable[[RecordDifference], bool] = lambda _: False
 
 
 def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[RecordDifference]:
@@ -105,24 +96,7 @@ def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[
 
 def explained_by(rules: Sequence[Rule], difference: RecordDifference) -> list[str]:
     """Names of the rules that explain it. None for a fault of one of the two."""
-    return [r.name for r in _explaining(rules, difference) if not (r.blind(difference) and _refuted(difference))]
-
-
-def undecided(rules: Sequence[Rule], difference: RecordDifference) -> bool:
-    """Whether only the source could say if our value is right, and nobody has asked it."""
-    if difference.old_row and difference.got is None:
-        return False  # nothing is claimed
-    blind = any(r.blind(difference) for r in _explaining(rules, difference))
-    return blind and isinstance(difference.source, UnknownValue) and isinstance(difference.before, UnknownValue)
-
-
-def _explaining(rules: Sequence[Rule], difference: RecordDifference) -> list[Rule]:
-    return [r for r in rules if difference.encoding in r.encodings and r.explains(difference)]
-
-
-def _refuted(difference: RecordDifference) -> bool:
-    known = (difference.source, difference.before)
-    return any(not isinstance(value, UnknownValue) and value != difference.got for value in known)
+    return [r.name for r in rules if difference.encoding in r.encodings and r.explains(difference)]
 
 
 Place = tuple[tuple[str, ...], Json, Json]
