@@ -184,10 +184,6 @@ class ViewSettings(SettingsModel):
     sql: Annotated[str, PATH] = Field(description="file with the view's SELECT")
     largest: ByteCount = Field(900 * 1024, description="a larger document is parked, by its key")
     state: str = Field("view-state", description="folder of the runner's state, which may be deleted at any time")
-    engine: Literal["embedded", "spark"] = Field(
-        "embedded", description="what keeps the state: a file of this machine, or Spark's executors in a folder of all"
-    )
-    buckets: int = Field(64, ge=1, le=4096, description="of each table of a state that Spark's executors keep")
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
     partitions: int = Field(0, ge=0, description="partitions of its topic, 0 for as many as [log] sets")
     post: str = Field("", description="module:function, a function of yours that each finished document goes through")

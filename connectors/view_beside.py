@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from cdc.errors import CdcError, ConfigError, Retry
 from cdc.settings import Settings
-from connectors.view_looks import place_of
 from connectors.view_running import keep_views
 
 log = logging.getLogger(__name__)
@@ -66,16 +65,10 @@ class ViewsBeside:
 def views_beside(settings: Settings) -> Iterator[ViewsBeside]:
     """All views of the settings, kept while the block runs. Behind it what had ended them is raised.
 
-    ConfigError where the settings have none, or Spark's executors keep one.
+    ConfigError where the settings have none.
     """
     if not settings.views:
         raise ConfigError("the settings name no view", hint="leave --views out, or add a [views.NAME] section")
-    others = [name for name in settings.views if place_of(settings, name).on_executors]
-    if others:
-        raise ConfigError(
-            f"the view {others[0]} is kept by Spark's executors, in an application of its own",
-            hint="leave --views out, and start cdc view run",
-        )
     beside = ViewsBeside(lambda stopping: keep_views(settings, (), stopping))
     beside.start()
     try:

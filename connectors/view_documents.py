@@ -26,7 +26,7 @@ class ShownDocument(NamedTuple):
 
 
 def stored_document(path: Path, plan: ViewPlan, generation: int, key: Row) -> ShownDocument:
-    """A document of a state that is a file. UsageError where that is not built yet, and as :class:`ViewState`."""
+    """A document of a state. UsageError where that is not built yet, and as :class:`ViewState`."""
     with closing(ViewState(path, plan, generation)) as state, state.guarded():
         require_built(state.reached, path)
         final = state.final_row(key)

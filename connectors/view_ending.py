@@ -4,8 +4,7 @@ bring."""
 from __future__ import annotations
 
 import fcntl
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -15,14 +14,14 @@ from cdc.topic import views_topic
 from cdc.views.answers import answer_key
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, identity_key, known_key, late_topic
-from cdc.views.state_faults import ELSEWHERE, is_there, opening_fault
+from cdc.views.state_faults import is_there, opening_fault
 from cdc.views.view_ports import ViewOutput
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
 from connectors.view_log import KafkaViewOutput
-from connectors.view_looks import other_state_path, state_path
+from connectors.view_looks import state_path
 from connectors.view_topics import generation_topics, known_views
 
 _FILES = ("", "-wal", "-shm")
@@ -41,14 +40,14 @@ def sole_keeper(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = Path(f"{path}.lock").open("ab")  # noqa: SIM115 - closed below
     except OSError as failure:
-        raise opening_fault(path, failure, ELSEWHERE) from None
+        raise opening_fault(path, failure) from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ActiveError(f"another runner keeps the state in {path}", hint="one runner per view: end it") from None
         except OSError as failure:
-            raise opening_fault(path, failure, ELSEWHERE) from None
+            raise opening_fault(path, failure) from None
         yield
     finally:
         with suppress(OSError):
@@ -59,21 +58,18 @@ def throw_state_away(settings: Settings, name: str, generation: int) -> str:
     """Throw the state of a generation away, so that its next runner builds it anew. Returns what was done, in a
     sentence. ActiveError while a runner keeps it here.
     """
-    there = _remove_states(settings, name, generation)
+    there = _remove_state(settings, name, generation)
     said = "its state is thrown away" if there else "it has no state on this machine"
     return f"{name}: {said}; cdc view run {name} builds it anew from the topics, and what stores show stays meanwhile"
 
 
-def _remove_states(settings: Settings, name: str, generation: int) -> bool:
-    """Remove the states of a generation on this machine, by whichever engine. Returns whether there was one.
-    ActiveError while a runner keeps one."""
-    paths = state_path(settings, name, generation), other_state_path(settings, name, generation)
-    with ExitStack() as stack:
-        for path in paths:
-            stack.enter_context(sole_keeper(path))
-        there = any(is_there(path) for path in paths)
-        for path in paths:
-            remove_state(path)
+def _remove_state(settings: Settings, name: str, generation: int) -> bool:
+    """Remove the state of a generation on this machine. Returns whether there was one. ActiveError while a runner
+    keeps it."""
+    path = state_path(settings, name, generation)
+    with sole_keeper(path):
+        there = is_there(path)
+        remove_state(path)
     return there
 
 
@@ -96,7 +92,7 @@ def fence_above_earlier(settings: Settings, known: KnownView, published: Fence, 
 def end_state(settings: Settings, name: str, generation: int) -> Iterator[str]:
     """Remove a generation's state on this machine, in a sentence. One that a runner still keeps is left."""
     try:
-        if _remove_states(settings, name, generation):
+        if _remove_state(settings, name, generation):
             yield f"{name}: the state of generation {generation} removed"
     except ActiveError as kept:
         yield f"{name}: the state of generation {generation} stays: {kept.message}"
@@ -139,9 +135,7 @@ def drop_view(settings: Settings, name: str) -> Iterator[str]:
         raise UsageError(f"no view {name} was published", hint=f"published views: {', '.join(found) or 'none'}")
     numbers = sorted({1, *topics, *([found[name].generation] if name in found else [])})
     with ExitStack() as stack:
-        paths: list[Path] = []
-        for number in numbers if name in settings.views else ():
-            paths += [state_path(settings, name, number), other_state_path(settings, name, number)]
+        paths = [state_path(settings, name, number) for number in numbers if name in settings.views]
         for path in paths:
             stack.enter_context(sole_keeper(path))
         for path in paths:
@@ -173,25 +167,11 @@ def _drop(settings: Settings, name: str, numbers: Sequence[int], topics: Mapping
         yield f"topic {topic}: deleted"
 
 
-def remove_state(path: Path, delete: Callable[[Path], object] = shutil.rmtree) -> None:
-    """Remove a state. Killed in between, it is run again. ``delete``: takes a folder with all that it holds away.
-
-    A folder gets another name first: half of one would be taken for a state (H240). Raises as
-    :func:`cdc.views.state_faults.opening_fault` where the place does not let it go.
-    """
+def remove_state(path: Path) -> None:
+    """Remove a state. Killed in between, it is run again. Raises as :func:`cdc.views.state_faults.opening_fault` where
+    the place does not let it go."""
     try:
-        _removed(path, delete)
+        for end in _FILES:
+            Path(f"{path}{end}").unlink(missing_ok=True)
     except OSError as failure:
-        raise opening_fault(path, failure, ELSEWHERE) from None
-
-
-def _removed(path: Path, delete: Callable[[Path], object]) -> None:
-    gone = path.with_name(f"{path.name}.gone")
-    if gone.exists():
-        delete(gone)
-    if path.is_dir():
-        path.rename(gone)
-        delete(gone)
-        return
-    for end in _FILES:
-        Path(f"{path}{end}").unlink(missing_ok=True)
+        raise opening_fault(path, failure) from None

@@ -32,7 +32,7 @@ from cdc.views.stored_values import stored
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.types import INTEGERS
 from connectors.kafka.admin import TopicAdmin
-from connectors.view_looks import other_state_path, state_path
+from connectors.view_looks import state_path
 from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import generation_topics, known_views
 
@@ -149,12 +149,7 @@ class LookedView:
             yield Trace(what=what, kept=Kept.MAYBE, until="the file is removed, or a rebuild of that text is ended")
         if isinstance(self._plan, Unknown):
             raise self._plan.because
-        path, generation = self._path(), self._known.generation if self._known is not None else 1
-        other = other_state_path(self._settings, self._name, generation)
-        if other.exists():
-            what = f"rows in {other}, which the view's other engine has left"
-            yield Trace(what=what, kept=Kept.MAYBE, until="the state is thrown away", cure=_anew(self._name))
-        yield from self._in_own_state(path, table, key)
+        yield from self._in_own_state(self._path(), table, key)
 
     def _left_states(self) -> Iterator[Path]:
         """States of other generations, of rebuilds that were given up or go on."""
@@ -164,16 +159,13 @@ class LookedView:
         start = f"{self._settings.name}.{self._name}."
         for path in sorted(self._path().parent.glob(f"{start}*")):
             number, _, ending = path.name.removeprefix(start).partition(".")
-            if number.isdecimal() and number != own and ending in ("sqlite", "buckets"):
+            if number.isdecimal() and number != own and ending == "sqlite":
                 yield path
 
     def _in_own_state(self, path: Path, table: TableSchema, key: TypedKey) -> Iterable[Trace]:
         assert not isinstance(self._plan, Unknown)
         if not path.exists():
             raise _away(self._name, path)
-        if path.is_dir():
-            what = f"rows in the files of {path}, which executors keep"
-            return [Trace(what=what, kept=Kept.MAYBE, until="the state is made anew", cure=_anew(self._name))]
         try:
             found = list(_in_file(path, self._plan, self._name, table, key))
             return [*found, *_closed(path, self._name)] if self.form.final else found

@@ -11,9 +11,7 @@ Its former topic stays until there is another generation: nobody knows which sin
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
@@ -30,19 +28,9 @@ from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
 from connectors.view_ending import end_generation, end_state, throw_state_away
 from connectors.view_planning import PlannedView, planned_views
-from connectors.view_running import (
-    MakesSession,
-    begun_runner,
-    made_generation,
-    noted_identity,
-    session_for,
-    topic_fault,
-)
+from connectors.view_running import made_generation, noted_identity, opened_keeper, topic_fault
 from connectors.view_topics import generation_topics, known_views
 from connectors.view_turns import RunsView, StateFigures
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 declare("generation_noted", "generation_built", "generation_known", "generation_published", "generation_tidied")
 
@@ -54,9 +42,8 @@ _CLAIM_S = 300.0
 
 
 class ViewRebuild:
-    """One run of the command. ``spark``: the session of a view whose state executors keep. ``mark``: writes a mark to
-    the source's log, so that there is a fence above what was published also where the source rests. ``tell``: is told
-    what goes on, a sentence at a time.
+    """One run of the command. ``mark``: writes a mark to the source's log, so that there is a fence above what was
+    published also where the source rests. ``tell``: is told what goes on, a sentence at a time.
 
     It may be killed at any step and run again: it goes on from there.
     """
@@ -65,13 +52,11 @@ class ViewRebuild:
         self,
         settings: Settings,
         *,
-        spark: MakesSession | None,
         mark: Callable[[], object],
         tell: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._settings = settings
-        self._spark = spark
         self._mark = mark
         self._tell = tell
         self._clock = clock
@@ -106,15 +91,13 @@ class ViewRebuild:
             # Killed when only its end was left: a runner may keep it by now.
             self._tidy(coming)
             return
-        with ExitStack() as stack:
-            session = session_for([view], self._spark, stack)
-            coming = self._noted(view, known, coming)
-            if coming.generation != known.generation:
-                self._past_damage(coming, partial(self._build, view, known, coming, session))
-                self._require_own(coming)
-                self._topic.write([(coming.key, coming.to_json())])
-                crash_point("generation_known")
-            self._past_damage(coming, partial(self._publish, view, coming, session))
+        coming = self._noted(view, known, coming)
+        if coming.generation != known.generation:
+            self._past_damage(coming, partial(self._build, view, known, coming))
+            self._require_own(coming)
+            self._topic.write([(coming.key, coming.to_json())])
+            crash_point("generation_known")
+        self._past_damage(coming, partial(self._publish, view, coming))
         self._tidy(coming)
 
     def _past_damage(self, coming: KnownView, step: Callable[[], None]) -> None:
@@ -170,10 +153,10 @@ class ViewRebuild:
                 hint=hint,
             )
 
-    def _build(self, view: PlannedView, known: KnownView, coming: KnownView, session: SparkSession | None) -> None:
+    def _build(self, view: PlannedView, known: KnownView, coming: KnownView) -> None:
         of_known = f"generation {known.generation}, which its runner keeps meanwhile"
         self._tell(f"{view.name}: generation {coming.generation} is built beside {of_known}")
-        with begun_runner(self._settings, view, coming, session, self._watch(view.name)) as (runner, state):
+        with opened_keeper(self._settings, view, coming, self._watch(view.name)) as (runner, state):
             goal: Fence | None = None
             while goal is None or not runner.prepared or state.reached.fence < goal:
                 turn = runner.turn()
@@ -186,10 +169,10 @@ class ViewRebuild:
                     self._clock.sleep(_IDLE_S)
         crash_point("generation_built")
 
-    def _publish(self, view: PlannedView, coming: KnownView, session: SparkSession | None) -> None:
+    def _publish(self, view: PlannedView, coming: KnownView) -> None:
         self._tell(f"{view.name}: generation {coming.generation} takes the place of those before it")
         try:
-            with begun_runner(self._settings, view, coming, session) as (runner, state):
+            with opened_keeper(self._settings, view, coming) as (runner, state):
                 self._until_level(view.name, runner, state)
         except ActiveError as kept:
             # Started anew meanwhile, by the changed text: that one publishes it.

@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from cdc.errors import DamagedError, NewerError
+from cdc.errors import ConfigError, DamagedError, NewerError
 from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.fences import Fence, fence_of
-from cdc.views.state_places import StatePlace, state_place
+from cdc.views.state_faults import ELSEWHERE
 from cdc.views.state_reach import Reached
 from cdc.views.view_state import SIZES
 from cdc.views.window_keys import time_text
@@ -21,30 +21,16 @@ from connectors.view_topics import known_views, unfed_views
 _FILES = ("", "-wal")
 
 
-def place_of(settings: Settings, name: str) -> StatePlace:
-    """The place of a view's state, by its section. ConfigError for one that is none."""
-    section = settings.views[name]
-    return state_place(name, section.state, section.engine, section.buckets)
-
-
 def state_path(settings: Settings, name: str, generation: int) -> Path:
-    """The file of the state of a view's runner, or the folder of one that executors keep."""
-    return _path(settings, name, generation, place_of(settings, name))
-
-
-def other_state_path(settings: Settings, name: str, generation: int) -> Path:
-    """Where the other engine would have the state, in the same folder."""
-    return _path(settings, name, generation, place_of(settings, name).other)
-
-
-def _path(settings: Settings, name: str, generation: int, place: StatePlace) -> Path:
-    return place.folder / f"{settings.name}.{name}.{generation}.{place.ending}"
+    """The file of the state of a view's runner. ConfigError for a folder that is none."""
+    folder = settings.views[name].state
+    if "\0" in folder:
+        raise ConfigError(f"the state of the view {name} lies in no folder: its name has a NUL", hint=ELSEWHERE)
+    return Path(folder) / f"{settings.name}.{name}.{generation}.sqlite"
 
 
 def state_bytes(path: Path) -> int:
     """The size of a state's files. OSError where they cannot be seen."""
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*.parquet"))
     return sum(file.stat().st_size for end in _FILES if (file := Path(f"{path}{end}")).exists())
 
 
@@ -85,10 +71,6 @@ def _lsn(settings: Settings, fence: Fence | None) -> int | None:
 def _state(path: Path) -> RunnerState | None:
     """None where there is no such file here, or none that can be read now."""
     try:
-        if path.is_dir():
-            from connectors.view_bucket_looks import look_at_state  # noqa: PLC0415 - Delta is of use here alone
-
-            return look_at_state(path)
         size_bytes = state_bytes(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as session:
             waiting, parked = session.execute(SIZES).fetchone()

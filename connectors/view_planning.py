@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.foreign import quoted
@@ -18,7 +17,6 @@ from cdc.views.known_views import KnownView
 from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
 from cdc.views.refused import ViewRefused
-from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
 from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, other_key, other_shape, plan_digest
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.window_keys import WindowKey, window_key
@@ -28,9 +26,6 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.view_consistency import require_consistency
 from connectors.view_embedded import embedded_shapes
 from connectors.view_posts import load_post
-
-if TYPE_CHECKING:
-    from spark.views.view_parts import ShippedView
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +70,6 @@ class PlannedView:
             return other_identity(published, self.identity)
         return other_shape(known.schema, self.identity)
 
-    @property
-    def place(self) -> StatePlace:
-        """Where its state is, and by which engine it is kept."""
-        return state_place(self.name, self.settings.state, self.settings.engine, self.settings.buckets)
-
-    def shipped(self, folder: Path, buckets: int) -> ShippedView:
-        """The view as it travels to executors that keep its state in a folder."""
-        from spark.views.view_parts import ShippedView  # noqa: PLC0415 - it loads Arrow, of use there alone
-
-        shapes = tuple(shape.to_json().decode() for shape in self.shapes)
-        path = tuple(self.settings.search_path)
-        return ShippedView(self.plan.sql, shapes, path, str(folder.absolute()), buckets)
-
 
 def view_settings(settings: Settings, name: str) -> ViewSettings:
     """The section of a view. UsageError where there is none."""
@@ -111,8 +93,6 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
     eager = require_consistency(settings, name)
     plan = _planned(settings, name, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
-    if state_place(name, section.state, section.engine, section.buckets).on_executors:
-        require_kept_on_executors(name, plan, post=bool(section.post), close=bool(section.close), eager=eager)
     window = window_key(name, plan, section.close, section.window)
     post = _post(name, section, plan)
     return PlannedView(name, section, plan, used, post, window, eager)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ActiveError, CdcError, ConfigError, TopicError
@@ -28,7 +27,6 @@ from cdc.views.known_views import KnownView, Views, identity_key, late_topic
 from cdc.views.record_rows import PlanOutdated, view_shape
 from cdc.views.silent_output import SilentOutput
 from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
-from cdc.views.state_places import require_its_engine
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
@@ -38,19 +36,12 @@ from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.view_eager import EagerViewInput, EagerViewOutput
 from connectors.view_ending import fence_above_earlier, sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput, WatchedViewInput
-from connectors.view_looks import other_state_path, state_path
+from connectors.view_looks import state_path
 from connectors.view_planning import PlannedView, planned_views, view_settings
 from connectors.view_topics import ViewsLook, ViewTopicsChanged, known_views
-from connectors.view_turns import OpenedView, RunsView, StateFigures, ViewTurns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from spark.spark_session import SessionSpec
+from connectors.view_turns import OpenedView, ViewTurns
 
 log = logging.getLogger(__name__)
-MakesSession = Callable[[], "SessionSpec"]
-"""How Spark is to be started, for views whose state executors keep."""
 _IDLE_S = 0.05
 _AGAIN_S = 1.0
 _LOOK_S = 10.0
@@ -192,13 +183,7 @@ def _ends_of(
     return source, output
 
 
-def run_views(
-    settings: Settings,
-    names: Sequence[str],
-    *,
-    until_caught_up: bool,
-    spark: MakesSession | None = None,
-) -> None:
+def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
     """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
 
     See :func:`keep_views`.
@@ -214,48 +199,35 @@ def run_views(
     # done with hang in cycles, each with its threads.
     gc.collect()
     gc.freeze()
-    keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
+    keep_views(settings, names, stopping, until_caught_up=until_caught_up)
 
 
 def keep_views(
-    settings: Settings,
-    names: Sequence[str],
-    stopping: threading.Event,
-    *,
-    until_caught_up: bool = False,
-    spark: MakesSession | None = None,
+    settings: Settings, names: Sequence[str], stopping: threading.Event, *, until_caught_up: bool = False
 ) -> None:
     """Keep these views, all by default, until ``stopping``, or until each has published all that the log holds.
 
-    All are opened anew where a table of one is in another topic. ``spark``: the session for those whose state executors
-    keep. One that cannot go on, or whose state is away, lets the others go on. Raises what stops a view.
+    All are opened anew where a table of one is in another topic. One that cannot go on, or whose state is away, lets
+    the others go on. Raises what stops a view.
     """
     if not settings.views:
         view_settings(settings, "")
     while not stopping.is_set():
         try:
-            _keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
+            _keep_views(settings, names, stopping, until_caught_up=until_caught_up)
             return
         except (ViewTopicsChanged, PlanOutdated) as changed:
             log.warning("view_starts_again", extra={"reason": changed.message})
             stopping.wait(_AGAIN_S)
 
 
-def _keep_views(
-    settings: Settings,
-    names: Sequence[str],
-    stopping: threading.Event,
-    *,
-    until_caught_up: bool,
-    spark: MakesSession | None,
-) -> None:
+def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Event, *, until_caught_up: bool) -> None:
     views = planned_views(settings, names or list(settings.views))
     with ExitStack() as stack:
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
         if settings.view_runner.http_address:
             stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
-        session = session_for([one for one in views.values() if isinstance(one, PlannedView)], spark, stack)
-        turns = ViewTurns({name: partial(_opened, settings, one, session) for name, one in views.items()})
+        turns = ViewTurns({name: partial(_opened, settings, one) for name, one in views.items()})
         stack.enter_context(closing(turns))
         health.views = turns.figures
         look = stack.enter_context(closing(ViewsLook(settings)))
@@ -293,24 +265,9 @@ def require_published(settings: Settings, views: Views, paths: Mapping[str, Path
             raise ViewTopicsChanged(f"generation {known.generation} of the view {name} is published now")
 
 
-def session_for(views: Sequence[PlannedView], spark: MakesSession | None, stack: ExitStack) -> SparkSession | None:
-    """A session where executors keep one of these views. ConfigError where a package of theirs is not installed."""
-    if spark is None or not any(one.place.on_executors for one in views):
-        return None
-    try:
-        from connectors.view_bucketed import opened_session  # noqa: PLC0415 - it loads Spark's client
-    except ImportError as missing:
-        raise ConfigError(
-            f"a state on executors needs a package that is not installed: {missing.name}",
-            hint="pip install 'headrace[all]'",
-        ) from None
-    return stack.enter_context(opened_session(spark()))
-
-
 @contextmanager
-def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSession | None) -> Iterator[OpenedView]:
-    """A view's runner, begun, with the figures of its state, by the engine that its section names. Its topic is made
-    where it has none.
+def _opened(settings: Settings, view: PlannedView | CdcError) -> Iterator[OpenedView]:
+    """A view's runner, begun, with the figures of its state. Its topic is made where it has none.
 
     StateAway where its state cannot be used now: also where its place is forbidden, and the view has claimed before.
     Raises why it has no plan, where it has none.
@@ -319,11 +276,9 @@ def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSess
         raise view
     known = ensure_view(settings, view)
     path = state_path(settings, view.name, known.generation)
-    other = other_state_path(settings, view.name, known.generation)
     with ExitStack() as stack:
         try:
-            require_its_engine(view.name, view.place, path, other)
-            keeper, state = stack.enter_context(begun_runner(settings, view, known, session))
+            keeper, state = stack.enter_context(opened_keeper(settings, view, known))
         except ActiveError as kept:
             coming = known_views(settings).coming.get(view.name)
             if coming is None or coming.generation != known.generation:
@@ -337,30 +292,3 @@ def _opened(settings: Settings, view: PlannedView | CdcError, session: SparkSess
             # Its producer may be the newer one, so nothing else would end it.
             raise ViewTopicsChanged(f"another generation of the view {view.name} is published now")
         yield OpenedView(keeper, state, path)
-
-
-@contextmanager
-def begun_runner(
-    settings: Settings,
-    view: PlannedView,
-    known: KnownView,
-    session: SparkSession | None,
-    watch: Callable[[int, int], None] | None = None,
-) -> Iterator[tuple[RunsView, StateFigures]]:
-    """The runner of a generation, begun, by the engine that the view's section names. ``watch``: as
-    :func:`opened_keeper` has it."""
-    place = view.place
-    if not place.on_executors or session is None:
-        with opened_keeper(settings, view, known, watch) as opened:
-            yield opened
-        return
-    from connectors.view_bucketed import opened_bucket_keeper  # noqa: PLC0415 - it loads Spark's client
-
-    about = topics_of(settings, view)
-    path = state_path(settings, view.name, known.generation)
-    shipped = view.shipped(path, place.buckets)
-    with (
-        sole_keeper(path),
-        opened_bucket_keeper(settings, shipped, known, session, about, builds=watch is not None) as keeper,
-    ):
-        yield keeper, keeper

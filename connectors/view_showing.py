@@ -83,7 +83,7 @@ class View:
         """The document with this key, as JSON text of a row. None where the view has none.
 
         ``key``: as :func:`cdc.views.typed_keys.typed_row` takes it. UsageError as :meth:`document`, and where the
-        document cannot be computed. ConfigError where another text, or another number of buckets, made the state.
+        document cannot be computed. ConfigError where another text made the state.
         """
         return self._document(key).row
 
@@ -99,13 +99,7 @@ class View:
     def _document(self, key: str) -> _Finished:
         row = self._key_row(key)
         path, generation = self._state()
-        place = self._view.place
-        if place.on_executors:
-            from connectors.view_bucket_looks import shown_document  # noqa: PLC0415 - Delta is of use there alone
-
-            found = shown_document(path, self._view.shipped(path, place.buckets), generation, row)
-        else:
-            found = stored_document(path, self.plan, generation, row)
+        found = stored_document(path, self.plan, generation, row)
         try:
             return _Finished(self._finished(found.row), found.lacks)
         except NotComputable as failure:
@@ -121,10 +115,6 @@ class View:
             raise UsageError(f"{self.name} has groups, and a group's rows are not listed", hint="leave --explain out")
         row = self._key_row(key)
         path, generation = self._state()
-        if self._view.place.on_executors:
-            raise UsageError(
-                f"the rows of {self.name} lie with executors and are not listed", hint="leave --explain out"
-            )
         with closing(ViewState(path, self.plan, generation)) as state, state.guarded():
             require_built(state.reached, path)
             return parts_of(self.plan, state.rows, row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 
 import psycopg
 
@@ -25,12 +24,10 @@ def tried(
     documents: int = 4,
     groups: int = 2,
     batches: int = 4,
-    made: Callable[[str, str], Beside] = Beside,
 ) -> Counter[str]:
     """Some texts over the tables of a seed, of documents and of groups, and what they held. Raises :class:`Different`.
 
-    ``made``: by which engine a text is kept. The database is the caller's own, and its tables and types of these names
-    are dropped.
+    The database is the caller's own, and its tables and types of these names are dropped.
     """
     chance, of_groups = random.Random(seed), random.Random(-1 - seed)
     texts = documents + groups
@@ -46,7 +43,7 @@ def tried(
         while len(views) < texts:
             text = Text(schema, chance) if len(views) < documents else GroupText(schema, of_groups)
             try:
-                views.append(made(dsn, text.sql))
+                views.append(Beside(dsn, text.sql))
             except ViewRefused as refused:
                 counted[f"refused: {refused.reason}"] += 1
                 conn.execute(f"explain {text.sql}".encode())

@@ -31,7 +31,6 @@ from connectors.view_topics import known_views
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
-    from spark.spark_session import SessionSpec
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
 
@@ -58,8 +57,7 @@ def check(
     for name in names or settings.views:
         planned = plan_view(settings, name, shapes)
         promised = {"consistency": planned.consistency, "promises": list(promises(settings, eager=planned.eager))}
-        kept = {"engine": "spark" if planned.place.on_executors else "embedded"}
-        described = _described(name, planned.plan) | kept | promised | _estimated(context, planned.plan, statistics)
+        described = _described(name, planned.plan) | promised | _estimated(context, planned.plan, statistics)
         if as_json:
             typer.echo(orjson.dumps(described).decode())
         else:
@@ -122,8 +120,6 @@ def _print(described: dict[str, Any]) -> None:
         echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
     if described["state_bytes"] is not None:
         echo(f"  state: about {size(described['state_bytes'])}")
-    if described["engine"] == "spark":
-        echo("  kept by executors: its state is Delta tables, a relation once for its key and for each index")
     for promise in described["promises"]:
         echo(f"  {described['consistency']}: {promise}")
     for note in described["notes"]:
@@ -149,13 +145,7 @@ def run(
 ) -> None:
     """Keep views until SIGTERM or Ctrl-C: read the tables' topics, and publish each document that changed."""
     settings = context.obj.settings()
-    run_views(settings, names or [], until_caught_up=until_caught_up, spark=partial(_session, settings))
-
-
-def _session(settings: Settings) -> SessionSpec:
-    from cdc.wiring.sinks import session_of  # noqa: PLC0415 - it loads Spark's client, for views on executors alone
-
-    return session_of(settings)
+    run_views(settings, names or [], until_caught_up=until_caught_up)
 
 
 @view.command("list")
@@ -203,7 +193,6 @@ def rebuild(
     settings = context.obj.settings()
     ViewRebuild(
         settings,
-        spark=partial(_session, settings),
         mark=partial(_mark, settings),
         tell=lambda sentence: _said(context, [sentence]),
     ).run(name)

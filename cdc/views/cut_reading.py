@@ -105,14 +105,6 @@ class CutReading:
             found.setdefault(topic, {}).update(parts)
         return found
 
-    def note_part(self, topic: str, partition: int, end: int, foreign: int, beyond_ms: int | None) -> None:
-        """Note a partition's part that a task has read, up to ``end``. The rest as in
-        :class:`cdc.views.fences.LogCut`."""
-        self._cut.ends[topic][partition] = end
-        self._cut.foreign += foreign
-        if beyond_ms is not None:
-            self._cut.beyond_ms = min(beyond_ms, self._cut.beyond_ms or beyond_ms)
-
     def floor(self, record: TopicRecord) -> None:
         """A floor that a record sets. A sweep mark counts when each partition's was read.
 

@@ -14,7 +14,6 @@ from cdc.views.cut_reading import CutReading
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.held_tables import held_tables
 from cdc.views.state_reach import Reached
-from cdc.views.view_manifest import ViewManifest
 from cdc.views.view_ports import ViewInput
 from cdc.views.view_records import NUMBERS
 
@@ -44,13 +43,6 @@ def too_old(reached: Reached, retention_s: float, now_ns: int) -> bool:
     if old:
         log.warning("view_state_too_old", extra={"age_s": int(age_s)})
     return old
-
-
-def unsound(manifest: ViewManifest) -> bool:
-    """Whether a version of Headrace has written to a state that may have lost rows (H258). It is logged."""
-    if not manifest.sound:
-        log.warning("view_state_of_older_format", extra={"format": manifest.format})
-    return not manifest.sound
 
 
 def cleared_by(cut: CutReading, reached: Reached) -> dict[str, str]:
@@ -189,12 +181,6 @@ def log_cut(cut: CutReading, waits: bool, progress_ms: int, unswept: Iterable[st
     tables = list(unswept)
     if tables:
         log.warning("view_waits_for_sweep", extra={"tables": tables})
-
-
-def log_parked(reasons: Mapping[str, str]) -> None:
-    """Log documents that cannot be published, by their keys."""
-    for key, reason in reasons.items():
-        log.warning("document_parked", extra={"key": key, "reason": reason})
 
 
 def log_held(held: Mapping[str, str]) -> None:

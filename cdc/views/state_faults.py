@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +13,6 @@ from cdc.foreign import quoted
 
 _WRONG = frozenset({errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
-_OF_DELTA = re.compile(r"(?:os error |Os \{ code: )(\d+)")
-"""Delta has one class of errors for nearly all, and the system's number within its words."""
 _NO_DATABASE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 ELSEWHERE = "[views.NAME] state names another folder"
 """The way out where the place is wrong."""
@@ -42,25 +39,25 @@ class StateDamaged(ConfigError):
     """The file in a view's place is no state of it, or is none any more. Trying again does not mend it."""
 
 
-def opening_fault(path: Path | str, failure: Exception, hint: str) -> CdcError:
+def opening_fault(path: Path | str, failure: Exception) -> CdcError:
     """The error for a state that cannot be opened. StateAway where it may be there again later: that is all but what
-    is wrong with the place itself (H259). ``hint``: for that.
+    is wrong with the place itself (H259).
 
-    >>> type(opening_fault("a", OSError(errno.EIO, "Input/output error"), "")).__name__
+    >>> type(opening_fault("a", OSError(errno.EIO, "Input/output error"))).__name__
     'StateAway'
-    >>> type(opening_fault("a", OSError(errno.ENOTDIR, "Not a directory"), "")).__name__
+    >>> type(opening_fault("a", OSError(errno.ENOTDIR, "Not a directory"))).__name__
     'ConfigError'
     """
     said = f"the state of the view cannot be kept in {path}: {quoted(failure)}"
     told = _told_by_system(path, failure)
-    number = _number(told)
+    number = told.errno if isinstance(told, OSError) else None
     if is_damaged(told) or getattr(told, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:
         # Or it has tables of somebody else's.
-        return StateDamaged(said, hint=f"{hint}. cdc view rebuild throws a damaged state away")
+        return StateDamaged(said, hint=f"{ELSEWHERE}. cdc view rebuild throws a damaged state away")
     if number in _FORBIDDEN:
-        return StateForbidden(said, hint=hint)
+        return StateForbidden(said, hint=ELSEWHERE)
     if number in _WRONG and not _leads_nowhere(told):
-        return ConfigError(said, hint=hint)
+        return ConfigError(said, hint=ELSEWHERE)
     tried = "it is tried again: see that its disk is there, can be written and has room"
     return StateAway(said, hint=f"{tried}. cdc view rebuild throws a damaged state away")
 
@@ -75,7 +72,7 @@ def is_there(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as failure:
-        raise opening_fault(path, failure, ELSEWHERE) from None
+        raise opening_fault(path, failure) from None
 
 
 def _told_by_system(path: Path | str, failure: Exception) -> Exception:
@@ -86,13 +83,6 @@ def _told_by_system(path: Path | str, failure: Exception) -> Exception:
         except OSError as told:
             return told
     return failure
-
-
-def _number(failure: Exception) -> int | None:
-    if isinstance(failure, OSError) and failure.errno is not None:
-        return failure.errno
-    found = _OF_DELTA.search(str(failure))
-    return int(found[1]) if found is not None else None
 
 
 def _leads_nowhere(failure: Exception) -> bool:

@@ -21,7 +21,7 @@ from cdc.views.fences import Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
-from cdc.views.state_faults import ELSEWHERE, StateAway, is_damaged, opening_fault
+from cdc.views.state_faults import StateAway, is_damaged, opening_fault
 from cdc.views.state_reach import Bound, Reached
 from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
@@ -90,7 +90,7 @@ class ViewState:
                 self.unseen = UnseenRows(self._connection, plan.relations)
                 self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
             except (OSError, sqlite3.Error) as failure:
-                raise opening_fault(path, failure, ELSEWHERE) from None
+                raise opening_fault(path, failure) from None
             unless_opened.pop_all()
 
     @property
@@ -134,7 +134,7 @@ class ViewState:
             yield
         except sqlite3.Error as failure:
             if is_damaged(failure):
-                raise opening_fault(self._path, failure, ELSEWHERE) from None
+                raise opening_fault(self._path, failure) from None
             raise StateAway(
                 f"the state of the view in {self._path} cannot be read or written: {quoted(failure)}",
                 hint="see that its disk has room and that no other runner uses it",

@@ -110,7 +110,7 @@ def open_sink_log(settings: Settings) -> SinkLog:
     return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 
 
-def session_of(settings: Settings, stores: Sequence[str] = ()) -> SessionSpec:
+def session_of(settings: Settings, stores: Sequence[str]) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others. ``stores``: those
     that the session may have to write itself."""
     from cdc.jvm.jars import spark_jars
@@ -118,7 +118,7 @@ def session_of(settings: Settings, stores: Sequence[str] = ()) -> SessionSpec:
 
     spark = settings.spark
     own = not submitted()
-    parts = parts_of(settings, stores) if stores else []
+    parts = parts_of(settings, stores)
     # Beside the checkpoints where those are on this machine.
     folder = Path("checkpoints" if "://" in spark.checkpoint else spark.checkpoint).absolute()
     return SessionSpec(
@@ -129,7 +129,7 @@ def session_of(settings: Settings, stores: Sequence[str] = ()) -> SessionSpec:
         jars=spark_jars(*jar_sets(parts)) if own else (),
         java_home=_java_home() if own else None,
         conf=with_parts(parts, spark.conf, folder),
-        needs=needed_classes(parts) if stores else {},
+        needs=needed_classes(parts),
         ui=spark.ui,
     )
 

@@ -29,10 +29,6 @@ MUTANTS = (
         "tests/unit/cdc/views/test_unproven_claims.py",
     ),
     Mutant(
-        "claim an LSN of a bucketed state's cut that is not proven (H489)", "spark/views/bucket_keeper.py",
-        "else shown_up_to(reached, self._topic_claim)", "else reached.fence", "tests/unit/spark/test_bucket_claims.py",
-    ),
-    Mutant(
         "look for any value of a key that JSON has (H490)", "cdc/views/view_records.py",
         "if value is None or isinstance(value, dict | list) or abs(value if type(value) is int else 0) >= 1 << 63:",
         "if value is None:", _KEYS,
@@ -63,10 +59,6 @@ MUTANTS = (
         "sweep parked documents away below the view's claim (H510)", "cdc/views/state_reach.py",
         "return None if claim < topic_claim else self.sweep", "return self.sweep",
         "tests/unit/cdc/views/test_keeper.py -k h510",
-    ),
-    Mutant(
-        "note a mark that waits as written (H510)", "spark/views/bucket_keeper.py",
-        "sweep=None if sweep else self._at.sweep", "sweep=None", "tests/unit/spark/test_bucket_keeper.py -k h510",
     ),
     Mutant(
         "take a typed number for no text (H511)", "cdc/views/typed_keys.py",
@@ -129,19 +121,6 @@ MUTANTS = (
         "known = {k: c for k, c in computed.items() if not isinstance(c, NotComputable)}",
         "known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}",
         "tests/unit/cdc/views/test_failed_rows.py -k h547",
-    ),
-    Mutant(
-        "remove what another runner has written (H567)", "spark/views/delta_tables.py",
-        "            with self._alone(table, made=0):", "            with self.guarded():",
-        "tests/unit/spark/test_bucket_files.py -k h567",
-    ),
-    Mutant(
-        "let Delta remove the manifest's logs (H568)", "spark/views/delta_tables.py",
-        "cleanup_expired_logs=False", "cleanup_expired_logs=True", "tests/unit/spark/test_bucket_files.py -k h568",
-    ),
-    Mutant(
-        "show a state on Spark that is not built (H569)", "connectors/view_bucket_looks.py",
-        "        require_built(manifest.reached, path)\n", "", "tests/unit/connectors/test_view_documents.py -k h569",
     ),
     Mutant(
         "read a topic made anew where the former one was read (H573)", "connectors/view_eager.py",

@@ -308,43 +308,6 @@ MUTANTS = (
         f"{_CLOSING} -k hopping",
     ),
     Mutant(
-        "believe tables that no manifest names", "spark/views/bucket_keeper.py",
-        "            self._tables.commit((), list(self._tables.versions()))\n", "            pass\n",
-        "tests/unit/spark/test_bucket_keeper.py -k h240",
-    ),
-    Mutant(
-        "keep a state that has published into another topic", "spark/views/bucket_keeper.py",
-        "if old or of_another_topic(self._at, self._parts.topic_id):", "if old:",
-        "tests/unit/spark/test_bucket_keeper.py -k h241",
-    ),
-    Mutant(
-        "keep a state whose files a faulty join has taken away", "spark/views/bucket_keeper.py",
-        "old = unsound(self.manifest) or too_old(", "old = too_old(",
-        "tests/unit/spark/test_bucket_keeper.py -k h258",
-    ),
-    Mutant(
-        "count as published what a newer state has swept", "spark/views/bucket_keeper.py",
-        "emptied = [PUBLISHED.table] if swept else []", "emptied = []",
-        "tests/unit/spark/test_bucket_keeper.py -k h244",
-    ),
-    Mutant(
-        "leave keys that wait in as many files as there were batches", "spark/views/walk_steps.py",
-        "files.add(PENDING, bucket, waited, entries(PENDING, columns))",
-        "files.write(PENDING, bucket, entries(PENDING, columns))",
-        "tests/unit/spark/test_bucket_keeper.py -k h245",
-    ),
-    Mutant(
-        "let two runners commit behind each other", "spark/views/delta_tables.py",
-        "if refused is not None or more != made:", "if False:",
-        "tests/unit/spark/test_bucket_files.py -k h243",
-    ),
-    Mutant(
-        "take files of one size in two orders", "spark/views/bucket_files.py",
-        "*patches, base = sorted(files, key=lambda file: file.size)",
-        "patches, base = sorted(files, key=lambda file: file.size)[:-1], max(files, key=lambda file: file.size)",
-        "tests/unit/spark/test_bucket_files.py -k h258",
-    ),
-    Mutant(
         "end all views for one whose state is away", "connectors/view_turns.py",
         "            one.away(failure)\n", "            raise\n",
         "tests/unit/connectors/test_view_turns.py -k h259",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import count
-from pathlib import Path
-
 import psycopg
 import pytest
 
-from tests.bucketed_against import BucketBeside
 from tests.views_against import Beside
 from tests.views_trial import tried
 
@@ -20,24 +16,13 @@ def test_v3_v9_v10_v13_v16_generated_views_are_true(seed: int, database: str) ->
     assert counted["texts"] == 6
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 5])
-def test_v3_v9_v13_v16_generated_views_in_buckets_are_true(seed: int, database: str, tmp_path: Path) -> None:
-    folders = count()
-    with psycopg.connect(database, autocommit=True) as conn:
-        counted = tried(
-            conn, database, seed, groups=0, made=lambda dsn, sql: BucketBeside(dsn, sql, tmp_path / str(next(folders)))
-        )
-    assert counted["texts"] == 4
-
-
-@pytest.mark.parametrize("buckets", [False, True])
-def test_v16_a_numeric_key_is_the_same_with_more_zeros(buckets: bool, database: str, tmp_path: Path) -> None:
+def test_v16_a_numeric_key_is_the_same_with_more_zeros(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table a (k numeric primary key, t text)")
         conn.execute("create table b (id int primary key, r numeric)")
         conn.execute("insert into a values (2.0, 'x'), ('NaN', 'y'); insert into b values (1, 2), (2, 'NaN')")
         sql = "select a.k, a.t, (select count(*) from b where b.r = a.k) as n from a"
-        beside = BucketBeside(database, sql, tmp_path) if buckets else Beside(database, sql)
+        beside = Beside(database, sql)
         try:
             for statement in (
                 "update a set k = 2.00 where k = 2",

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "snapshot", "spark")
 AT_ONCE = {
     "cdc/jvm/jars.py", "cdc/stack/local.py", "cdc/stack/supervisor.py",  # written to a file
-    "cdc/views/bucket_layout.py", "cdc/views/view_identity.py",  # hashed
+    "cdc/views/view_identity.py",  # hashed
     "cdc/wire/debezium/shape.py",  # hashed
     "cdc/wire/jsontext.py",  # a part of a row
     "sinks/search/search_client.py", "sinks/search/search_store.py",  # sent

@@ -10,14 +10,13 @@ import pytest
 from cdc.dead import CAPTURE, DeadLetter, Why
 from cdc.errors import UsageError
 from cdc.position import Position
+from cdc.state import FormState
 from cdc.views.document_pieces import LACKS
 from cdc.views.refused import NotComputable
 from cdc.views.view_plan import planned
-from connectors.view_bucket_looks import shown_document
 from connectors.view_documents import ShownDocument, stored_document
 from tests.unit.cdc.views.oracles import DOCUMENTS
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner
-from tests.unit.spark.bucket_histories import BucketRunner
 
 SHARES = "select l.order_id, count(*) as n, sum(12 / l.qty) as total from lines l group by l.order_id"
 
@@ -84,23 +83,25 @@ def test_h546_a_document_of_an_unknown_row_is_not_shown(tmp_path: Path) -> None:
     assert stored_document(state, plan, 1, (2,)) == ShownDocument('{"id":2,"name":null,"lines":null}')
 
 
-def test_h546_a_state_on_spark_says_why_it_is_held(tmp_path: Path) -> None:
+def test_h546_a_document_says_what_keeps_its_view_from_an_lsn(tmp_path: Path) -> None:
     history = History(random.Random(1))
-    runner = BucketRunner(DOCUMENTS, history, tmp_path)
+    runner = Runner(DOCUMENTS, history, tmp_path)
     _ordered(history)
     runner.until_level()
-    _put_aside(history, "customers")
-    for _ in range(3):
-        runner.turn()
+    gone = FormState(table="public.customers", oid=1, columns=[], leaves=[], publication="")
+    history.input.state[gone.key()] = gone.to_json()
+    history.clock.advance(3)
+    runner.turn()
     runner.end()
-    found = shown_document(runner.root, runner.shipped, 1, (1,))
-    assert found.lacks == ("1 rows of public.customers are put aside, or stand in the log as they were later alone",)
+    found = stored_document(tmp_path / "state", planned(DOCUMENTS, SHAPES), 1, (1,))
+    (said,) = found.lacks
+    assert said.startswith("public.customers was dropped, or is captured no more")
 
 
-def test_h569_a_state_on_spark_that_is_not_built_has_no_answer(tmp_path: Path) -> None:
+def test_h569_a_state_that_is_not_built_has_no_answer(tmp_path: Path) -> None:
     history = History(random.Random(1))
-    runner = BucketRunner(DOCUMENTS, history, tmp_path)
+    runner = Runner(DOCUMENTS, history, tmp_path)
     runner.turn()
     runner.end()
     with pytest.raises(UsageError, match="is not built yet"):
-        shown_document(runner.root, runner.shipped, 1, (1,))
+        stored_document(tmp_path / "state", planned(DOCUMENTS, SHAPES), 1, (1,))

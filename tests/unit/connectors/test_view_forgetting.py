@@ -54,15 +54,3 @@ def test_h410_a_state_of_another_generation_may_hold_it(tmp_path: Path) -> None:
     assert [(one.kept, one.what) for one in found] == [
         (Kept.MAYBE, f"rows in {left}, which another generation has left")
     ]
-
-
-def test_h381_a_state_that_another_engine_left_may_hold_it(tmp_path: Path) -> None:
-    settings = view_settings(tmp_path)
-    left = tmp_path / "shop.v.1.buckets"
-    left.mkdir()
-    key = TypedKey.read("1", SHAPES[0])
-    found: list[Trace] = []
-    with pytest.raises(StateAway, match="is not on this machine"):
-        found.extend(LookedView(settings, "v", PLAN, Views({}, {}), None).in_state(SHAPES[0], key))
-    (one,) = found
-    assert (one.kept, str(left) in one.what, one.cure) == (Kept.MAYBE, True, "cdc view rebuild v")

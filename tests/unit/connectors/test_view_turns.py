@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,16 +14,14 @@ from cdc.errors import CdcError, ConfigError, Exit, LogError, TopicError
 from cdc.view_metrics import ViewHealth
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.keeper import Turn
-from cdc.views.memory_views import MemoryViewTopic
 from cdc.views.state_faults import StateAway, StateForbidden
 from cdc.views.state_reach import Reached
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from connectors.view_ending import sole_keeper
 from connectors.view_turns import AGAIN_S, OpenedView, ViewTurns
-from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
-from tests.unit.cdc.views.view_histories import SHAPES, History, shown
-from tests.unit.spark.bucket_histories import BucketRunner
+from tests.unit.cdc.views.oracles import DOCUMENTS
+from tests.unit.cdc.views.view_histories import SHAPES
 
 AWAY = StateAway("the state is away", hint="look at its disk")
 
@@ -148,18 +145,18 @@ def test_h259_a_view_that_is_away_lets_the_others_go_on(place: str) -> None:
 
 def test_h259_a_view_that_is_refused_at_its_start_stops_alone() -> None:
     clock, other = ManualClock(), Double()
-    buckets, anew = Double(ConfigError("other buckets")), Double(TopicError("its topic was made anew"))
-    turns = turns_of(clock, buckets=buckets, anew=anew, other=other)
+    changed, anew = Double(ConfigError("another text")), Double(TopicError("its topic was made anew"))
+    turns = turns_of(clock, changed=changed, anew=anew, other=other)
     for _ in range(3):
         turns.turned()
         clock.advance(AGAIN_S)
-    assert (buckets.tries, anew.tries, other.turns) == (1, 1, 3)
-    assert [one.stopped for one in turns.figures] == ["other buckets", "its topic was made anew", ""]
-    assert turns.fault() is buckets.at_open, "the command ends with its exit code"
+    assert (changed.tries, anew.tries, other.turns) == (1, 1, 3)
+    assert [one.stopped for one in turns.figures] == ["another text", "its topic was made anew", ""]
+    assert turns.fault() is changed.at_open, "the command ends with its exit code"
 
 
 def test_h259_a_start_is_asked_for_where_it_helps() -> None:
-    clock, stopped = ManualClock(), Double(ConfigError("other buckets"))
+    clock, stopped = ManualClock(), Double(ConfigError("another text"))
     away, other = Double(AWAY), Double()
     turns = turns_of(clock, stopped=stopped, away=away, other=other)
     turns.turned()
@@ -199,64 +196,6 @@ def test_h259_a_state_that_cannot_be_counted_is_away() -> None:
     turns.turned()
     assert "cannot be looked at: [Errno 36]" in turns.figures[0].away
     assert (lost.open, other.open) == (0, 1)
-
-
-@dataclass
-class OverDelta:
-    """A view over a state of Delta tables below a link, which is its mount."""
-
-    runner: BucketRunner
-
-    @property
-    def mount(self) -> Path:
-        """A link to the disk."""
-        return self.runner.folder
-
-    def opens(self) -> AbstractContextManager[OpenedView]:
-        """Opens what is there."""
-        return self._opened()
-
-    @contextmanager
-    def _opened(self) -> Iterator[OpenedView]:
-        runner = self.runner
-        with sole_keeper(runner.root):
-            runner.start()
-            assert runner.keeper is not None
-            yield OpenedView(runner.keeper, runner.keeper, runner.root)
-        runner.end()
-
-
-def test_h259_the_mount_of_one_state_goes_away_and_comes_back(tmp_path: Path) -> None:
-    clock, other, (disk, mount) = ManualClock(), Double(), (tmp_path / "disk", tmp_path / "mount")
-    disk.mkdir()
-    mount.symlink_to(disk)
-    history = History(random.Random(1))
-    view = OverDelta(BucketRunner(DOCUMENTS, history, mount, MemoryViewTopic()))
-    turns = ViewTurns({"mounted": view.opens, "other": other.opens}, clock)
-
-    def ordered(number: int) -> None:
-        history.write("orders", number, {"id": number, "customer_id": None})
-        history.progress_now()
-        for _ in range(6):
-            turns.turned()
-
-    ordered(1)
-    assert len(shown(view.runner.topic)) == 1
-    disk.rename(tmp_path / "away")
-    ordered(2)
-    assert turns.figures[0].away
-    clock.advance(AGAIN_S)
-    ordered(3)
-    figures = turns.figures[0]
-    assert "cannot be kept in" in figures.away, "it was tried again"
-    assert (figures.stopped, other.open, other.turns) == ("", 1, 18)
-    (tmp_path / "away").rename(disk)
-    clock.advance(AGAIN_S)
-    ordered(4)
-    assert figures.away == ""
-    assert shown(view.runner.topic) == documents_of(history.at(view.runner.topic.claims[-1].lsn))
-    assert len(shown(view.runner.topic)) == 4
-    turns.close()
 
 
 def test_h259_a_state_below_a_link_that_leads_nowhere_is_away(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
-import pytest
 
 from cdc.position import CHUNK_SEQ, Position
 from cdc.state import CommandState, Document, FormState, ReadingState, RequestState
@@ -15,7 +14,6 @@ from cdc.views.awaited_tables import awaited_tables
 from cdc.views.fences import Fence
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
 from tests.unit.cdc.views.view_histories import PARTITIONS, History, Runner, shown
-from tests.unit.spark.bucket_histories import BucketRunner
 
 FLOOR = Position(1, 160, CHUNK_SEQ).text()
 REQUEST = RequestState(
@@ -81,10 +79,9 @@ def noted(history: History, *documents: Document) -> None:
     history.input.state.update({one.key(): one.to_json() for one in documents})
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h467_documents_go_out_and_no_lsn_is_claimed(kind: type[Runner], tmp_path: Path) -> None:
+def test_h467_documents_go_out_and_no_lsn_is_claimed(tmp_path: Path) -> None:
     history = History(random.Random(1))
-    runner = kind(DOCUMENTS, history, tmp_path)
+    runner = Runner(DOCUMENTS, history, tmp_path)
     history.write("orders", 1, {"id": 1, "customer_id": 3})
     history.write("customers", 3, {"id": 3, "name": 1})
     history.progress_now()
@@ -128,10 +125,9 @@ def test_h467_documents_go_out_and_no_lsn_is_claimed(kind: type[Runner], tmp_pat
     runner.end()
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h467_h468_a_source_at_rest_is_looked_at_too(kind: type[Runner], tmp_path: Path) -> None:
+def test_h467_h468_a_source_at_rest_is_looked_at_too(tmp_path: Path) -> None:
     history = History(random.Random(1))
-    runner = kind(DOCUMENTS, history, tmp_path)
+    runner = Runner(DOCUMENTS, history, tmp_path)
     history.write("orders", 1, {"id": 1, "customer_id": 3})
     history.progress_now()
     runner.until_level()
@@ -150,11 +146,10 @@ def test_h467_h468_a_source_at_rest_is_looked_at_too(kind: type[Runner], tmp_pat
     runner.end()
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h476_a_hold_ends_with_the_next_claim(kind: type[Runner], tmp_path: Path) -> None:
+def test_h476_a_hold_ends_with_the_next_claim(tmp_path: Path) -> None:
     """The former one is true of documents that are not there yet."""
     history = History(random.Random(1))
-    runner = kind(DOCUMENTS, history, tmp_path)
+    runner = Runner(DOCUMENTS, history, tmp_path)
     history.write("orders", 1, {"id": 1, "customer_id": 3})
     history.progress_now()
     claim = runner.until_level()

@@ -19,7 +19,6 @@ from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from connectors.view_planning import PlannedView
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner, shown
-from tests.unit.spark.bucket_histories import BucketRunner
 
 ORDERS, LINES, CUSTOMERS = SHAPES
 EVERY = "select * from orders"
@@ -109,10 +108,9 @@ def test_h466_one_that_noted_a_digest_alone_is_as_before() -> None:
     assert wider.other_than(known(unseen), None).startswith("is published from another text, or over other columns")
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h466_a_state_goes_on_under_a_wider_type(kind: type[Runner], tmp_path: Path) -> None:
+def test_h466_a_state_goes_on_under_a_wider_type(tmp_path: Path) -> None:
     history = History(random.Random(1))
-    runner = kind(UNSEEN, history, tmp_path)
+    runner = Runner(UNSEEN, history, tmp_path)
     history.write("orders", 1, {"id": 1, "customer_id": 1})
     history.write("orders", 2, {"id": 2, "customer_id": 3})
     history.progress_now()
@@ -140,10 +138,10 @@ def of_length(length: int, version: int) -> TableSchema:
     return replace(ORDERS, version=version, columns=(key, char))
 
 
-def padded(kind: type[Runner], folder: Path) -> tuple[History, Runner]:
+def padded(folder: Path) -> tuple[History, Runner]:
     """A view of a char(3), level."""
     history = History(random.Random(1))
-    runner = kind(PADDED, history, folder)
+    runner = Runner(PADDED, history, folder)
     runner.shapes = (of_length(3, 1), LINES, CUSTOMERS)
     history.input.shapes = {shape.topic: shape for shape in runner.shapes}
     history.write("orders", 1, {"id": 1, "customer_id": "a"})  # type: ignore[dict-item]
@@ -152,10 +150,9 @@ def padded(kind: type[Runner], folder: Path) -> tuple[History, Runner]:
     return history, runner
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h475_another_length_of_a_char_is_shown(kind: type[Runner], tmp_path: Path) -> None:
+def test_h475_another_length_of_a_char_is_shown(tmp_path: Path) -> None:
     """Without its blanks the row is the same one, and Postgres sends nothing of it."""
-    history, runner = padded(kind, tmp_path)
+    history, runner = padded(tmp_path)
     assert shown(runner.topic)[b'{"id":1}'] == {"id": 1, "n": '{"n" : "a  "}'}
     runner.end()
     runner.shapes = (of_length(5, 2), LINES, CUSTOMERS)
@@ -234,10 +231,9 @@ def test_h466_a_former_state_is_bound_and_another_is_refused(tmp_path: Path) -> 
         ViewState(tmp_path / "state", planned(EVERY, SHAPES), 1)
 
 
-@pytest.mark.parametrize("kind", [Runner, BucketRunner])
-def test_h477_a_char_whose_length_is_gone_asks_for_a_rebuild(kind: type[Runner], tmp_path: Path) -> None:
+def test_h477_a_char_whose_length_is_gone_asks_for_a_rebuild(tmp_path: Path) -> None:
     """Its blanks are not in the state, and no row is sent that has them."""
-    _, runner = padded(kind, tmp_path)
+    _, runner = padded(tmp_path)
     runner.end()
     without = of_length(-5, 2)
     assert without.columns[1].typmod == -1

@@ -1,4 +1,4 @@
-"""A changed view built beside the published one and put in its place, by both engines. A store follows the topics.
+"""A changed view built beside the published one and put in its place. A store follows the topics.
 
 The first generation goes on while the second one's state is made. The store then takes the second one's topic from its
 beginning, on top of what it has, by position and floor.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import orjson
 import pytest
@@ -18,11 +17,8 @@ from hypothesis import strategies as st
 from cdc.views.fences import NEVER, Fence
 from cdc.views.memory_views import MemoryViewTopic
 from tests.examples import examples
-from tests.unit.cdc.views import view_histories
 from tests.unit.cdc.views.oracles import DOCUMENTS, GROUPS, documents_of, groups_of
-from tests.unit.cdc.views.view_histories import History, Rows, Runner, shown
-from tests.unit.spark import bucket_histories
-from tests.unit.spark.bucket_histories import BucketRunner
+from tests.unit.cdc.views.view_histories import History, Rows, Runner, interfere, shown
 
 Oracle = Callable[[Rows], dict[bytes, object]]
 FILTERED = DOCUMENTS + " where o.customer_id is not null and o.id <> 2"
@@ -53,21 +49,13 @@ def moved_on(history: History) -> None:
     history.clock.advance(chance.choice([1, 20]))
 
 
-def interfere(runner: Runner | BucketRunner, chance: random.Random) -> None:
-    """A kill, or another state in the place of the one that was there."""
-    if isinstance(runner, Runner):
-        view_histories.interfere(runner, chance)
-    else:
-        bucket_histories.interfere(runner, chance)
-
-
 def stored(first: MemoryViewTopic, second: MemoryViewTopic) -> dict[bytes, object]:
     """What a store shows that has taken the first topic, and then the second one."""
     partitions = first.records.keys() | second.records.keys()
     return shown(MemoryViewTopic({p: first.records.get(p, []) + second.records.get(p, []) for p in partitions}))
 
 
-def built(runner: Runner | BucketRunner, first: Runner, history: History) -> None:
+def built(runner: Runner, first: Runner, history: History) -> None:
     """The second generation's state is whole, while the first one goes on."""
     for _ in range(200):
         moved_on(history)
@@ -80,7 +68,7 @@ def built(runner: Runner | BucketRunner, first: Runner, history: History) -> Non
     raise AssertionError("it is never prepared")
 
 
-def published(runner: Runner | BucketRunner, history: History) -> Fence:
+def published(runner: Runner, history: History) -> Fence:
     """All of it is published, by runners that are killed, and then by one that is not."""
     runner.kill_chance = 0.2
     for _ in range(6):
@@ -99,18 +87,7 @@ def published(runner: Runner | BucketRunner, history: History) -> Fence:
 def test_v7_a_store_shows_the_later_generation(
     change: str, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    a_store_shows_the_later_one(change, seed, tmp_path_factory.mktemp("view"), bucketed=False)
-
-
-@pytest.mark.parametrize("change", sorted(CHANGES.keys() - {"groups"}))
-@settings(max_examples=examples(5))
-@given(seed=st.integers(0, 2**32 - 1))
-@pytest.mark.slow
-def test_v7_executors_make_a_later_generation(change: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    a_store_shows_the_later_one(change, seed, tmp_path_factory.mktemp("view"), bucketed=True)
-
-
-def a_store_shows_the_later_one(change: str, seed: int, folder: Path, *, bucketed: bool) -> None:
+    folder = tmp_path_factory.mktemp("view")
     before, after, oracle = CHANGES[change]
     chance = random.Random(seed)
     history = History(chance)
@@ -118,9 +95,7 @@ def a_store_shows_the_later_one(change: str, seed: int, folder: Path, *, buckete
     for _ in range(4):
         moved_on(history)
         first.turn()
-    second: Runner | BucketRunner = Runner(after, history, folder / "second", generation=2, above=NEVER)
-    if bucketed:
-        second = BucketRunner(after, history, folder / "second", generation=2, above=NEVER)
+    second = Runner(after, history, folder / "second", generation=2, above=NEVER)
     built(second, first, history)
     assert second.topic.records == {}
     second.end()

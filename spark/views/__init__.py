@@ -1,1 +1,0 @@
-"""Views whose state lies in Delta tables and is kept by executors."""
