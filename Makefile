@@ -21,7 +21,7 @@ EXAMPLES_slow := 1
 EXAMPLES_all := 1
 $(if $(EXAMPLES_$(TIER)),,$(error TIER is quick, slow or all, and not $(TIER)))
 # What the container's image has: every store, and no server.
-IMAGE := redis opensearch delta sql mysql spark debezium views
+IMAGE := redis opensearch delta sql spark debezium views
 # Deadlines of tests times this: four workers and their servers may share two slow cores.
 export CDC_TEST_TIME_SCALE ?= 3
 BIN := .venv/bin

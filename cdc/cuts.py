@@ -16,14 +16,12 @@ from cdc.topic import TableName
 class Cut(NamedTuple):
     """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
 
-    ``certain``: that every such change was visible has been proven, not only waited for. ``place``: the fence in the
-    words of a source that has no LSNs. Both numbers are places in the order of positions there.
+    ``certain``: that every such change was visible has been proven, not only waited for.
     """
 
     fence: int
     settled: int
     certain: bool
-    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

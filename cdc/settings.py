@@ -361,23 +361,9 @@ def topics_maker(settings: Settings) -> str:
     return "cdc connect deploy" if settings.source.kind == "debezium" else "cdc init"
 
 
-GTID_DATABASES = frozenset(("mysql", "mariadb"))
-
-
 def is_postgres(settings: Settings) -> bool:
     """Whether the source is a Postgres, captured by us or by Debezium."""
     return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
-
-
-def has_gtids(settings: Settings) -> bool:
-    """Whether the source is a MySQL or a MariaDB: transactions have GTIDs there, and no LSNs."""
-    return not is_postgres(settings) and settings.debezium is not None and settings.debezium.database in GTID_DATABASES
-
-
-def require_askable(settings: Settings, command: str) -> None:
-    """ConfigError where a command reads rows of the source, and cannot: Postgres, MySQL and MariaDB can be asked."""
-    if not has_gtids(settings):
-        require_postgres(settings, command)
 
 
 def require_postgres(settings: Settings, command: str) -> None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.cuts import Cut, VerifiedTable
+from cdc.cuts import VerifiedTable
 from cdc.epochs import epoch_of
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.foreign import quoted
-from cdc.progress import Offsets
-from cdc.settings import Settings, is_postgres
+from cdc.settings import Settings
 from cdc.shard_documents import merged, shards_of_tables, tables_of
 from cdc.state import TopicsState
 from cdc.topic import VIEW_SCHEMA, TableName
@@ -146,13 +145,11 @@ def _takes(patterns: Sequence[str], tables: Sequence[str]) -> bool:
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
     """The source's side. ``refused``: tables and views that cannot be compared, each with why. ``only``: names of those
-    that are compared, empty for all. ``passed``, ``runners``: as :class:`cdc.verification.ports.VerificationPorts` has
-    them."""
+    that are compared, empty for all. ``runners``: as :class:`cdc.verification.ports.VerificationPorts` has them."""
 
     reader: VerifiedSource
     tables: Mapping[TableName, VerifiedTable]
     refused: Mapping[str, str]
-    passed: Callable[[Cut, float], Offsets] | None = None
     views: VerifiedViews = VerifiedViews()
     only: Sequence[str] = ()
     runners: AsksRunners | None = None
@@ -185,25 +182,18 @@ class ComparedSide:
 def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks: Sequence[str]) -> ComparedSide:
     """The source with its tables, and the views that these sinks take. ``opened`` closes it. SourceError or ConfigError
     when it cannot be asked."""
-    if is_postgres(settings):
-        source = opened.enter_context(closing(open_cut(settings)))
-        unkept: dict[str, str] = {}
-        tables = verified_tables(settings, topics, source, missing=lambda _: None, unkept=unkept)
-        views = verified_views(settings, sinks, source.estimate)
-        other = masked_otherwise(settings, tables)
-        refused = {**gone_tables(settings, topics, tables), **unkept, **other}
-        epochs = epochs_of_tables(settings)
-        tables = {
-            table: replace(one, epoch=epochs.get(str(table), 0))
-            for table, one in tables.items()
-            if str(table) not in other
-        }
-        runners = KafkaRunners(settings, source.fence, SYSTEM_CLOCK)
-        return ComparedSide(source, tables, {**refused, **views.refused}, views=views, runners=runners)
-    from connectors.verified_binlog import BinlogSource  # noqa: PLC0415 - its clients are of use there alone
-
-    binlog = opened.enter_context(closing(BinlogSource(settings, topics)))
-    return ComparedSide(binlog.reader, binlog.tables, binlog.refused, binlog.passed)
+    source = opened.enter_context(closing(open_cut(settings)))
+    unkept: dict[str, str] = {}
+    tables = verified_tables(settings, topics, source, missing=lambda _: None, unkept=unkept)
+    views = verified_views(settings, sinks, source.estimate)
+    other = masked_otherwise(settings, tables)
+    refused = {**gone_tables(settings, topics, tables), **unkept, **other}
+    epochs = epochs_of_tables(settings)
+    tables = {
+        table: replace(one, epoch=epochs.get(str(table), 0)) for table, one in tables.items() if str(table) not in other
+    }
+    runners = KafkaRunners(settings, source.fence, SYSTEM_CLOCK)
+    return ComparedSide(source, tables, {**refused, **views.refused}, views=views, runners=runners)
 
 
 def verified_store(name: str, store: OpenSink, settings: Settings, side: ComparedSide) -> VerifiedStore:

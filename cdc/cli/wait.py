@@ -23,8 +23,7 @@ def wait(
         str,
         typer.Argument(
             metavar="LSN",
-            help="What pg_current_wal_insert_lsn() said after the commit, or a token of cdc.read. Of a MariaDB what "
-            "@@last_gtid said, of a MySQL @@global.gtid_executed.",
+            help="What pg_current_wal_insert_lsn() said after the commit, or a token of cdc.read.",
         ),
     ],
     table: Annotated[
@@ -36,16 +35,11 @@ def wait(
 
     Exit code 1 when that takes longer than --timeout.
     """
-    if not {"-", ":"} & set(token):
-        _lsn(token)  # It is no GTID and no token either, under any settings.
+    place = Token.parse(token) if "/" in token.partition(":")[0] and ":" in token else _lsn(token)
     settings = context.obj.settings()
     refuse_to_wait(settings, table)
     with Freshness(settings) as freshness:
-        if freshness.by_gtids:
-            shown = freshness.wait_passed(sink, token, timeout_s=timeout_s)
-        else:
-            place = Token.parse(token) if "/" in token.partition(":")[0] and ":" in token else _lsn(token)
-            shown = str(Lsn(freshness.wait(sink, place, timeout_s=timeout_s, table=table).lsn))
+        shown = str(Lsn(freshness.wait(sink, place, timeout_s=timeout_s, table=table).lsn))
         if freshness.unsure:
             context.obj.console.print(freshness.unsure, style="yellow", highlight=False, soft_wrap=True)
         for words in freshness.waiting(sink):

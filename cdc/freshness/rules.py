@@ -7,14 +7,14 @@ judged by the store's watermark alone. A bare LSN is taken as one of the pipelin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
-from cdc.progress import Offsets, Watermark
+from cdc.progress import Watermark
 from cdc.shard_progress import as_shard, shard_of_topic
 from cdc.shares import standing_of_shares
 from cdc.tokens import Standing, Token, sentence, standing
@@ -51,14 +51,6 @@ class TopicWatermarks:
 TokenEpoch = Callable[[int, str], int | None]
 """Finds the epoch of a token, for a store that is in the epoch that it gets, of a shard of capture ("" without shards).
 None where any counts."""
-
-
-class InLog(NamedTuple):
-    """The change that a token names is in the topics, below ``ends``. ``place``: up to where the log holds the source,
-    in its source's own words."""
-
-    place: str
-    ends: Offsets
 
 
 def wait_until_shown(
@@ -159,36 +151,6 @@ def wait_until_spoken_for(
         return speaks_for(mark, topic)
 
     return _wait(watermarks, spoken_for, late, timeout_s=timeout_s, nudge=None, clock=clock)
-
-
-def wait_until_read(
-    sink: str, watermarks: ReadsWatermarks, ends: Offsets, *, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK
-) -> Watermark:
-    """Return the store's watermark once it shows everything below these offsets: of a source that has no LSNs.
-
-    Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
-    """
-
-    def late(watermark: Watermark | None) -> DifferenceFound:
-        lacks = sum(max(0, end - _read_upto(watermark, topic, part)) for topic, part, end in _flat(ends))
-        stands = f"is {lacks:,} records behind" if watermark is not None else "has no watermark yet"
-        return DifferenceFound(
-            f"{sink} {stands}, and did not catch up in {timeout_s:g} s",
-            hint="cdc status shows where it is held up; cdc sink has to be running",
-        )
-
-    def read(watermark: Watermark) -> bool:
-        return all(_read_upto(watermark, topic, part) >= end for topic, part, end in _flat(ends))
-
-    return _wait(watermarks, read, late, timeout_s=timeout_s, nudge=None, clock=clock)
-
-
-def _flat(ends: Offsets) -> Iterator[tuple[str, int, int]]:
-    return ((topic, part, end) for topic, parts in ends.items() for part, end in parts.items())
-
-
-def _read_upto(watermark: Watermark | None, topic: str, partition: int) -> int:
-    return watermark.offsets.get(topic, {}).get(partition, 0) if watermark is not None else 0
 
 
 def _wait(

@@ -10,18 +10,16 @@ from typing import Self
 
 from cdc.clock import Clock
 from cdc.dead import DeadLetter, Parked
-from cdc.errors import ConfigError, LogError, TopicError
+from cdc.errors import LogError, TopicError
 from cdc.found import Unknown, look
 from cdc.freshness.bounded_ports import LEAST_S, BoundedLog, BoundedStore, TimeLeft
 from cdc.freshness.opened_stores import KeptStores, OpenedStore
 from cdc.freshness.rules import (
-    InLog,
     ReadsWatermarks,
     TopicWatermarks,
     require_whole,
     shows,
     speaks_for,
-    wait_until_read,
     wait_until_shown,
     wait_until_spoken_for,
     wait_until_token_shown,
@@ -39,10 +37,7 @@ class WaitPorts:
     ``epoch``: the pipeline's, None before it has one. ``letters``: its dead letters. Both raise LogError when no
     broker answers, TopicError before ``cdc init``.
     ``nudge`` moves a quiet server's log past the token. Without a source it does nothing.
-    ``by_gtids``: tokens are GTIDs, else LSNs. ``require``: ConfigError where the source cannot be asked.
-    ``passed``: where tokens are GTIDs. Waits up to so many seconds until the log holds what a token names. Difference
-    when it takes longer.
-    ``keeps``: whether a sink keeps the table of a topic. ``place``: the topic of a sink's table or view, by the names
+    ``require``: ConfigError where the source has no LSNs. ``place``: the topic of a sink's table or view, by the names
     of both. UsageError where the sink does not take it, TopicError where it has no topic yet. ``divided``: whether
     capture has shards. ``shard_epoch``: as ``epoch``, of one of them.
     """
@@ -52,10 +47,7 @@ class WaitPorts:
     epoch: Callable[[], int | None]
     letters: Callable[[], Iterable[DeadLetter]]
     nudge: Callable[[], None]
-    by_gtids: bool
     require: Callable[[], None]
-    passed: Callable[[str, float], InLog]
-    keeps: Callable[[str, str], bool]
     place: Callable[[str, str], str]
     divided: bool = False
     shard_epoch: Callable[[str], int | None] = lambda shard: None
@@ -72,8 +64,6 @@ class Waits:
         self._clock = clock
         self._stores = KeptStores(lambda sink: BoundedStore(sink, ports.open, left))
         self._epochs: dict[str, int | None] = {}
-        self.by_gtids = ports.by_gtids
-        """Whether tokens are GTIDs, for :meth:`wait_passed`. Else they are LSNs, for :meth:`wait`."""
         self.unsure = ""
         """What the last :meth:`wait` could not find out. Empty when it knew all."""
 
@@ -102,10 +92,6 @@ class Waits:
         """
         self._ports.require()
         self._left.begin(timeout_s)
-        if self.by_gtids:
-            raise ConfigError(
-                "transactions of this source have GTIDs, and no LSNs", hint="wait with the GTID of the commit"
-            )
         with self._ports.briefly():
             watermarks: ReadsWatermarks = self._stores.watermarks(sink)
         topic = self._log.ask(partial(self._ports.place, sink, table)) if table else ""
@@ -130,23 +116,6 @@ class Waits:
             return wait_until_token_shown(sink, watermarks, lsn, timeout_s=left_s, nudge=nudge, clock=clock)
         known = self._known_epoch
         return wait_until_shown(sink, watermarks, lsn, epoch=known, timeout_s=left_s, nudge=nudge, clock=clock)
-
-    def wait_passed(self, sink: str, gtids: str, *, timeout_s: float = 30.0) -> str:
-        """Return when ``sink`` shows every transaction that ``gtids`` names: up to where the log holds the source.
-
-        Raises as :meth:`wait`, UsageError for a token that names no transaction, and ConfigError where the connector's
-        progress is not known, or the source has no GTIDs.
-        """
-        self._ports.require()
-        if not self.by_gtids:
-            raise ConfigError("commits of this source have LSNs, and no GTIDs", hint="wait with the LSN of the commit")
-        self._left.begin(timeout_s)
-        with self._ports.briefly():
-            watermarks = self._stores.watermarks(sink)
-        found = self._ports.passed(gtids, self._left.seconds)
-        ends = {topic: parts for topic, parts in found.ends.items() if self._ports.keeps(sink, topic)}
-        wait_until_read(sink, watermarks, ends, timeout_s=self._left.seconds, clock=self._clock)
-        return found.place
 
     def waiting(self, sink: str) -> Iterator[str]:
         """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not

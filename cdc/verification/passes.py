@@ -134,9 +134,7 @@ def verify(
         pair.verdict.undecided = pair.left
     left_out = {str(pair.table.table): pair.table.left_out for pair in pairs if pair.table.left_out}
     verdicts = [pair.verdict for pair in pairs]
-    return VerificationReport(
-        verdicts=verdicts, fence=cut.fence, looks=look, place=cut.place, columns_left_out=left_out
-    )
+    return VerificationReport(verdicts=verdicts, fence=cut.fence, looks=look, columns_left_out=left_out)
 
 
 class _Bounds(NamedTuple):

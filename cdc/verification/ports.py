@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from cdc.cuts import Cut, SourceReader, SourceRows, VerifiedTable
+from cdc.cuts import SourceReader, SourceRows, VerifiedTable
 from cdc.freshness.rules import ReadsWatermarks
-from cdc.progress import Offsets
 from cdc.topic import TableName
 from cdc.verification.passes import ScansStore
 from cdc.verification.repair import RepairTarget
@@ -60,8 +59,6 @@ class VerificationPorts:
     those of which the log lacks changes as of now, each with the sentence about it. LogError when it is not known.
     ``left_out``: tables and views that never can be compared, each with why.
     ``runners``: of views, None where none can be asked.
-    ``passed``: where a fence is no LSN: waits up to so many seconds until the log holds all of a cut, and returns the
-    offsets that all of it lies below. DifferenceFound when it takes longer.
     """
 
     source: VerifiedSource
@@ -69,5 +66,4 @@ class VerificationPorts:
     tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
     lacking: Callable[[], Mapping[str, str]] = dict
     left_out: Mapping[str, str] = field(default_factory=dict)
-    passed: Callable[[Cut, float], Offsets] | None = None
     runners: AsksRunners | None = None

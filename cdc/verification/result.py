@@ -92,7 +92,7 @@ class StoreVerdict:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationReport:
     """All verdicts. ``fence``: the LSN of the last cut that was needed. ``looks``: how many there were.
-    ``place``: the same in the words of a source without LSNs. ``not_compared``: tables of which the log lacks changes,
+    ``not_compared``: tables of which the log lacks changes,
     each with the reason. ``left_out``: the same of those that never can be compared, which is no fault of anybody's.
     ``columns_left_out``: table -> column -> why it was not compared."""
 
@@ -101,13 +101,12 @@ class VerificationReport:
     looks: int
     not_compared: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    place: str = ""
     columns_left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def reached(self) -> str:
-        """Where the source was compared, in its own words."""
-        return self.place or str(Lsn(self.fence))
+        """The LSN that the source was compared at, as text."""
+        return str(Lsn(self.fence))
 
     @property
     def differences(self) -> int:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from cdc.clock import Clock
 from cdc.cuts import Cut
 from cdc.errors import ConfigError, DifferenceFound, SinkError
-from cdc.freshness.rules import wait_until_read, wait_until_shown, wait_until_spoken_for
-from cdc.progress import Offsets
+from cdc.freshness.rules import wait_until_shown, wait_until_spoken_for
 from cdc.verification.known_pipeline import KnownPipeline
 from cdc.verification.passes import Watch, verify
 from cdc.verification.ports import VerificationPorts
@@ -100,9 +99,6 @@ class Verification:
 
     def _reached(self, cut: Cut) -> None:
         try:
-            if self._ports.passed is not None:
-                self._until_read(self._ports.passed(cut, self._timeout_s))
-                return
             for name, store in self._ports.stores.items():
                 wait_until_shown(
                     name,
@@ -116,12 +112,6 @@ class Verification:
                     wait_until_spoken_for(name, store.watermarks, topic, timeout_s=self._timeout_s, clock=self._clock)
         except DifferenceFound as late:
             raise SinkError(f"no comparison: {late.message}", hint=late.hint) from None
-
-    def _until_read(self, ends: Offsets) -> None:
-        for name, store in self._ports.stores.items():
-            topics = {self._known.topics.tables[str(table)] for table in store.tables}
-            wanted = {topic: parts for topic, parts in ends.items() if topic in topics}
-            wait_until_read(name, store.watermarks, wanted, timeout_s=self._timeout_s, clock=self._clock)
 
 
 def _views_behind(ports: VerificationPorts) -> dict[str, str]:
@@ -137,13 +127,6 @@ def _views_behind(ports: VerificationPorts) -> dict[str, str]:
 
 
 def _require_repairable(known: KnownPipeline, ports: VerificationPorts, report: VerificationReport) -> None:
-    if ports.passed is not None:
-        raise ConfigError(
-            "a store fed from MySQL's or MariaDB's topics is compared and not repaired: a row written anew would lose "
-            "its columns that cannot be compared",
-            hint="cdc connect signal snapshot TABLE brings its rows anew; where rows are extra, "
-            "cdc connect offsets --reset and a new snapshot remove them",
-        )
     if known.kind == "debezium":
         raise ConfigError(
             "a store fed from Debezium's topics cannot be repaired: their positions lie below their commits",

@@ -3,8 +3,6 @@
 with Freshness(load_settings(Path("cdc.toml"))) as freshness:
     ...                                             # write to Postgres, commit, take the token
     freshness.wait("cache", Lsn.parse(token))       # the cache now shows what was written
-
-Where Debezium captures a MySQL or a MariaDB, the token is a GTID: ``freshness.wait_passed("cache", token)``.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.settings import has_gtids, require_askable
+from cdc.settings import require_postgres
 from cdc.shard_plan import of_shard
 from sinks.stores import open_store, sink_settings
 
@@ -27,7 +25,6 @@ class Freshness(Waits):
 
     def __init__(self, settings: Settings) -> None:
         from connectors.freshness import nudge, read_epoch, read_letters, topic_of
-        from connectors.freshness_binlog import keeps, wait_until_in_log
         from sinks.tries import looking
 
         ports = WaitPorts(
@@ -36,10 +33,7 @@ class Freshness(Waits):
             epoch=partial(read_epoch, settings),
             letters=partial(read_letters, settings),
             nudge=partial(nudge, settings),
-            by_gtids=has_gtids(settings),
-            require=partial(require_askable, settings, "cdc wait"),
-            passed=partial(wait_until_in_log, settings),
-            keeps=lambda sink, topic: keeps(settings, sink_settings(sink, settings).tables, topic),
+            require=partial(require_postgres, settings, "cdc wait"),
             place=lambda sink, table: topic_of(settings, sink_settings(sink, settings).tables, table),
             divided=bool(settings.capture.shards),
             shard_epoch=lambda shard: read_epoch(of_shard(settings, shard)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc.aside import lacking
 from cdc.clock import SYSTEM_CLOCK
-from cdc.settings import Settings, require_askable
+from cdc.settings import Settings, require_postgres
 from cdc.wiring import open_state, require_broker
 from sinks.stores import open_store
 
@@ -33,7 +33,7 @@ def open_verification(
     from cdc.verification.run import Verification
     from connectors.verified_stores import open_side, sinks_of, verified_store
 
-    require_askable(settings, "cdc verify")
+    require_postgres(settings, "cdc verify")
     sinks, only = sinks_of(settings, names)
     require_broker(settings)
     known = read_known(settings, sinks)
@@ -48,7 +48,6 @@ def open_verification(
             tables=side.compared,
             lacking=lambda: side.named({**side.refused, **lacking(open_state(settings).read())}),
             left_out=side.named(side.left_out),
-            passed=side.passed,
             runners=side.runners,
         )
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState
@@ -81,35 +81,6 @@ def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
         value = str(Lsn(_lsn(offset[name]))) if name in ("lsn_commit", "lsn") else str(offset[name])
         return ", ".join([f"GTID {value}" if name == "gtids" else value, *found])
     return ""
-
-
-class StoredPlace(NamedTuple):
-    """A stored offset of a MySQL's or MariaDB's connector.
-
-    ``file`` is empty where there is none yet. ``gtids``: empty where it reads by file and position alone. ``within``:
-    it lies inside of a transaction, of which the connector has written a part.
-    """
-
-    file: str
-    pos: int
-    gtids: str
-    within: bool = False
-
-
-def stored_place(stored: Iterable[Mapping[str, Any]]) -> StoredPlace:
-    """File, position in it and GTIDs of the stored offset. An empty file where there is none yet.
-
-    >>> stored_place([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}])
-    StoredPlace(file='binlog.000003', pos=77, gtids='0-1-9', within=False)
-    >>> stored_place([])
-    StoredPlace(file='', pos=0, gtids='', within=False)
-    """
-    with answering(_STORED):
-        for offset in _offsets(stored):
-            if "file" in offset:
-                within = bool(offset.get("event") or offset.get("row"))
-                return StoredPlace(str(offset["file"]), int(offset["pos"]), str(offset.get("gtids") or ""), within)
-    return StoredPlace("", 0, "")
 
 
 def offset_at(lsn: int, now_ns: int) -> dict[str, Any]:

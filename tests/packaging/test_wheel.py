@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-STORES = ("redis", "opensearch", "delta", "sql", "mysql", "spark", "debezium", "views")
+STORES = ("redis", "opensearch", "delta", "sql", "spark", "debezium", "views")
 """The extras of the image, and of the lock beside the wheel."""
 LOCKED = re.compile(r"^([a-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", re.MULTILINE)
 INSTALLS = re.compile(r"pip install --require-hashes -r (\S+) && pip install --no-deps (\S+)")

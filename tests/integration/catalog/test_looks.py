@@ -102,7 +102,7 @@ READINGS_AND_CHANGES = {
 """Statements that read rows under the table's lock, with a lock timeout, such as change something, and those of
 extensions, which the test's server lacks."""
 
-OF_OTHERS = {"cdc/demo", "cdc/stack", "connectors/mysql", "sinks/sql"}
+OF_OTHERS = {"cdc/demo", "cdc/stack", "sinks/sql"}
 """Folders of statements that no captured Postgres is asked."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import DifferenceFound
-from cdc.freshness.rules import wait_until_read, wait_until_shown, wait_until_token_shown
+from cdc.freshness.rules import wait_until_shown, wait_until_token_shown
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
 from cdc.source_lineage import SourceLineage
@@ -64,18 +64,6 @@ def test_h93_a_quiet_server_is_nudged_once() -> None:
     with pytest.raises(DifferenceFound):
         wait_until_shown("cache", Store(at(5)), 100, timeout_s=10, clock=ManualClock(), nudge=lambda: nudges.append(1))
     assert nudges == [1]
-
-
-def test_h131_a_store_without_lsns_shows_all_below_its_offsets() -> None:
-    def upto(offset: int) -> Watermark:
-        return Watermark(epoch=1, lsn=0, offsets={"shop.a": {0: offset}})
-
-    ends = {"shop.a": {0: 7, 1: 0}}
-    assert wait_until_read("cache", Store(None, upto(6), upto(7)), ends, clock=ManualClock()) == upto(7)
-    with pytest.raises(DifferenceFound, match="cache is 1 records behind, and did not catch up in 3 s"):
-        wait_until_read("cache", Store(upto(6)), ends, timeout_s=3, clock=ManualClock())
-    with pytest.raises(DifferenceFound, match="cache has no watermark yet"):
-        wait_until_read("cache", Store(None), ends, timeout_s=0, clock=ManualClock())
 
 
 LINEAGE = SourceLineage("7", 2, ((1, 90),))

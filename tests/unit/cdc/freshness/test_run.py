@@ -11,8 +11,7 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
 from cdc.epochs import EpochsState, epoch_of
-from cdc.errors import ConfigError, DifferenceFound, LogError, SinkError, TopicError
-from cdc.freshness.rules import InLog
+from cdc.errors import DifferenceFound, LogError, SinkError, TopicError
 from cdc.freshness.run import WaitPorts, Waits
 from cdc.lsn import Lsn
 from cdc.progress import Hold, Watermark
@@ -66,18 +65,10 @@ class World:
             epoch=self._epoch,
             letters=self._letters,
             nudge=self._nudge,
-            by_gtids=self.gtids,
             require=lambda: None,
-            passed=self._passed,
-            keeps=lambda sink, topic: topic == "shop.a",
             place=lambda sink, table: f"shop.{table}",
         )
         return Waits(ports, self.clock)
-
-    def _passed(self, gtids: str, timeout_s: float) -> InLog:
-        assert gtids == "0-1-9"
-        self.clock.sleep(self.takes_s)
-        return InLog("GTID 0-1-9", {"shop.a": {0: 7}, "shop.b": {0: 9}})
 
     def _open(self, sink: str) -> Store:
         return next(store for store in self.stores if store.used and not store.closed)
@@ -210,29 +201,3 @@ def test_the_epoch_is_the_slots_or_the_one_noted_of_a_connector() -> None:
     held = {slot.key(): slot.to_json(), epochs.key(): epochs.to_json()}
     assert (epoch_of(held, "postgres"), epoch_of(held, "debezium")) == (4, 3)
     assert (epoch_of({}, "postgres"), epoch_of({}, "debezium")) == (None, 1)
-
-
-def reading(upto: int) -> Store:
-    return Store(Watermark(epoch=1, lsn=0, offsets={"shop.a": {0: upto}}))
-
-
-def test_h153_a_store_shows_a_gtid_once_it_has_read_its_records() -> None:
-    """The topics of tables that it keeps, to the ends that were seen behind the connector's offset."""
-    assert World(stores=[reading(7)], gtids=True).waits().wait_passed("cache", "0-1-9") == "GTID 0-1-9"
-    with pytest.raises(DifferenceFound, match="cache is 1 records behind"):
-        World(stores=[reading(6)], gtids=True).waits().wait_passed("cache", "0-1-9")
-
-
-def test_h153_both_waits_share_one_time_limit() -> None:
-    world = World(stores=[reading(6)], gtids=True, takes_s=20)
-    began_s = world.clock.monotonic()
-    with pytest.raises(DifferenceFound):
-        world.waits().wait_passed("cache", "0-1-9", timeout_s=30)
-    assert world.clock.monotonic() - began_s == pytest.approx(30, abs=0.5)
-
-
-def test_h153_a_token_of_the_other_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="have LSNs, and no GTIDs"):
-        World().waits().wait_passed("cache", "0-1-9")
-    with pytest.raises(ConfigError, match="have GTIDs, and no LSNs"):
-        World(gtids=True).waits().wait("cache", 7)

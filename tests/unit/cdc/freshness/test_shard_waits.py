@@ -9,7 +9,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import DifferenceFound, LogError
-from cdc.freshness.rules import InLog, TopicWatermarks
+from cdc.freshness.rules import TopicWatermarks
 from cdc.freshness.run import WaitPorts, Waits
 from cdc.progress import Hold, ShardMark, Watermark
 from cdc.source_lineage import SourceLineage
@@ -60,10 +60,7 @@ class Shown:
             epoch=lambda: self._epoch(""),
             letters=lambda: [],
             nudge=lambda: None,
-            by_gtids=False,
             require=lambda: None,
-            passed=lambda gtids, timeout_s: InLog("", {}),
-            keeps=lambda sink, topic: True,
             place=lambda sink, table: f"shop.{table}",
             divided=True,
             shard_epoch=self._epoch,

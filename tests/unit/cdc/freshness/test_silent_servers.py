@@ -15,7 +15,6 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import DeadLetter
 from cdc.errors import LogError, SinkError
 from cdc.freshness.bounded_calls import MOST_LEFT, BoundedCalls, Unanswered
-from cdc.freshness.rules import InLog
 from cdc.freshness.run import WaitPorts, Waits
 from cdc.progress import Watermark
 from cdc.source_lineage import SourceLineage
@@ -42,10 +41,7 @@ class Servers:
             epoch=lambda: self._answer("log", 2),
             letters=lambda: self._answer("letters", list[DeadLetter]()),
             nudge=lambda: self._answer("source", None),
-            by_gtids=False,
             require=lambda: None,
-            passed=lambda gtids, timeout_s: InLog("", {}),
-            keeps=lambda sink, topic: True,
             place=lambda sink, table: self._answer("topics", f"shop.{table}"),
         )
         return Waits(ports, SYSTEM_CLOCK, LEAST_S)

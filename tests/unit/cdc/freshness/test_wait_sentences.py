@@ -12,7 +12,6 @@ from cdc.errors import DifferenceFound, Exit
 from cdc.freshness.rules import (
     require_whole,
     speaks_for,
-    wait_until_read,
     wait_until_shown,
     wait_until_spoken_for,
 )
@@ -87,10 +86,6 @@ def test_the_last_look_is_when_the_time_is_over() -> None:
     [
         (lambda store: wait_until_shown("cache", store, 100, clock=store.clock), "0/64 was not reached in 30 s"),
         (lambda store: wait_until_spoken_for("cache", store, TOPIC, clock=store.clock), "; waited 30 s"),
-        (
-            lambda store: wait_until_read("cache", store, {TOPIC: {0: 7}}, clock=store.clock),
-            "did not catch up in 30 s",
-        ),
     ],
 )
 def test_nobody_waits_longer_than_half_a_minute_unasked(wait: Callable[[TimedStore], Watermark], said: str) -> None:
@@ -162,25 +157,6 @@ def test_it_says_why_the_lsn_does_not_speak_for_a_table(held: Watermark | None, 
 )
 def test_an_lsn_speaks_for_what_is_read_and_not_held(watermark: Watermark, speaks: bool) -> None:
     assert speaks_for(watermark, TOPIC) is speaks
-
-
-@pytest.mark.parametrize(
-    ("offsets", "lacks"),
-    [
-        ({}, 11),
-        ({TOPIC: {0: 3}}, 8),
-        ({TOPIC: {0: 3, 1: 1}}, 7),
-        ({TOPIC: {0: 9, 1: 7}}, 1),
-        ({"shop.public.b": {0: 9, 1: 9}}, 11),
-    ],
-)
-def test_h131_each_partition_counts_and_none_for_another(offsets: dict[str, dict[int, int]], lacks: int) -> None:
-    """One that is ahead of the ends, as they were read before, makes up for nothing."""
-    store = TimedStore(ManualClock(0), (0.0, Watermark(epoch=1, lsn=0, offsets=offsets)))
-    with pytest.raises(DifferenceFound) as caught:
-        wait_until_read("cache", store, {TOPIC: {0: 3, 1: 8}}, timeout_s=1, clock=store.clock)
-    assert caught.value.message == f"cache is {lacks} records behind, and did not catch up in 1 s"
-    assert caught.value.hint == "cdc status shows where it is held up; cdc sink has to be running"
 
 
 def test_h119_a_store_without_tables_set_aside_is_whole() -> None:

@@ -201,7 +201,7 @@ def test_h20_a_store_is_not_whole_before_a_tables_first_rows() -> None:
     assert [store.state for store in judged(replace(FACTS, rereads=[again])).sinks] == ["consistent"]
 
 
-def test_h131_a_store_without_lsns_that_holds_a_table_says_so() -> None:
+def test_a_store_without_lsns_that_holds_a_table_says_so() -> None:
     hold = Hold(table="crm.a", reason="crm.a: column n is text in the store")
     held = Watermark(epoch=1, lsn=0, offsets={"shop.crm.a": {0: 4}}, held={"shop.crm.a": hold})
     facts = replace(

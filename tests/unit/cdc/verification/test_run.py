@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -10,11 +10,11 @@ import pytest
 
 from cdc.cli.verify import conclude
 from cdc.clock import ManualClock
-from cdc.cuts import Cut, RepairRow, VerifiedTable
+from cdc.cuts import RepairRow, VerifiedTable
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, DifferenceFound, SinkError
 from cdc.position import Position
-from cdc.progress import Offsets, ShardMark, Watermark
+from cdc.progress import ShardMark, Watermark
 from cdc.schema import TableSchema
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.verification.known_pipeline import KnownPipeline, known_of
@@ -79,7 +79,7 @@ class World:
     def read(self) -> Watermark | None:
         return self.mark
 
-    def verification(self, passed: Callable[[Cut, float], Offsets] | None = None) -> Verification:
+    def verification(self) -> Verification:
         over = self.steps.over
         store = VerifiedStore(
             reader=over("reader", self.store),
@@ -94,7 +94,6 @@ class World:
             stores={"cache": store},
             tables=tables,
             left_out=self.left_out,
-            passed=passed,
         )
         known = KnownPipeline(TOPICS, 1, self.kind, self.shard_epochs)
         return Verification(known, ports, Silent(), ManualClock(), timeout_s=5)
@@ -212,25 +211,7 @@ def test_h154_what_begins_a_pipeline_goes_by_its_kind(kind: str, command: str) -
     assert refused.value.hint.startswith(command)
 
 
-def test_h131_a_source_without_lsns_is_compared_behind_offsets() -> None:
-    world = World(mark=Watermark(epoch=1, lsn=0, offsets={"shop.public.orders": {0: 7}}))
-    asked: list[Cut] = []
-
-    def passed(cut: Cut, timeout_s: float) -> Offsets:
-        asked.append(cut)
-        return {"shop.public.orders": {0: 7}, "shop.public.other": {0: 99}}
-
-    report = world.verification(passed).compare()
-    assert report.differences == 3
-    assert len(asked) == report.looks
-    world.mark = Watermark(epoch=1, lsn=0, offsets={"shop.public.orders": {0: 6}})
-    with pytest.raises(SinkError, match="no comparison: cache is 1 records behind"):
-        world.verification(passed).compare()
-    with pytest.raises(ConfigError, match="is compared and not repaired"):
-        world.verification(passed).repair(report)
-
-
-def test_h132_what_is_not_compared_is_in_the_report_by_name() -> None:
+def test_what_is_not_compared_is_in_the_report_by_name() -> None:
     world = World(table=replace(TABLE, left_out={"f": "not of that kind"}))
     report = world.verification().compare()
     assert report.document()["columns_not_compared"] == {"public.orders": {"f": "not of that kind"}}

@@ -133,8 +133,6 @@ LISTS = {
     "cdc/views/sql_types": "a consumer above",
     "cdc/wire/debezium/shape": "arrays and widths of Debezium's placeholder",
     "cdc/wire/plain": "readers of Debezium's numbers; other kinds are alike in both encodings",
-    "connectors/mysql/binlog_cut": "keys that two engines compare alike; others are refused",
-    "connectors/mysql/columns": "forms of MySQL's types; others are compared as text",
     "connectors/postgres/cut": "keys that an index reads by; others are read by a scan",
     "connectors/postgres/held": "placeholders that are numbers",
     "connectors/postgres/problems": "types of text that Debezium's truncation knows; others are refused",

@@ -10,7 +10,6 @@ import pytest
 from cdc.cli.connect import _keeping
 from connectors.connect.connector import Connector
 from connectors.debezium.connector_status import parse_status
-from connectors.freshness_binlog import keeps
 from tests.unit.connectors.debezium.test_tables import settings
 
 READING: dict[str, Any] = {"offset": {"lsn": 7, "incremental_snapshot_primary_key": "ac"}}
@@ -42,16 +41,3 @@ def test_h155_a_snapshot_that_waits_for_the_source_is_said(
     told = connector.waiting_snapshot(replace(status, offsets=(offset,)))
     assert told.endswith(words)
     assert bool(told) == bool(words)
-
-
-@pytest.mark.parametrize(
-    ("patterns", "topic", "kept"),
-    [
-        ([], "shop.crm.a", True),
-        (["crm.a"], "shop.crm.a", True),
-        (["crm.b"], "shop.crm.a", False),
-        (["crm.b"], "shop.crm.gone", True),
-    ],
-)
-def test_h153_a_store_is_waited_for_by_the_topics_that_it_keeps(patterns: list[str], topic: str, kept: bool) -> None:
-    assert keeps(settings(["crm.a", "crm.b"]), patterns, topic) is kept
