@@ -56,8 +56,6 @@ class Progress:
     lineage: SourceLineage | None = None
     xid: int = field(default=0, compare=False)
     """The newest 64-bit transaction id of the source that capture has seen. 0 where the writer did not note it."""
-    shard: str = field(default="", compare=False)
-    """The shard of capture that wrote it, by the topic it was read from. Never in the record itself."""
 
     def at(self, offsets: Offsets) -> Progress:
         """The same with other offsets."""
@@ -156,27 +154,6 @@ class LeftTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardMark:
-    """A mark of one shard's tables: a store shows, or the log holds, every change with ``(epoch, commit_lsn) < (epoch,
-    lsn)``. ``lineage``: the server whose WAL ``lsn`` is a place of. None where nobody noted it. ``topics``: of
-    the tables that it speaks of, where that is a store's: a table may have had another shard before. ``epoch_id``: what
-    tells the shard's epoch from another one of its number, as a watermark has it."""
-
-    epoch: int
-    lsn: int
-    lineage: SourceLineage | None = None
-    topics: tuple[str, ...] = ()
-    epoch_id: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """The members as stored documents have them."""
-        found: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn, "topics": list(self.topics)}
-        if self.lineage is not None:
-            found["lineage"] = self.lineage.document()
-        return {**found, "epoch_id": self.epoch_id} if self.epoch_id else found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     """A store's note about itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
     the tables in ``held``: topic -> why.
@@ -189,9 +166,8 @@ class Watermark:
     what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
     ``versions``: topic -> the store's own version of the table, in a share of a store that numbers them.
-    ``shards``: by shard of capture, what the store shows of its tables, of which ``epoch`` and ``lsn`` are the least.
-    Empty for a pipeline without shards. ``left``: topic -> what is known of a table that the store was fed with before,
-    until it shows all of it again (hazard H479).
+    ``left``: topic -> what is known of a table that the store was fed with before, until it shows all of it again
+    (hazard H479).
     """
 
     epoch: int
@@ -204,7 +180,6 @@ class Watermark:
     epoch_id: str = ""
     lineage: SourceLineage | None = None
     versions: Mapping[str, int] = field(default_factory=dict, compare=False)
-    shards: Mapping[str, ShardMark] = field(default_factory=dict)
     left: Mapping[str, LeftTable] = field(default_factory=dict)
 
     def left_beside(self, fed: Collection[str], now_ms: int) -> Mapping[str, LeftTable]:
@@ -223,37 +198,9 @@ class Watermark:
 
     @property
     def parts(self) -> tuple[Watermark, ...]:
-        """The watermarks of some of the store's tables each: of each application that feeds it, or of each shard of
-        capture. Where there is one of both, this one alone."""
-        return tuple(self.by_shard().values())
-
-    def by_shard(self) -> dict[str, Watermark]:
-        """By shard of capture, the store as what it shows of that shard's tables. Under "" the tables of which no mark
-        speaks, where there are any: nothing of them is known to show. A pipeline without shards has this one under
-        ""."""
-        if not self.shards:
-            return {"": self}
-        found = {shard: self._of_mark(shard, mark) for shard, mark in self.shards.items()}
-        named = {topic for mark in self.shards.values() for topic in mark.topics}
-        left = tuple(topic for topic in self.topic_ids if topic not in named and topic not in self.held)
-        if left:
-            # Of the same server, so that a reader hears that the store is behind.
-            lineage = next((mark.lineage for mark in self.shards.values() if mark.lineage is not None), self.lineage)
-            found[""] = self._of_mark("", ShardMark(epoch=self.epoch, lsn=0, lineage=lineage, topics=left))
-        return found
-
-    def _of_mark(self, shard: str, mark: ShardMark) -> Watermark:
-        return replace(
-            self,
-            epoch=mark.epoch,
-            lsn=mark.lsn,
-            lineage=mark.lineage,
-            epoch_id=mark.epoch_id,
-            offsets={topic: parts for topic, parts in self.offsets.items() if topic in mark.topics},
-            topic_ids={topic: one for topic, one in self.topic_ids.items() if topic in mark.topics},
-            aside={topic: why for topic, why in self.aside.items() if topic in mark.topics},
-            shards={shard: mark} if shard else {},
-        )
+        """The watermarks of some of the store's tables each: of each application that feeds it. Where there is one,
+        this one alone."""
+        return (self,)
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
@@ -279,8 +226,6 @@ class Watermark:
             document["lineage"] = self.lineage.document()
         if self.versions:
             document["versions"] = dict(self.versions)
-        if self.shards:
-            document["shards"] = {shard: mark.document() for shard, mark in self.shards.items()}
         if self.left:
             document["left"] = {
                 topic: {"topic_id": one.topic_id, "since_ms": one.since_ms} for topic, one in self.left.items()
@@ -293,9 +238,8 @@ class Watermark:
         about = "the watermark in the store"
         read = record_of(cls, read_members(value, about), about)
         # To Kafka an offset of -1 is the end of the log: all that the store lacks would be passed over.
-        marks = [number for mark in read.shards.values() for number in (mark.epoch, mark.lsn)]
         lowest = min(
-            read.epoch, read.lsn, read.level_ms, *marks, *(o for parts in read.offsets.values() for o in parts.values())
+            read.epoch, read.lsn, read.level_ms, *(o for parts in read.offsets.values() for o in parts.values())
         )
         if lowest < 0:
             raise DamagedError(f"{about} has a number below 0")

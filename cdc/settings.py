@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cdc.anchored_paths import PATH, anchor
 from cdc.environment import overlay
@@ -39,7 +39,6 @@ from cdc.setting_types import (
     named_tables,
 )
 from cdc.settings_faults import KnownSettings, config_error, faults_of
-from cdc.shard_plan import shard_faults
 from cdc.sink_settings import AnySink, Kinds, read_sinks
 
 
@@ -120,10 +119,6 @@ class CaptureSettings(SettingsModel):
     )
     histories: Tables = Field(
         (), description="tables whose every version is wanted: capture stops rather than set one aside"
-    )
-    shards: dict[str, Tables] = Field(
-        default_factory=dict,
-        description="shard = its entries of [source] tables: a cdc run of its own, where one core is too few",
     )
 
 
@@ -258,18 +253,6 @@ class Settings(SettingsModel):
     view_runner: ViewRunnerSettings = ViewRunnerSettings()
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
-    _shard: str = PrivateAttr("")
-
-    @property
-    def shard(self) -> str:
-        """The shard that these settings are of. Empty for the whole pipeline: see :mod:`cdc.shard_plan`."""
-        return self._shard
-
-    def named_shard(self, shard: str) -> Self:
-        """The same as the settings of a shard."""
-        found = self.model_copy()
-        found._shard = shard
-        return found
 
     def require_native(self, command: str) -> None:
         """ConfigError where Debezium captures: two writers in one topic would undo each other."""
@@ -338,8 +321,6 @@ def parse(
         raise config_error(faults, origin, KnownSettings(SECTIONS, document, kinds), laid or {}) from None
     if settings.source.mask_key is None and any("hmac" in t.columns.values() for t in settings.tables.values()):
         raise ConfigError(f"{origin}: a mask by hmac needs a key", hint=MASK_KEY_HINT)
-    for words, hint in shard_faults(settings):
-        raise ConfigError(f"{origin}: {words}", hint=hint)
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 
 

@@ -147,7 +147,7 @@ def _left(parts: Iterable[Watermark]) -> dict[str, LeftTable]:
 
 
 def standing_of_shares(watermark: Watermark | None) -> str:
-    """Why a store that is fed in shares, or whose tables shards of capture write, does not show more, for a sentence.
+    """Why a store that is fed in shares does not show more, for a sentence.
     Empty where it has one watermark.
 
     >>> one = Watermark(epoch=1, lsn=8, offsets={"t": {0: 3}})
@@ -157,9 +157,6 @@ def standing_of_shares(watermark: Watermark | None) -> str:
     parts = watermark.parts if watermark is not None else ()
     if watermark is None or len(parts) < 2:
         return ""
-    if watermark.shards:
-        shard = min(watermark.by_shard().items(), key=lambda one: one[1].lsn)[0]
-        return f" (the shard of capture {shard} is the last)" if shard else " (a shard of capture has not begun)"
     number, last = min(enumerate(parts, 1), key=lambda one: _claimed(one[1]))
     begun = last.topic_ids or last.offsets
     return f" (its share {number}/{len(parts)} {'is the last' if begun else 'has not begun'})"

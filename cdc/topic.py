@@ -46,23 +46,14 @@ def schema_topic(name: str) -> str:
     return f"{name}.schema"
 
 
-def state_topic(name: str, shard: str = "") -> str:
-    """The topic of a pipeline's state, or of one of its shards. A table's topic has one more dot.
-
-    >>> state_topic("shop"), state_topic("shop", "sales")
-    ('shop.state', 'shop.state-sales')
-    """
-    return f"{name}.state{_of_shard(shard)}"
+def state_topic(name: str) -> str:
+    """The topic of a pipeline's state. A table's topic has one more dot."""
+    return f"{name}.state"
 
 
-def progress_topic(name: str, shard: str = "") -> str:
-    """The topic of a pipeline's progress records, or of one of its shards. Each has one writer: a second one shows by
-    the offsets."""
-    return f"{name}.progress{_of_shard(shard)}"
-
-
-def _of_shard(shard: str) -> str:
-    return f"-{shard}" if shard else ""
+def progress_topic(name: str) -> str:
+    """The topic of a pipeline's progress records. It has one writer: a second one shows by the offsets."""
+    return f"{name}.progress"
 
 
 def dead_topic(name: str) -> str:

@@ -40,9 +40,8 @@ def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
     )
 
 
-def pipeline_topic_specs(settings: LogSettings, name: str, shard: str = "") -> list[TopicSpec]:
-    """The own topics of a pipeline, or of its ``shard``: state, schema and progress compacted. Dead letters kept until
-    dealt with."""
+def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
+    """The own topics of a pipeline: state, schema and progress compacted. Dead letters kept until dealt with."""
     size = str(max(_MB, settings.max_message_bytes))
     compact = {"cleanup.policy": "compact", "max.message.bytes": size, **_durability(settings)}
     # Progress is written up to ten times a second, and read at every start.
@@ -52,18 +51,18 @@ def pipeline_topic_specs(settings: LogSettings, name: str, shard: str = "") -> l
     return [
         TopicSpec(topic=topic, partitions=1, replication_factor=settings.replication_factor, config=config)
         for topic, config in (
-            (state_topic(name, shard), compact),
+            (state_topic(name), compact),
             (schema_topic(name), compact),
-            (progress_topic(name, shard), churning),
+            (progress_topic(name), churning),
             (dead_topic(name), dead),
         )
     ]
 
 
-def made_specs(settings: LogSettings, name: str, state: TopicsState, shard: str = "") -> list[TopicSpec]:
+def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[TopicSpec]:
     """The topics that ``init`` made, as they have to be now. Partition counts are those they were made with."""
     tables = (table_topic_spec(settings, topic) for topic in state.tables.values())
-    specs = [*pipeline_topic_specs(settings, name, shard), *tables]
+    specs = [*pipeline_topic_specs(settings, name), *tables]
     return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
 
 

@@ -11,18 +11,16 @@ from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
 from cdc.running import CAPTURE, Process, Trouble, ask_status, fill_of, fresh_of, trouble_of, view_part
 from cdc.settings import Settings
-from cdc.shard_plan import progress_topic_of
 from cdc.status.facts import FreshFacts, SourceState
-from cdc.topic import TableName, dead_topic
+from cdc.topic import TableName, dead_topic, progress_topic, state_topic
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.progress_times import read_marks
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect, describe
 from connectors.postgres.homes import unnamed_children
-from connectors.shard_notes import require_own_tables
-from connectors.whole_state import ShardStates
 
 T = TypeVar("T")
 
@@ -30,20 +28,15 @@ T = TypeVar("T")
 class StatusLog:
     """:class:`cdc.status.ports.TopicStatus` on Kafka."""
 
-    def __init__(self, settings: Settings, states: ShardStates | None = None) -> None:
-        """``states``: those of the one look that this is a part of. Without it each look reads them anew."""
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._states = states
 
     def state(self) -> Mapping[bytes, bytes]:
         require_broker(self._settings.log)
-        states = self._states if self._states is not None else ShardStates(self._settings)
-        # A shard that the settings lack would be passed over in silence (H405).
-        require_own_tables(self._settings, states)
-        return states.own(self._settings)
+        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
 
     def marks(self) -> Sequence[Mark]:
-        return read_marks(self._settings.log, progress_topic_of(self._settings))
+        return read_marks(self._settings.log, progress_topic(self._settings.name))
 
     def letters(self) -> Iterable[DeadLetter]:
         return DeadLetterTopic(self._settings.log, dead_topic(self._settings.name)).read()

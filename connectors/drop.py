@@ -10,7 +10,6 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.drop.ports import DropPorts, DropSource
 from cdc.drop.run import Drop, DropPlan
 from cdc.settings import Settings, require_postgres
-from cdc.shard_plan import state_topic_of
 from cdc.topic import state_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -61,15 +60,13 @@ def drop_of(settings: Settings) -> Drop:
         slot=settings.slot,
         publication=settings.publication,
         by_debezium=settings.source.kind == "debezium",
-        shard=settings.shard,
     )
     ports = DropPorts(
         reach=partial(require_broker, settings.log),
         source=source,
-        state=KafkaCompactedTopic(settings.log, state_topic_of(settings)),
+        state=KafkaCompactedTopic(settings.log, state_topic(settings.name)),
         topics=partial(TopicAdmin, settings.log),
         gone=lambda topic: stays_gone([topic], TopicAdmin(settings.log).names),
         views=partial(topics_of_views, settings),
-        pipeline=KafkaCompactedTopic(settings.log, state_topic(settings.name)) if settings.shard else None,
     )
     return Drop(plan, ports)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.epochs import EpochsState
@@ -16,9 +17,6 @@ from cdc.errors import ActiveError, ConfigError, SlotError
 from cdc.json_bytes import dumped
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
-from cdc.shard_ending import left_by, same_place
-from cdc.shard_plan import writer_of
-from cdc.shard_takeover import epochs_above
 from cdc.sql import quote_literal
 from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState, what_of
 from connectors.kafka.admin import TopicAdmin
@@ -35,17 +33,9 @@ _PAUSE_S = 0.1
 _OF_TABLES = (SnapshotTableState.WHAT, ChunkState.WHAT)
 
 
-def begin_epoch(
-    conn: Connection,
-    settings: Settings,
-    admin: TopicAdmin,
-    state: CompactedTopic,
-    clock: Clock,
-    above: EpochsState | None = None,
-) -> int:
+def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic, clock: Clock) -> int:
     """End the present epoch: drop the pipeline's slot, forget its snapshot, note the next epoch. Returns its number.
 
-    ``above``: the epoch that it has to reach at least, with where that begins in topics of others which it takes over.
     Killed in between, it is run again. ConfigError when there is nothing to begin anew, ActiveError when a capture
     or a snapshot runs, SlotError when the slot of that name is not provably the pipeline's own.
     """
@@ -69,7 +59,6 @@ def begin_epoch(
         views = facts_of_made(admin, [view.topic for view in known_views(settings).known.values()])
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
         epochs = epochs.begin(ends, str(clock.now_ns()))
-    epochs = epochs_above(epochs, above, str(clock.now_ns()))
     state.write([(epochs.key(), epochs.to_json())])
     crash_point("epoch_noted")
     state.write(forgotten(documents))
@@ -89,8 +78,8 @@ def _key(what: str) -> bytes:
 
 
 def take_lock(conn: Connection, settings: Settings, clock: Clock) -> None:
-    """Hold the lock of the settings' writer until the session ends. ActiveError while a capture or snapshot has it."""
-    name = writer_of(settings)
+    """Hold the lock of the pipeline's writer until the session ends. ActiveError while a capture or snapshot has it."""
+    name = settings.name
     deadline_s = clock.monotonic() + _LOCK_WAIT_S
     while not try_lock(conn, name):
         holders = lock_holders(conn, name)
@@ -100,10 +89,22 @@ def take_lock(conn: Connection, settings: Settings, clock: Clock) -> None:
         clock.sleep(_PAUSE_S)
 
 
+def _same_place(made: SlotState | SlotIntent, here: ServerFacts) -> bool:
+    """Whether a slot was noted on this server, in this database."""
+    return (made.system_identifier, made.database) == (here.system_identifier, here.database)
+
+
+def left_by(intent: SlotIntent | None, found: SlotFacts, here: ServerFacts) -> bool:
+    """Whether a snapshot that was killed before it noted its slot left this one."""
+    if intent is None or not _same_place(intent, here) or found.database != here.database:
+        return False
+    return (intent.slot, intent.consistent_point) == (found.slot, found.confirmed_flush_lsn)
+
+
 def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, intent: SlotIntent | None) -> None:
     """Drop the slot that the state names, and no other: a slot of the same name on another server is not it."""
     here = read_server(conn)
-    own = slot.slot if slot is not None and same_place(slot, here) else None
+    own = slot.slot if slot is not None and _same_place(slot, here) else None
     for name in {settings.slot, own or settings.slot}:
         found = read_slot(conn, name)
         if found is None:

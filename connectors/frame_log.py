@@ -13,7 +13,6 @@ from cdc.errors import ConfigError, TopicError, UsageError
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import LogSettings, load
-from cdc.shard_plan import require_without_shards
 from cdc.state import TopicsState
 from cdc.topic import VIEW_SCHEMA, TableName, progress_topic, schema_topic, state_topic, views_topic
 from connectors.frame_reading import ReferencedReading, refused
@@ -38,7 +37,6 @@ class KafkaConnect:
 
     def settings(self, path: str) -> Mapping[str, str]:
         settings = load(Path(path))
-        require_without_shards(settings, "a DataFrame of changes")
         found = {"bootstrap_servers": settings.log.bootstrap_servers, "pipeline": settings.name}
         found |= {f"kafka.{name}": _text(value) for name, value in settings.log.client.items()}
         return found | {f"kafka.{name}": secret.reference for name, secret in settings.log.client_secrets.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 
 from cdc.dead import DeadLetter
@@ -10,14 +10,14 @@ from cdc.epochs import epoch_of
 from cdc.errors import CdcError, TopicError, UsageError
 from cdc.settings import Settings, require_postgres
 from cdc.state import TopicsState
-from cdc.topic import dead_topic
+from cdc.topic import dead_topic, state_topic
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.reach import require_broker
 from connectors.postgres.connections import LOOK_LIMITS, connect
 from connectors.postgres.cut import write_fence
 from connectors.postgres.selection import Pattern
 from connectors.view_topics import known_views, taken_views, view_patterns
-from connectors.whole_state import read_state
 
 _APPLICATION = "cdc wait"
 
@@ -25,7 +25,7 @@ _APPLICATION = "cdc wait"
 def read_epoch(settings: Settings) -> int | None:
     """The pipeline's epoch. None before it has one. LogError, at once, when no broker takes a connection."""
     require_broker(settings.log)
-    return epoch_of(read_state(settings), settings.source.kind)
+    return epoch_of(_state(settings), settings.source.kind)
 
 
 def read_letters(settings: Settings) -> Iterable[DeadLetter]:
@@ -38,7 +38,7 @@ def topic_of(settings: Settings, patterns: Sequence[str], table: str) -> str:
     """The topic of a table or a view that a sink with these ``tables`` takes. UsageError where it takes none of that
     name, TopicError where a view was not published yet."""
     views = {str(name): view.topic for name, view in taken_views(known_views(settings), patterns).items()}
-    state = TopicsState.find(read_state(settings))
+    state = TopicsState.find(_state(settings))
     tables = dict(state.tables) if state is not None else {}
     if patterns:
         taking = [Pattern.parse(text) for text in patterns]
@@ -51,6 +51,10 @@ def topic_of(settings: Settings, patterns: Sequence[str], table: str) -> str:
         raise TopicError(f"{table} is not published yet", hint="cdc view run publishes it")
     known = ", ".join(sorted({*views, *tables})) or "none yet"
     raise UsageError(f"the sink takes no table {table}", hint=f"its tables are {known}")
+
+
+def _state(settings: Settings) -> Mapping[bytes, bytes]:
+    return KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
 
 
 def nudge(settings: Settings) -> None:

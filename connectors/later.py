@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.clock import Clock
 from cdc.settings import Settings
-from cdc.shard_plan import state_topic_of
+from cdc.topic import state_topic
 from cdc.windows import Windows
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -17,7 +17,7 @@ def later_of(settings: Settings, clock: Clock) -> Later:
     """The factory of a session's later snapshots. See :data:`connectors.session.captured.Later`."""
 
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> RequestScheduler:
-        state = KafkaCompactedTopic(settings.log, state_topic_of(settings), waiting=windows.require_open)
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=windows.require_open)
         source = PostgresLaterSource(settings, saw=topics.saw_parts)
         edges = CaptureEdges(settings, source, state, shapes, topics, windows.require_open)
         return RequestScheduler(edges, windows, epoch=epoch, clock=clock)

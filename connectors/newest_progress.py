@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.progress import Progress
 from cdc.settings import Settings
-from cdc.shard_plan import progress_topic_of
+from cdc.topic import progress_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.tail import last_progress
 
@@ -14,5 +14,5 @@ def newest_progress(settings: Settings) -> Progress | None:
 
     LogError when no broker answers, DamagedError when no record can be read.
     """
-    topic = progress_topic_of(settings)
+    topic = progress_topic(settings.name)
     return last_progress(settings.log, topic, TopicAdmin(settings.log).end_offsets({topic: 1})[topic][0])

@@ -18,10 +18,8 @@ from cdc.masks import rules_of
 from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
-from cdc.shard_documents import require_undivided
-from cdc.shard_plan import progress_topic_of, state_topic_of
 from cdc.state import RequestState, SlotState, SnapshotState, TopicsState
-from cdc.topic import TableName, schema_topic
+from cdc.topic import TableName, progress_topic, schema_topic, state_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.epoch import begin_epoch
 from connectors.kafka.admin import TopicAdmin, topics_state
@@ -35,7 +33,6 @@ from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, r
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 from connectors.session.mask_lineage import MaskLineage
-from connectors.shard_notes import begin_shard_again, note_shards, require_own_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +70,10 @@ def prepare(
     Nothing is made while a check of the source fails: one table without a key in a publication makes its
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
     """
-    own = pipeline_topic_specs(settings.log, settings.name, settings.shard)
-    begun = BegunPipeline(state_topic_of(settings), progress_topic_of(settings), partial(_has_slot, conn, settings))
+    own = pipeline_topic_specs(settings.log, settings.name)
+    begun = BegunPipeline(state_topic(settings.name), progress_topic(settings.name), partial(_has_slot, conn, settings))
     documents = noted_documents(admin, state, begun)
     known, slot, head = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
-    if not settings.shard:
-        require_undivided(documents, settings.name)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
     _require_kept_topics(settings, known, tables, begun=slot is not None or handing_over)
@@ -218,11 +213,7 @@ def prepare_pipeline(settings: Settings) -> Prepared:
     """Make or check publication, topics and shapes, on a session of its own. See :func:`prepare`."""
     with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
         require_broker(settings.log)
-        admin = TopicAdmin(settings.log)
-        if settings.shard:
-            note_shards(settings, admin)
-            require_own_tables(settings)
-        return prepare(session, settings, admin, _state(settings))
+        return prepare(session, settings, TopicAdmin(settings.log), _state(settings))
 
 
 def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepared]:
@@ -232,11 +223,9 @@ def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepare
         # First, because nothing may be given up that cannot be begun again.
         check_ready(session, settings, None, besides=("publication", "slot", "free_slots"))
         state, admin = _state(settings), TopicAdmin(settings.log)
-        if settings.shard:
-            return begin_shard_again(session, settings, admin, clock), prepare(session, settings, admin, state)
         epoch = begin_epoch(session, settings, admin, state, clock)
         return epoch, prepare(session, settings, admin, state)
 
 
 def _state(settings: Settings) -> KafkaCompactedTopic:
-    return KafkaCompactedTopic(settings.log, state_topic_of(settings))
+    return KafkaCompactedTopic(settings.log, state_topic(settings.name))

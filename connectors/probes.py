@@ -16,31 +16,26 @@ from cdc.errors import TopicError
 from cdc.following import Unfollowed, stopped_following
 from cdc.running import Process
 from cdc.settings import Settings
-from cdc.shard_plan import state_topic_of
 from cdc.state import TopicsState
+from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.asked_status import read_fresh
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.topic_problems import copy_problems, cut_problems, in_sync_problems, spec_problems, state_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_source
 from connectors.postgres.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.publication import refused_publication
 from connectors.postgres.selection import takes
-from connectors.shard_notes import require_own_tables
 from connectors.view_topics import unfed_views
-from connectors.whole_state import ShardStates
 
 
 class ServerProbes:
     """:class:`cdc.checks.preflight.Probes` on the real servers. Connections open when first asked for."""
 
-    def __init__(
-        self, settings: Settings, store: Callable[[str], Iterable[Finding]], states: ShardStates | None = None
-    ) -> None:
-        """``states``: of all shards that are looked at together."""
+    def __init__(self, settings: Settings, store: Callable[[str], Iterable[Finding]]) -> None:
         self._settings = settings
-        self._states = states if states is not None else ShardStates(settings)
         self.store = store
         self._admin: TopicAdmin | None = None
 
@@ -52,9 +47,8 @@ class ServerProbes:
 
     def state(self) -> Mapping[bytes, bytes]:
         self._topics()
-        require_own_tables(self._settings, self._states)
         try:
-            return self._states.own(self._settings)
+            return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
         except TopicError:
             return {}
 
@@ -77,10 +71,7 @@ class ServerProbes:
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
 
         log, admin = self._settings.log, self._topics()
-        specs = [
-            *(table_topic_spec(log, t) for t in topics),
-            *pipeline_topic_specs(log, self._settings.name, self._settings.shard),
-        ]
+        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
         facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []
@@ -108,7 +99,7 @@ class ServerProbes:
 
     def _rights(self, admin: TopicAdmin) -> TopicRights | None:
         """Of the state topic. A broker on this machine alone need not check any."""
-        rights = admin.rights(state_topic_of(self._settings))
+        rights = admin.rights(state_topic(self._settings.name))
         return rights if rights.checked or remote_brokers(self._settings) else None
 
     def _topics(self) -> TopicAdmin:

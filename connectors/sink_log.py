@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cdc.epochs import EpochsState
@@ -10,20 +10,19 @@ from cdc.errors import CdcError, ConfigError, DamagedError, LogError, Retry, Top
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
-from cdc.shard_documents import writers_of
 from cdc.state import TopicsState
-from cdc.topic import VIEW_SCHEMA, TableName
+from cdc.topic import VIEW_SCHEMA, TableName, state_topic
 from cdc.views.known_views import KnownView
 from connectors.connect.topics import with_patterns
 from connectors.debezium.connector_config import may_hold_debezium, orders_by_offset
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
 from connectors.kafka.reach import require_broker
 from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
 from connectors.newest_progress import newest_progress
 from connectors.postgres.selection import Pattern, kept
 from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns
-from connectors.whole_state import newest_of_shards, read_each, read_state
 from spark.ports import SinkTopics
 
 _DAY_MS = 86_400_000
@@ -39,7 +38,7 @@ class SinkLog:
         self._kept: TopicAdmin | None = None
 
     def topics(self, sink: str) -> SinkTopics:
-        state = TopicsState.find(read_state(self._settings))
+        state = TopicsState.find(self._state())
         if state is None:
             raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(self._settings)} makes them")
         state = with_patterns(self._settings, state, self._admin())
@@ -62,18 +61,15 @@ class SinkLog:
             compaction_lag_s=lag_ms / 1000,
             retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
             views={topic: str(view.schema.table) for topic, view in sorted(views.items())},
-            shards=self._shards(wanted),
         )
 
     def ends(self, topics: SinkTopics) -> Offsets:
         return ends_of_made(self._admin(), topics.partitions)
 
     def epochs(self) -> EpochsState:
-        return EpochsState.find(read_state(self._settings)) or EpochsState()
+        return EpochsState.find(self._state()) or EpochsState()
 
     def newest(self) -> tuple[int, int] | None:
-        if self._settings.capture.shards:
-            return None  # each of them by itself
         if may_hold_debezium(self._settings):
             return None  # Kafka Connect's offsets may be older than what a store has shown: it would send that again
         try:
@@ -82,22 +78,11 @@ class SinkLog:
             return None
         return (newest.epoch, newest.lsn) if newest is not None else None
 
-    def shard_epochs(self) -> Mapping[str, EpochsState]:
-        if not self._settings.capture.shards:
-            return {}
-        return {shard: EpochsState.find(one) or EpochsState() for shard, one in read_each(self._settings).items()}
-
-    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
-        return newest_of_shards(self._settings)
-
     def schemas(self) -> list[TableSchema]:
         return all_shapes(self._settings)
 
-    def _shards(self, topics: Collection[str]) -> dict[str, str]:
-        """Topic -> the shard of capture that writes it. Empty for a pipeline without shards."""
-        if not self._settings.capture.shards:
-            return {}
-        return {topic: shard for topic, shard in writers_of(read_each(self._settings)).items() if topic in topics}
+    def _state(self) -> Mapping[bytes, bytes]:
+        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
 
     def _counts(self, facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Topic -> number of partitions that may hold records."""

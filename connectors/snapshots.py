@@ -17,9 +17,8 @@ from cdc.masks import rules_of
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.shard_plan import state_topic_of, writer_of
 from cdc.state import SlotState, TopicsState
-from cdc.topic import schema_topic
+from cdc.topic import schema_topic, state_topic
 from cdc.visibility import Visibility
 from cdc.wal_witness import WalWitness
 from cdc.wire.records import Headers, LoggedRecord, split_headers
@@ -43,7 +42,6 @@ from connectors.postgres.slot import require_same_server, require_usable
 from connectors.postgres.witnessed import ReadServer, require_witnessed, take_witness
 from connectors.session.captured import CapturedTopics
 from connectors.session.mask_lineage import MaskLineage
-from connectors.shard_notes import require_own_tables
 from snapshot.edges import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)
@@ -68,7 +66,7 @@ class SnapshotEdges:
 
     @property
     def lock(self) -> tuple[int, int]:
-        return writer_lock(writer_of(self.settings))
+        return writer_lock(self.settings.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +84,6 @@ class SnapshotSource:
         )
 
     def tables(self, session: Session) -> Sequence[Captured]:
-        # Asked under the lock: another shard may have taken a table over while it was waited for (H402).
-        require_own_tables(self.settings)
         return resolve_tables(session, self.settings)
 
     def shape(self, session: Session, table: Captured) -> TableSchema:
@@ -128,7 +124,7 @@ class SnapshotLog:
     settings: Settings
 
     def state(self) -> CompactedTopic:
-        return compacted.KafkaCompactedTopic(self.settings.log, state_topic_of(self.settings))
+        return compacted.KafkaCompactedTopic(self.settings.log, state_topic(self.settings.name))
 
     def shapes(self) -> SchemaRegistry:
         topic = compacted.KafkaCompactedTopic(self.settings.log, schema_topic(self.settings.name))
@@ -186,7 +182,7 @@ class CaptureEdges:
         return None if found is None else (_record(message) for message in found)
 
     def feed(self) -> CompactedFeed:
-        return CompactedFeed(self.settings.log, state_topic_of(self.settings))
+        return CompactedFeed(self.settings.log, state_topic(self.settings.name))
 
 
 def _record(message: Message) -> LoggedRecord:

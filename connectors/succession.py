@@ -18,9 +18,9 @@ from cdc.lsn import Lsn
 from cdc.ports import CompactedTopic
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import Settings
-from cdc.shard_plan import progress_topic_of, state_topic_of
 from cdc.source_lineage import SourceLineage
 from cdc.state import SlotState
+from cdc.topic import progress_topic, state_topic
 from cdc.wal_witness import WalWitness
 from connectors.epoch import take_lock
 from connectors.kafka.admin import TopicAdmin
@@ -49,10 +49,10 @@ class Successor:
 
 
 def accept(settings: Settings, clock: Clock) -> Successor | None:
-    """:func:`accept_server` on a session of its own, for the pipeline or the shard that the settings are of."""
+    """:func:`accept_server` on a session of its own, for the pipeline that the settings describe."""
     with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
         require_broker(settings.log)
-        state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
         return accept_server(session, settings, TopicAdmin(settings.log), state, clock)
 
 
@@ -65,7 +65,7 @@ def accept_server(
     snapshot is complete, ActiveError while a capture runs.
     """
     take_lock(conn, settings, clock)
-    known = known_of(state.read(), name=settings.name, handing_over=False, shard=settings.shard)
+    known = known_of(state.read(), name=settings.name, handing_over=False)
     if isinstance(known, str):
         raise ConfigError(f"there is no history yet to go on with: {known}", hint=START_OVER)
     server, slot = read_server(conn), read_slot(conn, known.slot.slot)
@@ -75,7 +75,7 @@ def accept_server(
     # Another database, and a standby, are no successors.
     require_same_server(server, here, describe(settings.source))
     topics = {topic: known.topics.topics[topic]["partitions"] for topic in known.topics.tables.values()}
-    own = progress_topic_of(settings)
+    own = progress_topic(settings.name)
     ends = admin.end_offsets(topics)
     found = last_progress(settings.log, own, admin.end_offsets({own: 1})[own][0])
     reached = found if found is not None and found.epoch == known.slot.epoch else None

@@ -9,14 +9,11 @@ from functools import partial
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
-from cdc.epochs import epoch_of
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.foreign import quoted
 from cdc.settings import Settings
-from cdc.shard_documents import merged, shards_of_tables, tables_of
 from cdc.state import TopicsState
 from cdc.topic import VIEW_SCHEMA, TableName
-from cdc.verification.known_pipeline import KnownPipeline, known_of
 from cdc.verification.ports import AsksRunners, VerifiedSource, VerifiedStore
 from cdc.views.known_views import KnownView
 from cdc.views.refused import NotComputable
@@ -25,7 +22,6 @@ from connectors.verified import gone_tables, masked_otherwise, open_cut, verifie
 from connectors.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.view_recomputing import KafkaRunners
 from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
-from connectors.whole_state import epochs_of_tables, read_each, read_state
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink
 from sinks.stores import kind_of, sink_settings
@@ -117,23 +113,6 @@ def sinks_of(settings: Settings, names: Sequence[str]) -> tuple[list[str], list[
     return taking, tables
 
 
-def known_pipeline(settings: Settings, sinks: Sequence[str]) -> KnownPipeline:
-    """The pipeline's memory. Where capture has shards that of the shards whose tables these sinks take: another one may
-    be reading its first snapshot anew. ConfigError while one of theirs is not complete."""
-    kind = settings.source.kind
-    if not settings.capture.shards:
-        return known_of(read_state(settings), kind)
-    each = read_each(settings)
-    patterns = [sink_settings(sink, settings).tables for sink in sinks]
-    owned = shards_of_tables(each).items()
-    owners = {table: shard for table, shard in owned if not sinks or any(_takes(some, [table]) for some in patterns)}
-    # One that has no table yet may get some that they take.
-    wanted = {shard: one for shard, one in each.items() if shard in owners.values() or not tables_of(one)}
-    known = known_of(merged(wanted), kind)
-    epochs = {shard: epoch for shard, one in wanted.items() if (epoch := epoch_of(one, kind)) is not None}
-    return known._replace(shard_epochs=epochs)
-
-
 def _takes(patterns: Sequence[str], tables: Sequence[str]) -> bool:
     views = [Pattern.parse(text) for text in view_patterns(patterns)]
     named = [table for table in tables if table.startswith(f"{VIEW_SCHEMA}.")]
@@ -188,10 +167,7 @@ def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks:
     views = verified_views(settings, sinks, source.estimate)
     other = masked_otherwise(settings, tables)
     refused = {**gone_tables(settings, topics, tables), **unkept, **other}
-    epochs = epochs_of_tables(settings)
-    tables = {
-        table: replace(one, epoch=epochs.get(str(table), 0)) for table, one in tables.items() if str(table) not in other
-    }
+    tables = {table: one for table, one in tables.items() if str(table) not in other}
     runners = KafkaRunners(settings, source.fence, SYSTEM_CLOCK)
     return ComparedSide(source, tables, {**refused, **views.refused}, views=views, runners=runners)
 

@@ -24,7 +24,7 @@ from spark.checkpoint import open_folder
 from spark.executors import ExecutorWatch, look_at
 from spark.fanout import FanOut
 from spark.foreign_records import judged
-from spark.last_claims import LastClaims, newest_in
+from spark.last_claims import LastClaims
 from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
 from spark.ports import HeadReader, LogQuestions, ProgressFeed
@@ -103,7 +103,7 @@ def run(
     """
     _refuse_early(application, until_caught_up)
     # Before the stores look where the topics end: the rows that it speaks of lie below.
-    newest = newest_in(application.facts) if until_caught_up else None
+    newest = application.facts.newest() if until_caught_up else None
     with ExitStack() as at_end:
         own = session
         if own is None:
@@ -111,7 +111,8 @@ def run(
             at_end.enter_context(ended_in_time(own, stop))
             at_end.callback(end_session, own)
         at_end.enter_context(stop.on_signals())
-        _Running(application, own, at_end, stop).go(stop, newest)
+        running = _Running(application, own, at_end, stop)
+        running.go(stop, LastClaims(running.view, newest, application.clock) if until_caught_up else None)
 
 
 def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
@@ -143,7 +144,7 @@ class _Running:
         metrics = Metrics(clock=application.clock, pipeline=application.session.name)
         # Another writer's statements about the topics do not judge single records.
         views = ViewClaims(application.clock, application.view_limit_s)
-        view = self._view = LogView(judges=application.translation is None, views=views)
+        view = self.view = LogView(judges=application.translation is None, views=views)
         around = Surroundings(
             facts=application.facts,
             dead=application.dead,
@@ -193,9 +194,8 @@ class _Running:
         self._watch.follow_views(application.open_views() if application.open_views else None)
         at_end.callback(self._watch.close)
 
-    def go(self, stop: SinkStop, newest: Mapping[str, tuple[int, int]] | None) -> None:
-        """Until the stop is asked for, or until the stores have caught up and claim ``newest`` where that is given."""
-        claims = LastClaims(self._view, newest, self._engine.clock) if newest is not None else None
+    def go(self, stop: SinkStop, claims: LastClaims | None) -> None:
+        """Until the stop is asked for or, with ``claims``, until the stores have caught up and owe none."""
         queries, tended = self._queries()
         self._watch.start()
         try:

@@ -38,54 +38,30 @@ TIMEOUT_S = 3.0
 
 
 class LogReach(NamedTuple):
-    """The newest progress record, as far as records are judged by it. ``others``: those of the other shards of capture.
-    Each topic is judged by the record of its own shard alone: another one may be far ahead or behind."""
+    """The newest progress record, as far as records are judged by it."""
 
     progress: Progress
-    others: tuple[Progress, ...] = ()
 
     @property
-    def divided(self) -> bool:
-        """Whether it is of a capture with shards, of which some may not have been heard yet."""
-        return bool(self.others or self.progress.shard)
-
-    def of(self, topic: str) -> Progress | None:
-        """The record that a topic is judged by: of those that name it the highest, because a table may have had another
-        shard. None where none does: its shard has not been heard, and another one says nothing of it."""
-        if not self.divided:
-            return self.progress
-        named = [one for one in (self.progress, *self.others) if topic in one.offsets]
-        return max(named, key=_reached) if named else None
-
-    def most(self, topic: str) -> str:
-        """The highest position that may lie below its offsets of a topic, but for what it says is ahead of it. Empty
-        where nothing is known of it."""
-        one = self.of(topic)
-        return Position(one.epoch, one.lsn, CHUNK_SEQ).text() if one is not None else ""
+    def most(self) -> str:
+        """The highest position that may lie below its offsets, but for what it says is ahead of it."""
+        return Position(self.progress.epoch, self.progress.lsn, CHUNK_SEQ).text()
 
     def covers(self, topic: str, partition: int, offset: int) -> bool:
         """Whether it speaks of this place."""
-        one = self.of(topic)
-        return one is not None and offset < one.offsets.get(topic, {}).get(partition, 0)
+        return offset < self.progress.offsets.get(topic, {}).get(partition, 0)
 
     def refutes(self, topic: str, partition: int, offset: int, pos: str) -> bool:
         """Whether no capture of the pipeline can have written a record at ``pos`` there."""
-        one = self.of(topic)
-        if one is None:
-            return False
-        most = max(self.most(topic), one.ahead.get(topic, {}).get(partition, ""))
+        most = max(self.most, self.progress.ahead.get(topic, {}).get(partition, ""))
         return pos > most and self.covers(topic, partition, offset)
-
-
-def _reached(progress: Progress) -> tuple[int, int]:
-    return progress.epoch, progress.lsn
 
 
 def foreign_mask(events: pa.Table, reach: LogReach | None) -> Mask | None:
     """True for events that it refutes. None where there is none."""
     if reach is None:
         return None
-    beyond = events.filter(pc.greater(events[POS], _mosts(events, reach)))
+    beyond = events.filter(pc.greater(events[POS], reach.most))
     if beyond.num_rows == 0:
         return None
     # At the log's end most are beyond, and none is covered: one look per partition is enough to know.
@@ -96,15 +72,6 @@ def foreign_mask(events: pa.Table, reach: LogReach | None) -> Mask | None:
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     refuted = [reach.refutes(*row) for row in rows]
     return pa.chunked_array([pa.array(refuted, pa.bool_())]) if any(refuted) else None
-
-
-def _mosts(events: pa.Table, reach: LogReach) -> str | Column:
-    """The highest position that each event may have, or the one for all of them."""
-    if not reach.divided:
-        return reach.most("")
-    topics = pc.unique(events["topic"])
-    mosts = pa.array([reach.most(topic) for topic in topics.to_pylist()], pa.string())
-    return mosts.take(pc.index_in(events["topic"], topics))
 
 
 def told_apart(events: pa.Table, reach: LogReach | None) -> tuple[pa.Table, list[ForeignRecord]]:
@@ -216,12 +183,9 @@ def _highest(key: bytes | None, value: bytes | None, pos: str | None) -> str | N
 
 def _known(place: tuple[str, int, int], key: bytes, pos: str, reach: LogReach) -> bool:
     """Whether it is known of a floor at this place if it is ours. A sweep of an epoch that no progress record is of yet
-    counts as ours: the epoch's first snapshot ends with one. Of a shard that has not been heard nothing is known."""
-    own = reach.of(place[0])
-    if own is None:
-        return False
-    begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > own.epoch
-    return pos <= reach.most(place[0]) or reach.covers(*place) or begins
+    counts as ours: the epoch's first snapshot ends with one."""
+    begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > reach.progress.epoch
+    return pos <= reach.most or reach.covers(*place) or begins
 
 
 def judged(opened: OpenSink, wait_for: WaitFor) -> OpenSink:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.progress import Offsets, Watermark
-from spark.ports import LogQuestions, SinkTopics
+from spark.ports import SinkTopics
 from spark.watermark import Claim, LogView
 
 CLAIM_S = 3.0
@@ -40,18 +40,11 @@ class Claiming(Protocol):
         """The topics that it reads."""
 
 
-def newest_in(facts: LogQuestions) -> Mapping[str, Reached]:
-    """By shard of capture, the epoch and the LSN of the newest progress in the log now. "" is a capture without shards.
-    Empty where nothing says it. LogError when the broker does not answer."""
-    one = facts.newest()
-    return {"": one} if one is not None else facts.shard_newest()
-
-
 class LastClaims:
-    """Whether stores that have caught up may still claim more. ``newest``: as :func:`newest_in` had it at the start.
-    The rows below it were in the topics then, so that a store which has caught up has them."""
+    """Whether stores that have caught up may still claim more. ``newest``: as the log had it at the start. None where
+    nothing says it. The rows below it were in the topics then, so that a store which has caught up has them."""
 
-    def __init__(self, view: LogView, newest: Mapping[str, Reached], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, view: LogView, newest: Reached | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._view = view
         self._newest = newest
         self._clock = clock
@@ -63,7 +56,7 @@ class LastClaims:
         may say nothing more, and a claim may depend on what a capture that is down would write."""
         now_s = self._clock.monotonic()
         self._since_s = now_s if self._since_s is None else self._since_s
-        if self._heard_s is None and not self._view.has_heard(self._newest):
+        if self._heard_s is None and self._newest is not None and not self._view.has_heard(self._newest):
             return now_s - self._since_s < HEAR_S
         self._heard_s = now_s if self._heard_s is None else self._heard_s
         if any(self._due(store, now_s, self._since_s) for store in stores):
@@ -71,22 +64,20 @@ class LastClaims:
         return now_s - self._heard_s < CLAIM_S and any(self._owes(store, now_s) for store in stores)
 
     def lacking(self, stores: Collection[Claiming]) -> dict[str, Reached]:
-        """The stores that claim less than the log had at the start, each with what they claim, the least of shards."""
-        return {store.name: min(_claimed(store.shown, store.topics).values()) for store in stores if self._lacks(store)}
+        """The stores that claim less than the log had at the start, each with what they claim."""
+        return {store.name: _claimed(store.shown) for store in stores if self._lacks(store)}
 
     def _lacks(self, store: Claiming) -> bool:
-        claimed = _claimed(store.shown, store.topics)
-        return any(reached < self._newest.get(shard, reached) for shard, reached in claimed.items())
+        return self._newest is not None and _claimed(store.shown) < self._newest
 
     def _due(self, store: Claiming, now_s: float, since_s: float) -> bool:
         """Whether a claim of what the log had at the start is on its way: the store has only to write what is proven,
         or the broker to say where the topics end."""
         if not self._lacks(store):
             return False
-        proven = _claimed(self._view.claim(None, Claim(store.offsets, now_s), store.topics), store.topics)
-        claimed = _claimed(store.shown, store.topics)
-        to_write = any(min(more, self._newest.get(shard, more)) > claimed[shard] for shard, more in proven.items())
-        return to_write or self._view.seen_s < since_s
+        # It claims less than the newest of the start: what is proven above its claim is of use.
+        proven = _claimed(self._view.claim(None, Claim(store.offsets, now_s), store.topics))
+        return proven > _claimed(store.shown) or self._view.seen_s < since_s
 
     def _owes(self, store: Claiming, now_s: float) -> bool:
         shown = store.shown
@@ -95,9 +86,5 @@ class LastClaims:
         return behind or self._view.owes(shown, Claim(store.offsets, now_s), store.topics)
 
 
-def _claimed(mark: Watermark | None, topics: SinkTopics) -> dict[str, Reached]:
-    """By shard of capture that writes some of these topics, what a watermark claims. "" is a capture without shards."""
-    shards = {shard: mark.shards.get(shard) if mark is not None else None for shard in topics.shards.values()}
-    if shards:
-        return {shard: (one.epoch, one.lsn) if one is not None else (1, 0) for shard, one in shards.items()}
-    return {"": (mark.epoch, mark.lsn) if mark is not None else (1, 0)}
+def _claimed(mark: Watermark | None) -> Reached:
+    return (mark.epoch, mark.lsn) if mark is not None else (1, 0)

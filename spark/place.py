@@ -89,7 +89,6 @@ class EpochIds:
     def __init__(self, log: LogQuestions) -> None:
         self._log = log
         self._asked: tuple[int, str] = (0, "")
-        self._of_shards: dict[tuple[str, int], str] = {}
 
     def of(self, epoch: int) -> str:
         """As :meth:`cdc.epochs.EpochsState.identity`. LogError when the broker does not answer."""
@@ -98,32 +97,13 @@ class EpochIds:
         return self._asked[1]
 
     def named(self, watermark: Watermark) -> Watermark:
-        """The same with its epoch's identity, or with that of each shard of capture. LogError as for :meth:`of`."""
-        if not watermark.shards:
-            return replace(watermark, epoch_id=self.of(watermark.epoch))
-        marks = watermark.shards.items()
-        if any((shard, mark.epoch) not in self._of_shards for shard, mark in marks):
-            known = self._log.shard_epochs()
-            asked = {(shard, mark.epoch): known[shard].identity(mark.epoch) for shard, mark in marks if shard in known}
-            self._of_shards |= asked
-        named = {s: replace(mark, epoch_id=self._of_shards.get((s, mark.epoch), "")) for s, mark in marks}
-        return replace(watermark, shards=named)
+        """The same with its epoch's identity. LogError as for :meth:`of`."""
+        return replace(watermark, epoch_id=self.of(watermark.epoch))
 
 
 def check_log(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: Offsets, log: LogQuestions) -> None:
-    """TopicError when a store speaks of another log than today's: of other topics, of another epoch, or of more.
-
-    Where capture has shards the store is held against those of its own tables, each by its mark (H403).
-    """
+    """TopicError when a store speaks of another log than today's: of other topics, of another epoch, or of more."""
     check_topics(sink, watermark, topics, ends)
-    if watermark is not None and watermark.shards:
-        epochs, reached = log.shard_epochs(), log.shard_newest()
-        for shard, part in watermark.by_shard().items():
-            if shard and shard not in epochs:
-                continue  # It has ended, and others have its tables.
-            check_epoch(sink, part, epochs.get(shard, EpochsState()))
-            check_claim(sink, part, reached.get(shard))
-        return
     check_epoch(sink, watermark, log.epochs())
     if topics.ids.keys() - topics.views.keys():
         check_claim(sink, watermark, log.newest())
@@ -176,7 +156,7 @@ def moves(shown: Watermark | None, wanted: Watermark) -> bool:
     """Whether a store at rest has more to say than it has said."""
     if shown is None:
         return True
-    said, due = ((one.lsn, one.held, one.aside, one.lineage, one.shards) for one in (shown, wanted))
+    said, due = ((one.lsn, one.held, one.aside, one.lineage) for one in (shown, wanted))
     return said != due
 
 

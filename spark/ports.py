@@ -19,8 +19,7 @@ class SinkTopics:
 
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``retention_s``: how long the
     cleaner leaves the record of a delete (the least of all topics). ``views``: those that are a view's, each with its
-    name as a table: capture's progress says nothing of them. ``shards``: topic -> the shard of capture that writes it.
-    Empty for a pipeline without shards.
+    name as a table: capture's progress says nothing of them.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
@@ -28,15 +27,13 @@ class SinkTopics:
     compaction_lag_s: float = 0.0
     retention_s: float = math.inf
     views: Mapping[str, str] = field(default_factory=dict)
-    shards: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, some: Collection[str]) -> SinkTopics:
         """The others."""
         ids = {topic: one for topic, one in self.ids.items() if topic not in some}
         partitions = {topic: n for topic, n in self.partitions.items() if topic in ids}
         views = {topic: table for topic, table in self.views.items() if topic in ids}
-        shards = {topic: shard for topic, shard in self.shards.items() if topic in ids}
-        return replace(self, ids=ids, partitions=partitions, views=views, shards=shards)
+        return replace(self, ids=ids, partitions=partitions, views=views)
 
 
 class LogQuestions(Protocol):
@@ -54,13 +51,6 @@ class LogQuestions(Protocol):
 
     def newest(self) -> tuple[int, int] | None:
         """The epoch and the LSN up to which the log holds the source now. None where nothing says it."""
-
-    def shard_epochs(self) -> Mapping[str, EpochsState]:
-        """By shard of capture, its epochs as they were noted. Empty for a pipeline without shards."""
-
-    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
-        """By shard of capture, the epoch and the LSN up to which the log holds its tables. One of which nothing says it
-        is left out."""
 
     def schemas(self) -> list[TableSchema]:
         """Every version of every table, as the schema topic holds them now."""

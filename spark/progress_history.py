@@ -68,9 +68,6 @@ class ProgressHistory:
     def __init__(self, records: Iterable[Progress] = ()) -> None:
         self._marks: list[ProgressProof] = []
         self._moves: dict[str, dict[int, _Moves]] = {}
-        self._since: dict[str, int] = {}
-        """The number of the record from which on each topic has been named without a gap. A topic goes when its table
-        leaves the writer, and comes again when it returns: what was said in between says nothing of it."""
         self._partitions = 0
         self._newest: Offsets = {}
         self.moves = 0
@@ -86,22 +83,8 @@ class ProgressHistory:
         """Whether the newest record says anything of this topic."""
         return topic in self._newest
 
-    def newest_covered(self, offsets: Offsets, topics: Collection[str], *, named: bool = False) -> ProgressProof | None:
-        """The newest record that a reader of these topics at ``offsets`` has passed. ``named``: only one that speaks of
-        all of them counts, and the newest has to, as where a topic may have had another writer."""
-        first = self._first_naming(topics) if named else 0
-        passed = self._passed(offsets, topics)
-        return self._marks[passed - 1] if first is not None and passed > first else None
-
-    def _first_naming(self, topics: Collection[str]) -> int | None:
-        """The number of the first record from which on all of these topics were named without a gap. None where the
-        newest does not name one of them."""
-        if not all(topic in self._newest for topic in topics):
-            return None
-        parts = (moves.numbers[0] for topic in topics for moves in self._moves[topic].values())
-        return max(max(parts, default=0), max((self._since[topic] for topic in topics), default=0))
-
-    def _passed(self, offsets: Offsets, topics: Collection[str]) -> int:
+    def newest_covered(self, offsets: Offsets, topics: Collection[str]) -> ProgressProof | None:
+        """The newest record that a reader of these topics at ``offsets`` has passed."""
         passed = len(self._marks)
         for topic in topics:
             here = offsets.get(topic, {})
@@ -110,15 +93,12 @@ class ProgressHistory:
             for partition, moves in self._moves.get(topic, {}).items():
                 first = moves.first_above(here.get(partition, 0))
                 passed = passed if first is None else min(passed, first)
-        return passed
+        return self._marks[passed - 1] if passed else None
 
     def _add(self, record: Progress) -> None:
         if any(offset < known.offsets[-1] for _, _, offset, known in self._moved(record.offsets) if known is not None):
             # Made anew: what was proven of it before is of no use to anybody.
             self._marks, self._moves, self._newest, self._partitions, self.moves = [], {}, {}, 0, 0
-            self._since = {}
-        for topic in record.offsets.keys() - self._newest.keys():
-            self._since[topic] = len(self._marks)
         for topic, partition, offset, known in list(self._moved(record.offsets)):
             moves = known
             if moves is None:
@@ -151,7 +131,6 @@ class ProgressHistory:
         """Keep every other record, and the newest."""
         kept = array("q", range((len(self._marks) - 1) % 2, len(self._marks), 2))
         self._marks = [self._marks[number] for number in kept]
-        self._since = {topic: bisect_left(kept, number) for topic, number in self._since.items()}
         every = [moves for parts in self._moves.values() for moves in parts.values()]
         for moves in every:
             moves.thin(kept)

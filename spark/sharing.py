@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from cdc.dead import DeadLetter, DeadLetters, LetterFeed
 from cdc.epochs import EpochsState
@@ -39,12 +39,6 @@ class ShareLog:
 
     def newest(self) -> tuple[int, int] | None:
         return self._log.newest()
-
-    def shard_epochs(self) -> Mapping[str, EpochsState]:
-        return self._log.shard_epochs()
-
-    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
-        return self._log.shard_newest()
 
     def schemas(self) -> list[TableSchema]:
         return self._log.schemas()

@@ -40,7 +40,7 @@ from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
 from spark.store_figures import BeatCount, TopicFill, note_outcome
-from spark.sweeps import Sweeps, agreed, begun_behind, floors_of, rewound, said
+from spark.sweeps import Sweeps, agreed, floors_of, rewound, said
 from spark.watermark import Claim, covers, distance
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
@@ -181,7 +181,7 @@ class Store(StoreCalls):
         """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123).
         Returns the newest one that is noted. 0 where records bear their own."""
         shown, epochs = self.shown, self._around.facts.epochs()
-        back = rewound(shown.offsets, begun_behind(shown, epochs, self.captured.shards)) if shown is not None else {}
+        back = rewound(shown.offsets, epochs.behind(shown.epoch)) if shown is not None else {}
         if shown is not None and back != shown.offsets:
             self._commit_as(replace(shown, offsets=back))
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
@@ -293,7 +293,7 @@ class Store(StoreCalls):
             self._holds.try_again(self._open().sink.prepare, self._around.facts)
             wanted, shown = self._claim(self._place), self.shown
             moved = moves(shown, wanted)
-            beat = self._beats.shown(self._around.view.beat_of(self.captured), wanted) if not self.behind() else None
+            beat = self._beats.shown(self._around.view.beat, wanted) if not self.behind() else None
             if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()

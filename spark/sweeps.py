@@ -85,16 +85,6 @@ def rewound(offsets: Offsets, begun: Offsets) -> Offsets:
     }
 
 
-def begun_behind(shown: Watermark, epochs: EpochsState, shards: Mapping[str, str]) -> Offsets:
-    """Where the epochs begin that a store has not come to. Of a topic that a shard of capture writes, behind the epoch
-    of the mark that speaks of it. ``shards``: topic -> its shard."""
-    if not shards:
-        return epochs.behind(shown.epoch)
-    reached = {topic: mark.epoch for mark in shown.shards.values() for topic in mark.topics}
-    each = {topic: epochs.behind(reached.get(topic, shown.epoch)) for topic in epochs.starts}
-    return {topic: begun[topic] for topic, begun in each.items() if topic in begun}
-
-
 def agreed(
     before: Claim,
     at: Claim,

@@ -12,17 +12,15 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from cdc.measures import Heads, oldest_lacking_ms
-from cdc.progress import Offsets, Progress, ShardMark, Watermark
-from cdc.shard_progress import grown
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.source_lineage import SourceLineage
 from spark.foreign_records import LogReach
 from spark.ports import SinkTopics
-from spark.progress_history import ProgressProof
-from spark.shard_histories import ShardHistories, mark_of, together
+from spark.progress_history import ProgressHistory, ProgressProof
 from spark.view_claims import ViewClaims, ViewsLeft
 
 _MOST_ENDS = 120
@@ -144,13 +142,13 @@ class LogView:
         """By what records are judged. None where they are not, or nothing is known yet."""
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._histories = ShardHistories()
+        self._history = ProgressHistory()
         self._ends = EndsSeen()
         self._measured: Offsets = {}
         self._heads: Heads = {}
-        self._beats: dict[str, Beat] = {}
-        self._newest: dict[str, Progress] = {}
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._heard = (0, 0)
+        self.beat: Beat | None = None
+        """The newest heartbeat. None before the first."""
         self.reread = 0
         """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
@@ -158,32 +156,18 @@ class LogView:
         """Take progress records of the log, in their order."""
         noted = list(records)
         with self._lock:
-            self._histories.add(noted)
+            self._history.add(noted)
             self._views.note_capture(noted)
-            for one in noted:
-                self._heard[one.shard] = max(self._heard.get(one.shard, (0, 0)), (one.epoch, one.lsn))
+            self._heard = max([self._heard, *map(_reached, noted)])
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
-                self._judge_by(noted)
+                # The greatest: one that came too late says no more than those before it. Of two at one LSN the later
+                # one says more of the topics.
+                known = [self.reach.progress] if self.reach is not None else []
+                self.reach = LogReach(max([*reversed(noted), *known], key=_reached))
                 self._news.notify_all()
-        self._beats |= {one.shard: Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms}
-
-    def _judge_by(self, noted: Iterable[Progress]) -> None:
-        """The greatest of each shard: one that came too late says no more than those before it."""
-        for record in noted:
-            known = self._newest.get(record.shard, record)
-            # Of two at one LSN the later one says more of the topics.
-            self._newest[record.shard] = max(record, known, key=lambda one: (one.epoch, one.lsn))
-        self.reach = LogReach(*_one_and_others(self._newest.values()))
-
-    def beat_of(self, topics: SinkTopics) -> Beat | None:
-        """The newest heartbeat of these topics' shards: of the one that reaches least, because a store shows no more
-        than that, in the least epoch. None before the first of one of them."""
-        found = [self._beats.get(shard) for shard in set(topics.shards.values()) or ("",)]
-        known = [beat for beat in found if beat is not None]
-        if not known or len(known) < len(found):
-            return None
-        return min(known, key=lambda beat: (beat.lsn, beat.at_ms))._replace(epoch=min(beat.epoch for beat in known))
+        beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
+        self.beat = beats[-1] if beats else self.beat
 
     def note_views(self, records: Iterable[Progress]) -> None:
         """Take progress records of views, in their order. No record is judged by them: a document's position is the
@@ -209,9 +193,8 @@ class LogView:
         with self._lock:
             if not self._ends.without_holes(at, topics.ids, topics.compaction_lag_s):
                 return {}
-            shards = topics.shards
-            known = [topic for topic in some if self._histories.names(topic, shards)]
-            passed = {topic: self._histories.newest_covered(at.offsets, [topic], shards) for topic in known}
+            known = [topic for topic in some if self._history.names(topic)]
+            passed = {topic: self._history.newest_covered(at.offsets, [topic]) for topic in known}
         return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
     def note_ends(self, seen: LogEnds) -> None:
@@ -252,10 +235,10 @@ class LogView:
             ends = highest(self._ends.newest, known)
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
-    def has_heard(self, newest: Mapping[str, tuple[int, int]]) -> bool:
-        """Whether progress up to these epochs and LSNs, by shard of capture, was noted: stores claim no more before."""
+    def has_heard(self, newest: tuple[int, int]) -> bool:
+        """Whether progress up to this epoch and LSN was noted: stores claim no more before."""
         with self._lock:
-            return all(self._heard.get(shard, (0, 0)) >= reached for shard, reached in newest.items())
+            return self._heard >= newest
 
     def owes(self, shown: Watermark | None, at: Claim, topics: SinkTopics) -> bool:
         """Whether a store that claims this may soon claim more. One that claims no LSN may at any time, and one that
@@ -264,7 +247,11 @@ class LogView:
             return True
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
-        return not sound or _says_more(self.claim(None, at, topics), shown)
+        if not sound:
+            return True
+        proven = self.claim(None, at, topics)
+        # An epoch is above every LSN of the one before.
+        return (proven.epoch, proven.lsn) > (shown.epoch, shown.lsn)
 
     def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
@@ -275,19 +262,15 @@ class LogView:
         before = _before(watermark, topics)
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
-            proofs = self._histories.each_covered(at.offsets, topics.ids, topics.shards) if sound else {}
-            proven = together(proofs)
+            proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
             # Each statement holds for a lower LSN as well, so the least of them holds for all.
             each = [(proven.epoch, proven.lsn) if proven is not None else None]
             each += [self._views.proven(topic, at.offsets) for topic in topics.views]
         whole = [one for one in each if one is not None]
         least = min(whole) if len(whole) == len(each) else before
         epoch, lsn = max(before, least)
-        shards = _vector(watermark, proofs, topics)
         said = watermark.aside if watermark is not None else {}
-        if shards:
-            said = _asides(said, proofs, shards, topics)
-        elif proven is not None and (epoch, lsn) == least:
+        if proven is not None and (epoch, lsn) == least:
             said = proven.aside
         aside = {topic: why for topic, why in said.items() if topic in topics.ids}
         level_ms = watermark.level_ms if watermark is not None and watermark.level_ms and not sound else now_ms
@@ -299,50 +282,11 @@ class LogView:
             level_ms=level_ms,
             aside=aside,
             lineage=_lineage(watermark, proven, (epoch, lsn)),
-            shards=shards,
         )
 
 
-def _says_more(proven: Watermark, shown: Watermark) -> bool:
-    """An epoch is above every LSN of the one before. Of shards, the least says nothing of the others (hazard H516)."""
-    ahead = (
-        mark is None or (more.epoch, more.lsn) > (mark.epoch, mark.lsn)
-        for mark, more in ((shown.shards.get(shard), more) for shard, more in proven.shards.items())
-    )
-    return (proven.epoch, proven.lsn) > (shown.epoch, shown.lsn) or any(ahead)
-
-
-def _vector(
-    watermark: Watermark | None, proofs: Mapping[str, ProgressProof | None], topics: SinkTopics
-) -> dict[str, ShardMark]:
-    """The marks of each shard's tables that the store shows. Empty for a pipeline without shards."""
-    own: dict[str, tuple[str, ...]] = {}
-    for topic in sorted(topics.shards):
-        own[topics.shards[topic]] = (*own.get(topics.shards[topic], ()), topic)
-    proven = {shard: mark_of(proof) if proof is not None else None for shard, proof in proofs.items()}
-    return grown(watermark.shards if watermark is not None else {}, proven, own)
-
-
-def _asides(
-    said: Mapping[str, str],
-    proofs: Mapping[str, ProgressProof | None],
-    marks: Mapping[str, ShardMark],
-    topics: SinkTopics,
-) -> dict[str, str]:
-    """The words about tables set aside: of each shard as its newest record has them, whatever the others prove."""
-    told = {
-        shard: proof
-        for shard, proof in proofs.items()
-        if proof is not None and shard in marks and (proof.epoch, proof.lsn) >= (marks[shard].epoch, marks[shard].lsn)
-    }
-    kept = {topic: why for topic, why in said.items() if topics.shards.get(topic, "") not in told}
-    own = {t: why for shard, proof in told.items() for t, why in proof.aside.items() if topics.shards.get(t) == shard}
-    return kept | own
-
-
-def _one_and_others(records: Iterable[Progress]) -> tuple[Progress, tuple[Progress, ...]]:
-    first, *others = records
-    return first, tuple(others)
+def _reached(record: Progress) -> tuple[int, int]:
+    return record.epoch, record.lsn
 
 
 def _lineage(

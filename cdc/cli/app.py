@@ -24,7 +24,6 @@ from cdc.cli.refusal import report
 from cdc.cli.terminal import TerminalConsole
 from cdc.errors import Exit, UsageError
 from cdc.settings import Settings
-from cdc.shard_plan import of_shard, require_one_shard, require_without_shards
 from cdc.siblings import check_packages
 from cdc.version import __version__
 from sinks.sections import load_settings
@@ -66,13 +65,6 @@ COMMANDS: tuple[Entry, ...] = (
 _EVERYTHING = 2
 """``-vv``."""
 
-OF_WHOLE = frozenset(("config", "sink", "wait", "verify", "events", "dead", "rebuild"))
-"""The commands that take a pipeline with shards of capture as a whole."""
-OF_EACH = frozenset(("check", "init", "snapshot", "status", "drop"))
-"""The commands that take all of its shards in turn, or the one that --shard names."""
-OF_SHARD = frozenset(("run",))
-"""The command that takes the one shard that --shard names. All others refuse such a pipeline."""
-
 
 class Invocation:
     """The global options of one call. A command finds it in ``context.obj``."""
@@ -82,29 +74,13 @@ class Invocation:
         self.verbosity = verbosity
         self.console = console or TerminalConsole(stderr=True)
         """Talk for people: stderr."""
-        self.command = self.shard = ""
-        """The command of this call, and the shard of capture that it is of."""
         self._settings: Settings | None = None
 
     def settings(self) -> Settings:
-        """The settings file, read at the first call. ConfigError says what is wrong with it, or that the command does
-        not know shards of capture yet."""
+        """The settings file, read at the first call. ConfigError says what is wrong with it."""
         if self._settings is None:
-            self._settings = self._chosen(load_settings(self.config))
+            self._settings = load_settings(self.config)
         return self._settings
-
-    def _chosen(self, settings: Settings) -> Settings:
-        """The settings of the pipeline, or of its shard."""
-        command = f"cdc {self.command}"
-        if self.command not in OF_SHARD | OF_EACH | OF_WHOLE:
-            require_without_shards(settings, command)
-        if self.command not in OF_SHARD | OF_EACH and self.shard:
-            raise UsageError(f"{command} takes no --shard", hint="it is of the whole pipeline: leave --shard out")
-        if self.shard:
-            return of_shard(settings, self.shard)
-        if self.command in OF_SHARD:
-            require_one_shard(settings, command)
-        return settings
 
 
 class LifeCycleGroup(typer.core.TyperGroup):
@@ -167,9 +143,6 @@ def root(
     config: Annotated[
         Path, typer.Option("--config", "-c", envvar="CDC_CONFIG", help="Settings file.", show_default=True)
     ] = Path("cdc.toml"),
-    shard: Annotated[
-        str, typer.Option("--shard", metavar="NAME", help="The shard of [capture.shards] that the command is of.")
-    ] = "",
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Log more, given twice everything.", show_default=False)
     ] = 0,
@@ -181,7 +154,6 @@ def root(
     invocation = context.obj if isinstance(context.obj, Invocation) else Invocation(config)
     invocation.config = config
     invocation.verbosity = verbose
-    invocation.command, invocation.shard = context.invoked_subcommand or "", shard
     context.obj = invocation
     check_packages()
     _configure_logs(verbose)
@@ -245,12 +217,12 @@ def hoisted(arguments: Sequence[str]) -> list[str]:
     return [*front, *behind, *words]
 
 
-_VERBOSE = re.compile("-v+|--verbose|-c.+|--config=.*|--shard=.*")
+_VERBOSE = re.compile("-v+|--verbose|-c.+|--config=.*")
 
 
 def _global(word: str) -> int:
     """How many words the global option takes that begins with this one. 0 where none does."""
-    return 2 if word in ("--config", "-c", "--shard") else int(_VERBOSE.fullmatch(word) is not None)
+    return 2 if word in ("--config", "-c") else int(_VERBOSE.fullmatch(word) is not None)
 
 
 def _path(misuse: typer.TyperException) -> str:

@@ -16,7 +16,7 @@ from cdc.checks.preflight import preflight
 from cdc.cli.terminal import TerminalConsole
 from cdc.errors import CdcError, Exit
 from cdc.wiring.debezium import check_connect
-from cdc.wiring.probes import open_each_probes
+from cdc.wiring.probes import open_probes
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -30,10 +30,8 @@ def check(
     Changes nothing. Exit code 0 when all of it can work (warnings allowed), else that of the first failure.
     """
     settings = context.obj.settings()
-    findings: list[Finding] = []
-    for one, opened in open_each_probes(settings):
-        with opened as probes:
-            findings += preflight(one, probes)
+    with open_probes(settings) as probes:
+        findings = list(preflight(settings, probes))
     if settings.debezium is not None:
         findings += check_connect(settings)
     if as_json:

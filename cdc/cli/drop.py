@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cdc.checks.ownership import Owner
-from cdc.errors import ConfigError, UsageError
-from cdc.settings import Settings
-from cdc.shard_plan import each_shard
+from cdc.errors import UsageError
 from cdc.wiring.pipeline import open_drop
 
 
@@ -24,19 +21,7 @@ def drop(
     The stores stay as they are, and so do the topics unless --topics is given. There is no way back: a later
     start needs a new snapshot. With --yes only a slot that the pipeline's state names as its own is dropped.
     """
-    invocation = context.obj
-    left: list[ConfigError] = []
-    for settings in each_shard(invocation.settings()):
-        try:
-            _drop(settings, invocation.console, yes=yes, topics=topics)
-        except ConfigError as of_another_role:
-            left.append(of_another_role)
-    if left:
-        left[0].others = left[1:]
-        raise left[0]
-
-
-def _drop(settings: Settings, console: Console, *, yes: bool, topics: bool) -> None:
+    settings, console = context.obj.settings(), context.obj.console
     ending = open_drop(settings)
     if not yes:
         owner = ending.owner()
@@ -44,7 +29,7 @@ def _drop(settings: Settings, console: Console, *, yes: bool, topics: bool) -> N
             console.print(f"Beware: {owner.value}.", style="bold red", highlight=False, soft_wrap=True)
         console.print(
             f"This drops the slot {settings.slot} and the publication {settings.publication}"
-            f"{_of_topics(settings) if topics else ''}.",
+            f"{' and deletes every topic of the pipeline' if topics else ''}.",
             highlight=False,
             soft_wrap=True,
         )
@@ -53,7 +38,3 @@ def _drop(settings: Settings, console: Console, *, yes: bool, topics: bool) -> N
             raise UsageError("that is not the slot's name: nothing was dropped", hint=f"the slot is {settings.slot}")
     for line in ending.run(topics=topics, sure=not yes):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def _of_topics(settings: Settings) -> str:
-    return f" and deletes every topic of the {'shard' if settings.shard else 'pipeline'}"

@@ -11,7 +11,6 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.settings import Settings
-from cdc.shard_plan import each_shard, require_one_shard
 from cdc.wiring.pipeline import accept_server, begin_epoch, prepare_pipeline
 
 if TYPE_CHECKING:
@@ -48,19 +47,16 @@ def init(
         raise UsageError("--new-epoch and --accept-promotion exclude each other", hint="choose one of them")
     if accept_promotion:
         settings.require_native("cdc init --accept-promotion")
-        for one in each_shard(settings):
-            show_accepted(accept_server(one, SYSTEM_CLOCK), console)
+        show_accepted(accept_server(settings, SYSTEM_CLOCK), console)
     if new_epoch:
         settings.require_native("cdc init --new-epoch")
-        require_one_shard(settings, "cdc init --new-epoch")
         if not yes:
             confirm(settings, console)
         epoch, prepared = begin_epoch(settings, SYSTEM_CLOCK)
         console.print(f"epoch {epoch} begins", highlight=False)
         show(settings, prepared, console)
         return
-    for one in each_shard(settings):
-        show(one, prepare_pipeline(one), console)
+    show(settings, prepare_pipeline(settings), console)
 
 
 def show_accepted(server: Successor | None, console: Console) -> None:

@@ -17,7 +17,6 @@ from cdc.cli import completion
 from cdc.cli.again import Again
 from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.shard_plan import each_shard, require_one_shard
 from cdc.wiring.snapshot import build_snapshot, open_rereads
 
 if TYPE_CHECKING:
@@ -57,8 +56,6 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     settings = context.obj.settings()
     settings.require_native("cdc snapshot")
     commands = [name for name, wanted in (("paused", pause), ("asked", resume), ("cancelled", cancel)) if wanted]
-    if commands or tables or where is not None or keys:
-        require_one_shard(settings, "cdc snapshot of tables that are read again")
     again = Again(settings, context.obj.console, tables or [])
     if commands:
         again.command(commands)
@@ -66,17 +63,14 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     if tables or where is not None or keys:
         again.read(where, keys, detach=detach, as_json=as_json)
         return
-    summaries = []
-    for one in each_shard(settings):
-        if live:
-            open_rereads(one).ask_first()
-        with progress_on(context.obj.console) as reporter:
-            summaries.append(build_snapshot(one, reporter, workers=workers).run(rows=not (none or live)))
-    for summary in summaries:
-        if as_json:
-            typer.echo(orjson.dumps(summary.document(), option=orjson.OPT_INDENT_2).decode())
-        else:
-            show(summary, TerminalConsole())
+    if live:
+        open_rereads(settings).ask_first()
+    with progress_on(context.obj.console) as reporter:
+        summary = build_snapshot(settings, reporter, workers=workers).run(rows=not (none or live))
+    if as_json:
+        typer.echo(orjson.dumps(summary.document(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        show(summary, TerminalConsole())
 
 
 def show(summary: SnapshotSummary, console: Console) -> None:

@@ -17,13 +17,10 @@ from cdc.cli.status_text import fitted, view
 from cdc.cli.terminal import TerminalConsole
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, UsageError
-from cdc.settings import LimitSettings
-from cdc.shard_plan import require_one_shard
 from cdc.status.live_looks import LiveLook, LiveLooks
 from cdc.status.page_server import StatusPages
 from cdc.status.rules import Status, status_of
-from cdc.status.run import StatusReader
-from cdc.wiring.status import open_each_status, open_status
+from cdc.wiring.status import open_status
 
 _EVERY_S, _DAY_S = 0.2, 86_400.0
 
@@ -51,7 +48,6 @@ def status(
     if http and not watch:
         raise UsageError("--http shows one look after the other", hint="give --watch with it")
     if watch:
-        require_one_shard(settings, "cdc status --watch")
         try:
             with open_status(settings) as reader, served(http, settings.name, every, context.obj.console) as tell:
                 how = Watching(every, looks, as_json, tell)
@@ -60,19 +56,13 @@ def status(
             return
         _refuse(shown)
         return
-    each = [_looked(reader, settings.limits) for reader in open_each_status(settings)]
-    for shown in each:
-        if as_json:
-            typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
-        else:
-            TerminalConsole().print(view(shown))
-    for shown in each:
-        _refuse(shown)
-
-
-def _looked(one: StatusReader, limits: LimitSettings) -> Status:
-    with one as reader:
-        return status_of(reader.read(), limits)
+    with open_status(settings) as reader:
+        shown = status_of(reader.read(), settings.limits)
+    if as_json:
+        typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        TerminalConsole().print(view(shown))
+    _refuse(shown)
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from cdc.status.sink_lines import SinkStatus
 from cdc.status.view_lines import ViewStatus
 
 T = TypeVar("T")
-_STYLES = {"consistent": "green", "level": "green", "elsewhere": "", "unreachable": "bold red", "empty": "bold red"}
-_GOOD = ("consistent", "level", "elsewhere")
+_STYLES = {"consistent": "green", "level": "green", "unreachable": "bold red", "empty": "bold red"}
+_GOOD = ("consistent", "level")
 
 
 class PageRoom(NamedTuple):

@@ -47,8 +47,7 @@ class DropPorts:
     ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
     pipeline's topic. TopicError when a broker does not know it. ``gone``: whether no broker has named a topic for some
     seconds on end. ``topics`` opens the administration of the log. ``views``: the topics of documents, and last the one
-    that names them. Nothing before the first view. ``pipeline``: where a shard of capture is dropped, the state topic
-    of the pipeline itself, which names the shards.
+    that names them. Nothing before the first view.
     """
 
     reach: Callable[[], None]
@@ -57,4 +56,3 @@ class DropPorts:
     topics: Callable[[], DropTopics]
     gone: Callable[[str], bool]
     views: Callable[[], Sequence[str]] = tuple
-    pipeline: CompactedTopic | None = None

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc.checks.ownership import Owner
-from cdc.drop.ports import DropPorts, DropSource, DropTopics
+from cdc.drop.ports import DropPorts, DropSource
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
 from cdc.errors import ConfigError, LogError, TopicError
 from cdc.found import look
-from cdc.ports import CompactedTopic
-from cdc.shard_documents import ShardState, noted_shards, require_undivided
-from cdc.topic import dead_topic, schema_topic, state_topic
+from cdc.topic import state_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropPlan:
-    """The pipeline, or its ``shard`` of capture. ``by_debezium``: a connector captures, so the slot is one that it
-    made."""
+    """The pipeline. ``by_debezium``: a connector captures, so the slot is one that it made."""
 
     name: str
     slot: str
     publication: str
     by_debezium: bool = False
-    shard: str = ""
 
 
 class Drop:
@@ -33,8 +29,8 @@ class Drop:
     def __init__(self, plan: DropPlan, ports: DropPorts) -> None:
         self._plan = plan
         self._ports = ports
-        self._own = state_topic(plan.name, plan.shard)
-        self._gone: set[str] = set()
+        self._own = state_topic(plan.name)
+        self._gone = False
 
     def owner(self) -> Owner | None:
         """Whose the slot of the pipeline's name is. None where the server has none."""
@@ -51,10 +47,8 @@ class Drop:
         """
         left: ConfigError | None = None
         if topics:
-            self._ports.reach()
-            if self._ports.pipeline is None:
-                # Its state topic alone knows the shards, which capture on and hold WAL.
-                require_undivided(self._state(), self._plan.name)
+            # Before anything is dropped: it names the topics that go.
+            self._state()
         with self._ports.source() as source:
             slot = source.slot()
             if slot is not None and slot.active_pid is None and not sure:
@@ -86,34 +80,29 @@ class Drop:
 
     def _state(self) -> Mapping[bytes, bytes]:
         self._ports.reach()
-        return self._read(self._ports.state, self._own) or {}
+        return self._read() or {}
 
-    def _read(self, state: CompactedTopic, topic: str) -> Mapping[bytes, bytes] | None:
-        """A state topic. None where there is none. LogError where one broker says so, and its word is not known to be
+    def _read(self) -> Mapping[bytes, bytes] | None:
+        """The state topic. None where there is none. LogError where one broker says so, and its word is not known to be
         true: it lags behind, and topics of others would go on the ground of that (hazard H589)."""
         try:
-            return state.read()
+            return self._ports.state.read()
         except TopicError:
             # Asked for once: it takes seconds.
-            if topic not in self._gone and not self._ports.gone(topic):
+            if not self._gone and not self._ports.gone(self._own):
                 raise LogError(
-                    f"a broker did not know the topic {topic} for a moment, so it is not known which topics go",
+                    f"a broker did not know the topic {self._own} for a moment, so it is not known which topics go",
                     hint="run cdc drop again: a broker that lags behind comes to know its topics by itself",
                 ) from None
-        self._gone.add(topic)
+        self._gone = True
         return None
 
     def _drop_topics(self) -> str:
         own, topics = self._own, self._ports.topics()
-        shared = self._shards_left()
-        state = self._read(self._ports.state, own)
+        state = self._read()
         if state is None:
-            if shared is not None and not shared:
-                topics.delete([state_topic(self._plan.name)])
             return stateless(self._plan.name, own, topics.names())
         others, last = topics_of(state, own)
-        if shared is not None:
-            return self._drop_shard(shared, topics, others)
         # The record that names them goes last, so that a drop which was cut short finds the rest.
         views = self._ports.views()
         if views[:-1]:
@@ -121,27 +110,6 @@ class Drop:
         topics.delete([*others, *views[-1:]])
         topics.delete(last)
         return f"topics: {len(views) + len(others) + len(last)} deleted"
-
-    def _shards_left(self) -> list[str] | None:
-        """The shards of a divided pipeline without the one that is dropped. None without shards."""
-        if self._ports.pipeline is None:
-            return None
-        state = self._read(self._ports.pipeline, state_topic(self._plan.name))
-        return [shard for shard in noted_shards(state or {}) if shard != self._plan.shard]
-
-    def _drop_shard(self, left: list[str], topics: DropTopics, others: Sequence[str]) -> str:
-        """The topics of one shard. Those that all share go with the last one, and then the notes of the shards. Its own
-        state goes behind its note: cut short, the drop is run again."""
-        name = self._plan.name
-        shared = {schema_topic(name), dead_topic(name)} if left else set()
-        gone = [topic for topic in others if topic not in shared]
-        topics.delete(gone)
-        if left and self._ports.pipeline is not None:
-            self._ports.pipeline.write([(ShardState(shard=self._plan.shard).key(), None)])
-        last = [*([] if left else [state_topic(name)]), state_topic(name, self._plan.shard)]
-        for topic in last:
-            topics.delete([topic])
-        return f"topics: {len(gone) + len(last)} deleted"
 
 
 def _outcome(dropped: bool) -> str:

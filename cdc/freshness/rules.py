@@ -8,14 +8,12 @@ judged by the store's watermark alone. A bare LSN is taken as one of the pipelin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.shard_progress import as_shard, shard_of_topic
 from cdc.shares import standing_of_shares
 from cdc.tokens import Standing, Token, sentence, standing
 
@@ -31,26 +29,8 @@ class ReadsWatermarks(Protocol):
         """The store's watermark. None for an empty store. SinkError when it does not answer."""
 
 
-class TopicWatermarks:
-    """A store's watermark as what it shows of one topic, which a shard of capture writes. Of the other tables of that
-    shard none matters here, set aside or not (H461). Implements :class:`ReadsWatermarks`.
-    """
-
-    def __init__(self, watermarks: ReadsWatermarks, topic: str) -> None:
-        self._watermarks = watermarks
-        self._topic = topic
-
-    def read(self) -> Watermark | None:
-        found, topic = self._watermarks.read(), self._topic
-        part = as_shard(found, shard_of_topic(found, topic)) if found is not None else None
-        if part is None:
-            return None
-        return replace(part, aside={one: why for one, why in part.aside.items() if one == topic})
-
-
-TokenEpoch = Callable[[int, str], int | None]
-"""Finds the epoch of a token, for a store that is in the epoch that it gets, of a shard of capture ("" without shards).
-None where any counts."""
+TokenEpoch = Callable[[int], int | None]
+"""Finds the epoch of a token, for a store whose watermark is in the epoch that it gets. None where any counts."""
 
 
 def wait_until_shown(
@@ -66,9 +46,9 @@ def wait_until_shown(
     """Return the store's watermark once it shows every change committed below ``lsn``.
 
     ``epoch``: of the token, or what finds it. A watermark of another one does not count: LSNs start over with an
-    epoch. Where capture has shards, each whose tables the store has is held against its own. ``nudge`` is called once
-    when a second has passed: a quiet server writes nothing that would carry the log past a token at its very end (H93).
-    Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    epoch. ``nudge`` is called once when a second has passed: a quiet server writes nothing that would carry the log
+    past a token at its very end (H93). Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the
+    store cannot be asked.
     """
 
     def late(watermark: Watermark | None) -> DifferenceFound:
@@ -80,10 +60,7 @@ def wait_until_shown(
         )
 
     def shown(mark: Watermark) -> bool:
-        return all(
-            shows(part, lsn, epoch(part.epoch, shard) if callable(epoch) else epoch)
-            for shard, part in mark.by_shard().items()
-        )
+        return shows(mark, lsn, epoch(mark.epoch) if callable(epoch) else epoch)
 
     return _wait(watermarks, shown, late, timeout_s=timeout_s, nudge=nudge, clock=clock)
 

@@ -16,7 +16,6 @@ from cdc.freshness.bounded_ports import LEAST_S, BoundedLog, BoundedStore, TimeL
 from cdc.freshness.opened_stores import KeptStores, OpenedStore
 from cdc.freshness.rules import (
     ReadsWatermarks,
-    TopicWatermarks,
     require_whole,
     shows,
     speaks_for,
@@ -38,8 +37,7 @@ class WaitPorts:
     broker answers, TopicError before ``cdc init``.
     ``nudge`` moves a quiet server's log past the token. Without a source it does nothing.
     ``require``: ConfigError where the source has no LSNs. ``place``: the topic of a sink's table or view, by the names
-    of both. UsageError where the sink does not take it, TopicError where it has no topic yet. ``divided``: whether
-    capture has shards. ``shard_epoch``: as ``epoch``, of one of them.
+    of both. UsageError where the sink does not take it, TopicError where it has no topic yet.
     """
 
     open: Callable[[str], OpenedStore]
@@ -49,8 +47,6 @@ class WaitPorts:
     nudge: Callable[[], None]
     require: Callable[[], None]
     place: Callable[[str, str], str]
-    divided: bool = False
-    shard_epoch: Callable[[str], int | None] = lambda shard: None
 
 
 class Waits:
@@ -63,7 +59,7 @@ class Waits:
         self._ports = ports
         self._clock = clock
         self._stores = KeptStores(lambda sink: BoundedStore(sink, ports.open, left))
-        self._epochs: dict[str, int | None] = {}
+        self._epoch: int | None = None
         self.unsure = ""
         """What the last :meth:`wait` could not find out. Empty when it knew all."""
 
@@ -81,8 +77,7 @@ class Waits:
         is asked again once the store is in a newer one.
 
         ``table``: one for which that has to hold also where the sink holds it, or of a view (``view.NAME``), which may
-        be behind the tables. Where capture has shards, that of the table alone counts then, and without it each. Of its
-        shard's tables no other one matters then (H461).
+        be behind the tables.
 
         While the log does not answer, the epoch of an LSN is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
@@ -93,12 +88,10 @@ class Waits:
         self._ports.require()
         self._left.begin(timeout_s)
         with self._ports.briefly():
-            watermarks: ReadsWatermarks = self._stores.watermarks(sink)
+            watermarks = self._stores.watermarks(sink)
         topic = self._log.ask(partial(self._ports.place, sink, table)) if table else ""
-        if topic and self._ports.divided:
-            watermarks = TopicWatermarks(watermarks, topic)
         if not isinstance(lsn, Token):
-            epoch = look(partial(self._epoch_of, ""))
+            epoch = look(self._epoch_once)
             if isinstance(epoch, Unknown):
                 return self._take_its_word(sink, watermarks, lsn, epoch, topic)
         self.unsure = ""
@@ -134,23 +127,21 @@ class Waits:
         except LogError as error:
             yield f"not known whether {sink} holds back a key: {error.message}"
 
-    def _epoch_of(self, shard: str) -> int | None:
-        """The epoch of the pipeline or of a shard of capture, asked for until there is one."""
-        if self._epochs.get(shard) is None:
-            self._epochs[shard] = self._ask_epoch(shard)
-        return self._epochs[shard]
+    def _epoch_once(self) -> int | None:
+        """The pipeline's epoch, asked for until there is one."""
+        if self._epoch is None:
+            self._epoch = self._ask_epoch()
+        return self._epoch
 
-    def _ask_epoch(self, shard: str) -> int | None:
-        return self._log.ask(partial(self._ports.shard_epoch, shard) if shard else self._ports.epoch)
+    def _ask_epoch(self) -> int | None:
+        return self._log.ask(self._ports.epoch)
 
-    def _known_epoch(self, shown: int, shard: str) -> int | None:
-        """The epoch that a watermark is to be of. A store in a newer one than was known says that another has begun
-        since."""
-        known = self._epochs[shard] if shard in self._epochs else self._epoch_of(shard)
-        if known is not None and shown > known:
-            found = look(partial(self._ask_epoch, shard))
-            self._epochs[shard] = known if isinstance(found, Unknown) else found
-        return self._epochs[shard]
+    def _known_epoch(self, shown: int) -> int | None:
+        """The pipeline's epoch. A store in a newer one than was known says that another has begun since."""
+        if self._epoch is not None and shown > self._epoch:
+            found = look(self._ask_epoch)
+            self._epoch = self._epoch if isinstance(found, Unknown) else found
+        return self._epoch
 
     def _take_its_word(
         self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown, topic: str

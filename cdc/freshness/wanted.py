@@ -126,12 +126,9 @@ class Wanted:
         )
 
     def _reached(self, watermark: Watermark | None) -> bool:
-        """Whether each application, and each shard of capture, that feeds a table that counts has come so far."""
+        """Whether each application that feeds a table that counts has come so far."""
         if watermark is None:
             return self._shown(None)
-        if watermark.shards and not self.tables and not isinstance(self.token, Token):
-            # Shards have epochs of their own, and the least of them is the pipeline's.
-            return watermark.epoch == self.token.epoch and all(one.lsn >= self.token.lsn for one in watermark.parts)
         return all(self._shown(part) for part in those_with(watermark, self._counts_in))
 
     def _counts_in(self, part: Watermark) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from cdc.dead import DeadLetters
 from cdc.ports import CompactedTopic
-from cdc.progress import Offsets, Watermark
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.rebuild.rules import RebuildState
 from cdc.schema import TableSchema
 
@@ -54,8 +54,8 @@ class Filling(Protocol):
 class RebuildPorts:
     """Everything that a rebuild uses.
 
-    ``shapes`` returns every version of the shapes of the sink's tables, older ones first. ``written``: by shard
-    of capture ("" without shards), epoch and LSN of the log's newest progress record.
+    ``shapes`` returns every version of the shapes of the sink's tables, older ones first. ``written``: the
+    log's newest progress record.
     """
 
     generations: RebuildGenerations
@@ -63,4 +63,4 @@ class RebuildPorts:
     letters: DeadLetters
     state: CompactedTopic
     shapes: Callable[[], Sequence[TableSchema]]
-    written: Callable[[], Mapping[str, tuple[int, int]]]
+    written: Callable[[], Progress | None]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from cdc.errors import UsageError
 from cdc.json_bytes import dumped
-from cdc.progress import Offsets, Watermark
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.state import Document
 
 
@@ -91,32 +91,25 @@ def level(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     Ask for ``old`` and ``ends`` first: both grow. Offsets of the old one behind the log's end are of another log, or
     were set by hand. Nobody can read up to there, so the end counts.
     """
-    return _read(new, old, ends) and all(shown >= said for shown, said, _ in _claims(new, old))
+    return _read(new, old, ends) and _claim(new) >= _claim(old)
 
 
-def level_with_log(
-    new: Watermark | None, old: Watermark | None, ends: Offsets, written: Mapping[str, tuple[int, int]]
-) -> bool:
+def level_with_log(new: Watermark | None, old: Watermark | None, ends: Offsets, written: Progress | None) -> bool:
     """Whether the new generation shows all that the log holds, and the old one claims more than the log holds
     (hazard H191).
 
-    A claim that was set ahead by hand, or is of an earlier log, is never reached. ``written``: by shard of
-    capture ("" without shards), epoch and LSN of the newest progress record, asked for after ``old``: then no true
-    claim is above it.
+    A claim that was set ahead by hand, or is of an earlier log, is never reached. ``written``: the newest progress
+    record, asked for after ``old``: then no true claim is above it.
     """
-    if not _read(new, old, ends):
+    if written is None or not _read(new, old, ends):
         return False
-    each = [(shown, said, written.get(shard)) for shown, said, shard in _claims(new, old)]
-    above = [held is not None and said > held for _, said, held in each]
-    return any(above) and all(
-        shown >= held if beyond and held is not None else shown >= said
-        for (shown, said, held), beyond in zip(each, above, strict=True)
-    )
+    reached = (written.epoch, written.lsn)
+    return _claim(old) > reached and _claim(new) >= reached
 
 
 def behind_claim(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     """Whether all is read and the old one's claim alone is not reached. Only then is the log asked what it holds."""
-    return _read(new, old, ends) and any(shown < said for shown, said, _ in _claims(new, old))
+    return _read(new, old, ends) and _claim(new) < _claim(old)
 
 
 def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
@@ -135,19 +128,6 @@ def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
         for topic, parts in wanted.items()
         for partition, offset in parts.items()
     )
-
-
-def _claims(new: Watermark | None, old: Watermark | None) -> list[tuple[tuple[int, ...], tuple[int, ...], str]]:
-    """The new one's claim of the tables that the old one has a claim of, and that one, by shard of capture of the old
-    one. A table may have another shard in the new one."""
-    if old is None or not old.shards:
-        return [(_claim(new), _claim(old), "")]
-    parts = new.parts if new is not None else ()
-    found = []
-    for shard, said in old.by_shard().items():
-        shown = [part for part in parts if not part.topic_ids.keys().isdisjoint(said.topic_ids)]
-        found.append((min(map(_claim, shown), default=()), _claim(said), shard))
-    return found
 
 
 def _claim(mark: Watermark | None) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from cdc.status.live_looks import LiveLook, utc_text
 Document: TypeAlias = Mapping[str, Any]
 
 _TONES = {
-    **dict.fromkeys(("consistent", "level", "elsewhere", "complete", "RUNNING", "reserved"), "good"),
+    **dict.fromkeys(("consistent", "level", "complete", "RUNNING", "reserved"), "good"),
     **dict.fromkeys(("unreachable", "empty", "lost", "unreserved", "FAILED", "held", "failed"), "bad"),
 }
 """Colours of states, which stand in words as well. Every other state is one to look at."""

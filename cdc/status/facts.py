@@ -65,15 +65,13 @@ class ConnectorFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkFacts:
-    """One store: its watermark (None: it has none yet) and its parked keys, None where the log did not say. ``takes``:
-    whether its sink takes a table of the shard of capture that the look is at, None where the log did not say.
+    """One store: its watermark (None: it has none yet) and its parked keys, None where the log did not say.
     ``rebuild``: that is not over. None where there is none, or the log did not say."""
 
     name: str
     kind: str
     watermark: Found[Watermark] = None
     parked: int | None = 0
-    takes: bool | None = True
     rebuild: RebuildState | None = None
 
 

@@ -20,7 +20,7 @@ from cdc.state import SlotState
 from cdc.status.conditions import conditions
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document, lag_of
-from cdc.status.sink_lines import SinkStatus, state_without, with_shares
+from cdc.status.sink_lines import SinkStatus, with_shares
 from cdc.status.view_lines import ViewFacts, ViewStatus, view_status
 
 QUIET_BYTES = 64 * 1024
@@ -226,7 +226,7 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
         return SinkStatus(
             name=sink.name,
             kind=sink.kind,
-            state=state_without(sink),
+            state="empty" if watermark is None else "unreachable",
             lsn=None,
             lag_bytes=None,
             lag_s=None,

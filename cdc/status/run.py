@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -16,7 +16,6 @@ from cdc.found import Found, Unknown
 from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.rebuild.rules import RebuildState, find_rebuild
-from cdc.shard_progress import as_shard
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.status.asked_parts import PART_S, AskedParts
 from cdc.status.facts import FreshFacts, SinkFacts, SourceState, StatusFacts, rereads_of, store_part
@@ -27,16 +26,13 @@ from cdc.status.view_lines import ViewFacts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPlan:
     """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them.
-    ``views``: their names. ``shard``: of capture, that the look is at. Empty for a pipeline without shards. ``feeds``:
-    whether a sink takes one of some tables, as ``schema.table``."""
+    ``views``: their names."""
 
     name: str
     slot: str
     sinks: Mapping[str, str]
     takes: Callable[[str], bool]
     views: Sequence[str] = ()
-    shard: str = ""
-    feeds: Callable[[str, Collection[str]], bool] = lambda sink, tables: True
 
 
 class _Log(NamedTuple):
@@ -100,7 +96,7 @@ class StatusReader:
         keys = None if isinstance(parked, Unknown) else parked
         fresh = asked_fresh()
         return StatusFacts(
-            name=f"{plan.name}/{plan.shard}" if plan.shard else plan.name,
+            name=plan.name,
             slot_name=plan.slot,
             now_ms=self._clock.now_ns() // 1_000_000,
             source=source,
@@ -111,9 +107,8 @@ class StatusReader:
                 SinkFacts(
                     name=name,
                     kind=plan.sinks[name],
-                    watermark=self._of_shard(asked(), topics),
+                    watermark=asked(),
                     parked=keys.get(name, 0) if keys is not None else None,
-                    takes=self._takes(name, topics, known=silent is None),
                     rebuild=_rebuild(known_log.documents, name),
                 )
                 for name, asked in asked_stores.items()
@@ -169,36 +164,12 @@ class StatusReader:
         topics = TopicsState.find(documents)
         return self._ports.log.ends(sorted(set(topics.tables.values())) if topics is not None else [])
 
-    def _takes(self, sink: str, topics: TopicsState | None, *, known: bool) -> bool | None:
-        """Whether the sink takes a table of the shard. True for a pipeline without shards, and for a shard of which
-        nothing is made yet. None where the log is silent."""
-        if not self._plan.shard or (known and topics is None):
-            return True
-        return self._plan.feeds(sink, topics.tables) if topics is not None else None
-
     def _ask_store(self, name: str) -> Callable[[], Found[Watermark]]:
         return self._parts.ask(store_part(name), "it", lambda: self._read_watermark(name))
 
     def _read_watermark(self, name: str) -> Watermark | None:
         with self._ports.briefly():
             return self._stores.watermarks(name).read()
-
-    def _of_shard(self, found: Found[Watermark], topics: TopicsState | None) -> Found[Watermark]:
-        """A store's claim, of the shard's tables alone. No mark speaks of a table that is held: the shard that has it
-        does, or the settings, where its topics are not known (H501)."""
-        if not self._plan.shard or found is None or isinstance(found, Unknown):
-            return found
-        own = set(topics.tables.values()) if topics is not None else set()
-        held = {
-            topic: hold
-            for topic, hold in found.held.items()
-            if (topic in own if topics is not None else self._plan.takes(hold.table))
-        }
-        shown = as_shard(found, self._plan.shard)
-        if shown is None and held:
-            # Each of the shard's tables is held, so that nothing is claimed of it. It is not empty all the same.
-            shown = Watermark(epoch=found.epoch, lsn=0)
-        return replace(shown, held=held) if shown is not None else None
 
 
 def _rebuild(documents: Mapping[bytes, bytes], sink: str) -> RebuildState | None:

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.measures import Quantiles
 from cdc.progress import SharedWatermark, Watermark
 from cdc.rebuild.rules import RebuildState
 from cdc.running import FillShare
-from cdc.status.facts import SinkFacts
 from cdc.status.fresh import fresh_document
 
 
@@ -21,11 +19,10 @@ class SinkStatus:
     """One line of the table. ``state``: ``consistent``, ``bootstrapping`` (the first snapshot does not all show
     yet), ``filling`` (reading the log from its beginning), ``holding`` (all but the tables in ``held`` is as ``lsn``
     says), ``level`` or ``behind`` (of a source without LSNs: whether it shows every record of the topics), ``empty``,
-    ``elsewhere`` (it takes no table of this shard of capture), ``unreachable``, ``unjudged`` (the log that it is
-    compared with does not answer, or does not say which tables this shard has). ``held``: table -> why, empty where it
-    is being brought up to date. ``lag_at_least``: ``lag_s`` may be more.
-    ``lag_records``: of the topics, where there are no LSNs. ``fresh``: from commit to
-    store in the last minutes, None where nothing came; ``fresh_known``: whether a running ``cdc sink`` reported it.
+    ``unreachable``, ``unjudged`` (the log that it is compared with does not answer). ``held``: table -> why, empty
+    where it is being brought up to date. ``lag_at_least``: ``lag_s`` may be more. ``lag_records``: of the topics, where
+    there are no LSNs. ``fresh``: from commit to store in the last minutes, None where nothing came; ``fresh_known``:
+    whether a running ``cdc sink`` reported it.
     ``fill``: how far that process is with a fill, None where none runs. ``rebuild``: that is not over.
     ``shares``: one line for each application of a store that several feed, under the name of its share."""
 
@@ -76,18 +73,6 @@ class SinkStatus:
         """The same of one share."""
         whole = ("kind", "parked", "shares", "fill", "rebuild", "freshness", "freshness_known")
         return {"share": self.name, **{name: one for name, one in self.document().items() if name not in whole}}
-
-
-def state_without(sink: SinkFacts) -> str:
-    """The state of a store that shows no LSN. Of a shard of capture that is no fault where the sink takes none of the
-    shard's tables (H460).
-
-    >>> [state_without(SinkFacts(name="cache", kind="redis", takes=takes)) for takes in (True, False, None)]
-    ['empty', 'elsewhere', 'unjudged']
-    """
-    if isinstance(sink.watermark, Unknown):
-        return "unreachable"
-    return "unjudged" if sink.takes is None else "empty" if sink.takes else "elsewhere"
 
 
 def with_shares(

@@ -11,17 +11,11 @@ from cdc.state import SlotState, SnapshotState, TopicsState
 
 
 class KnownPipeline(NamedTuple):
-    """``kind``: of the source, ``postgres`` or ``debezium``. ``shard_epochs``: by shard of capture, its epoch. Empty
-    for a pipeline without shards."""
+    """``kind``: of the source, ``postgres`` or ``debezium``."""
 
     topics: TopicsState
     epoch: int
     kind: str
-    shard_epochs: Mapping[str, int] = {}
-
-    def epoch_of(self, shown: int, shard: str) -> int:
-        """The epoch that a store has to be in of a shard's tables, whichever it shows."""
-        return self.shard_epochs.get(shard, self.epoch)
 
 
 def known_of(documents: Mapping[bytes, bytes], kind: str) -> KnownPipeline:

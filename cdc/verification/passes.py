@@ -107,10 +107,10 @@ def verify(
     anywhere but in a temporary folder.
     """
 
-    def bounds(table: VerifiedTable, look: int) -> _Bounds:
-        own, counts = table.epoch or epoch, look > (1 if cut.certain else 2)
-        below = Position(own, cut.settled, 0).text() if counts else None
-        return _Bounds(below, lambda: Position(own, source.insert_lsn(), CHUNK_SEQ).text())
+    def bounds(look: int) -> _Bounds:
+        counts = look > (1 if cut.certain else 2)
+        below = Position(epoch, cut.settled, 0).text() if counts else None
+        return _Bounds(below, lambda: Position(epoch, source.insert_lsn(), CHUNK_SEQ).text())
 
     pairs = [
         Pair(StoreVerdict(sink=sink, table=table.table), table, reader)
@@ -126,7 +126,7 @@ def verify(
         reached(cut)
         crash_point("verify_reached")
         for table, together in _by_table(waiting):
-            _look(source, table, together, bounds(table, look), watch)
+            _look(source, table, together, bounds(look), watch)
             crash_point("verify_looked")
         if any(pair.left for pair in pairs):
             clock.sleep(PAUSE_S * look)

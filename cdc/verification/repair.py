@@ -104,8 +104,7 @@ def repair(
     for verdict in wanted:
         by_table[verdict.table].append(verdict)
     for name, verdicts in by_table.items():
-        # Of the shard of capture that writes the table: below its records a row would be passed over (H403).
-        pos = Position(tables[name].epoch or epoch, settled, SNAPSHOT_SEQ).text()
+        pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
         mends = [_Mend(verdict, targets[verdict.sink], tables[name].shape, pos) for verdict in verdicts]
         keys = sorted(set().union(*(verdict.differing for verdict in verdicts)))
         for found in source.records_of(tables[name], keys):

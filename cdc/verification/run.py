@@ -104,7 +104,7 @@ class Verification:
                     name,
                     store.watermarks,
                     cut.fence,
-                    epoch=self._known.epoch_of,
+                    epoch=self._known.epoch,
                     timeout_s=self._timeout_s,
                     clock=self._clock,
                 )

@@ -36,14 +36,7 @@ def require_broker(settings: Settings) -> None:
 
 
 def open_state(settings: Settings) -> KafkaCompactedTopic:
-    """The own memory of the pipeline, or of the settings' shard."""
-    from connectors.whole_state import state_of
-
-    return state_of(settings)
-
-
-def open_own_state(settings: Settings) -> KafkaCompactedTopic:
-    """The memory of the pipeline itself, which is no shard's: of its rebuilds, and of which shards there are."""
+    """The own memory of the pipeline."""
     return _compacted(settings, state_topic(settings.name))
 
 

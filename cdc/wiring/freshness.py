@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from cdc.clock import SYSTEM_CLOCK
 from cdc.freshness.run import WaitPorts, Waits
 from cdc.settings import require_postgres
-from cdc.shard_plan import of_shard
 from sinks.stores import open_store, sink_settings
 
 if TYPE_CHECKING:
@@ -35,7 +34,5 @@ class Freshness(Waits):
             nudge=partial(nudge, settings),
             require=partial(require_postgres, settings, "cdc wait"),
             place=lambda sink, table: topic_of(settings, sink_settings(sink, settings).tables, table),
-            divided=bool(settings.capture.shards),
-            shard_epoch=lambda shard: read_epoch(of_shard(settings, shard)),
         )
         super().__init__(ports, SYSTEM_CLOCK)

@@ -11,7 +11,7 @@ from cdc.rebuild.ports import RebuildPorts
 from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
-from cdc.wiring import open_own_state, require_broker
+from cdc.wiring import open_state, require_broker
 from cdc.wiring.sinks import build_sinks, open_sink_log
 from sinks.stores import require_whole_store, sink_settings, spec_of
 
@@ -31,7 +31,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
     when the store does not answer.
     """
     from connectors.kafka.dead_letters import DeadLetterTopic
-    from connectors.whole_state import newest_written
+    from connectors.newest_progress import newest_progress
     from sinks.kinds import open_generations, rebuilds_of
     from spark.generation_fill import SparkFilling
 
@@ -45,9 +45,9 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
             generations=WholeGenerations(generations, whole),
             filling=SparkFilling(lambda: _application(settings, sink), session),
             letters=DeadLetterTopic(settings.log, dead_topic(settings.name)),
-            state=open_own_state(settings),
+            state=open_state(settings),
             shapes=lambda: _shapes(settings, sink),
-            written=partial(newest_written, settings),
+            written=partial(newest_progress, settings),
         )
         yield Rebuild(sink, ports, separate=rebuilds_of(spec.kind).apart)
 

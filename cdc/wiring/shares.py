@@ -30,14 +30,9 @@ def own_places(settings: Settings, share: Share | None) -> Settings:
 
 def require_shares(settings: Settings, names: Iterable[str]) -> None:
     """ConfigError for a store that one application feeds alone, for topics that Debezium may have filled, whose reader
-    notes shapes, snapshots and epochs for all tables, and for a pipeline with shards of capture."""
+    notes shapes, snapshots and epochs for all tables."""
     from connectors.debezium.connector_config import may_hold_debezium
 
-    if settings.capture.shards:
-        raise ConfigError(
-            "--share and [capture.shards] cannot be had together yet: a store is fed by one application there",
-            hint="run cdc sink without --share",
-        )
     for name in names:
         kind = kind_of(name, settings)
         if not kind.notes:

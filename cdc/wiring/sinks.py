@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdc.errors import ConfigError
 from cdc.javaclient import allowed_urls, java_options
-from cdc.topic import dead_topic
+from cdc.topic import dead_topic, progress_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
 from cdc.wiring.shares import of_share, own_places, require_shares
@@ -48,11 +48,10 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     from connectors.debezium.connector_config import may_hold_debezium
     from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.dead_letters import DeadLetterTopic
-    from connectors.kafka.feed import DeadLetterFeed
+    from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
     from connectors.kafka.heads import KafkaHeads
     from connectors.kafka.record_reader import KafkaReading
     from connectors.view_topics import views_feed
-    from connectors.whole_state import progress_feed
 
     try:
         from spark.application import SinkApplication
@@ -80,7 +79,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         connect=lambda spec: open_sink(spec.renewed()),
         facts=open_sink_log(settings),
         dead=DeadLetterTopic(settings.log, dead_topic(settings.name)),
-        open_feed=partial(progress_feed, settings),
+        open_feed=partial(ProgressTopic, settings.log, progress_topic(settings.name)),
         open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
         kafka=KafkaInput(
             options={f"kafka.{name}": value for name, value in options.items()},

@@ -25,12 +25,11 @@ __all__ = ["SnapshotSummary", "build_snapshot", "open_rereads"]
 def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | None = None) -> FirstSnapshot:
     """One run of the first snapshot. ``workers`` over the settings'. LogError, at once, when no broker takes a
     connection."""
-    from connectors.shard_notes import require_own_tables
+
     from connectors.snapshots import SnapshotEdges
     from snapshot.first.first_snapshot import FirstSnapshot
 
     require_broker(settings)
-    require_own_tables(settings)
     return FirstSnapshot(SnapshotEdges(settings), reporter, workers=workers)
 
 

@@ -36,7 +36,7 @@ def open_verification(
     require_postgres(settings, "cdc verify")
     sinks, only = sinks_of(settings, names)
     require_broker(settings)
-    known = read_known(settings, sinks)
+    known = read_known(settings)
     with ExitStack() as opened:
         # As one of several writers: the application that feeds a store goes on while it is repaired.
         stores = {name: opened.enter_context(closing(open_store(name, settings, parallel=True))) for name in sinks}
@@ -53,9 +53,8 @@ def open_verification(
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
 
 
-def read_known(settings: Settings, sinks: Sequence[str] = ()) -> KnownPipeline:
-    """The pipeline's memory, as far as these sinks need it. All of it without any. ConfigError while the first snapshot
-    is not complete."""
-    from connectors.verified_stores import known_pipeline
+def read_known(settings: Settings) -> KnownPipeline:
+    """The pipeline's memory. ConfigError while the first snapshot is not complete."""
+    from cdc.verification.known_pipeline import known_of
 
-    return known_pipeline(settings, sinks)
+    return known_of(open_state(settings).read(), settings.source.kind)

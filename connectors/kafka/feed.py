@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -161,40 +160,6 @@ def _behind(messages: list[Message], end: int) -> bool:
     """Whether more stand before ``end`` than the last of these. The note of a partition's end has its offset."""
     offsets = [offset + (message.error() is None) for message in messages if (offset := message.offset()) is not None]
     return not offsets or offsets[-1] < end
-
-
-class ShardedProgress:
-    """The progress records of several shards of capture, each with the name of its shard.
-
-    ``topics``: topic -> shard. Those of one shard come in their order. One thread at a time.
-    """
-
-    def __init__(self, settings: LogSettings, topics: Mapping[str, str]) -> None:
-        self._settings = settings
-        self._shards = dict(topics)
-        self._consumer = Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in topics])
-
-    def poll(self, timeout_s: float) -> list[Progress]:
-        """Records since the last call. Waits for the first at most so long. LogError when it fails."""
-        first = self._consumer.poll(timeout_s)
-        rest = self._consumer.consume(ProgressTopic.most, timeout=0) if first is not None else ()
-        found = []
-        for message in [first, *rest] if first is not None else ():
-            error, topic, value = message.error(), message.topic() or "", message.value()
-            if error is not None and error.code() not in _PASSING:
-                followed = [topic] if topic else sorted(self._shards)
-                raise log_error(error, f"following {' and '.join(followed)}", self._settings, *followed)
-            try:
-                if error is None and message.key() == PROGRESS_KEY and isinstance(value, bytes):
-                    found.append(replace(Progress.from_json(value), shard=self._shards[topic]))
-            except DamagedError:
-                log.warning("progress_unreadable", extra={"topic": topic, "offset": message.offset()})
-        return found
-
-    def close(self) -> None:
-        """End the connection to the brokers."""
-        self._consumer.close()
 
 
 class DeadLetterFeed(_Feed):

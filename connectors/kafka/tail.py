@@ -126,8 +126,6 @@ def held_positions(
     ahead = {
         (topic, partition): Position.parse(text)
         for topic, parts in progress.ahead.items()
-        # One that was given up to another shard of capture is that one's.
-        if topic in topics
         for partition, text in parts.items()
     }
     return {**ahead, **look(tails)}

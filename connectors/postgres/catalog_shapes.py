@@ -32,7 +32,6 @@ from connectors.postgres.problems import (
     LeafRelation,
     TableProblem,
     elsewhere,
-    of_another_shard,
     problems_of,
     topic_problems,
     unlike_debezium,
@@ -92,7 +91,7 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
     """
     relations = [CatalogRelation(**row._asdict()) for row in _rows(conn, "relations")]
     chosen, left_out = select(relations, settings.source.tables, settings.source.exclude, missing)
-    oids, known = [r.oid for r in chosen], {r.oid: r.table for r in relations}
+    oids = [r.oid for r in chosen]
     leaves: dict[int, list[LeafRelation]] = defaultdict(list)
     for row in _rows(conn, "leaves", oids=oids):
         leaf = row._asdict()
@@ -114,8 +113,6 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
             *problems_of(relation, below, rights, unread),
             *key_faults(relation.table, keys[relation.oid], lacking, settings.publication, version),
         ]
-        trees = [known[oid] for oid in relation.ancestors if oid in known]
-        problems += of_another_shard(settings, relation.table, trees)
         if settings.views:
             problems += unlike_views(relation.table)
         by_debezium = settings.source.kind == "debezium"

@@ -9,8 +9,6 @@ from typing import Any
 
 from cdc.following import NAME_CHILDREN, children_sentence
 from cdc.schema import TableSchema
-from cdc.settings import Settings
-from cdc.shard_plan import shard_meant
 from cdc.sql import quote_identifier
 from cdc.topic import TableName, collisions
 from cdc.wire.types import OTHER
@@ -136,17 +134,6 @@ def unlike_views(table: TableName) -> list[TableProblem]:
     message = f"{table} would be taken for a view: stores know views as tables of a schema called view"
     hint = f'rename its schema (alter schema view rename to ...;), or add "{table}" to [source] exclude'
     return [TableProblem(message=message, hint=hint)]
-
-
-def of_another_shard(settings: Settings, table: TableName, trees: Iterable[TableName]) -> list[TableProblem]:
-    """Why a partition cannot be captured by this shard: its rows come with a tree that another shard takes (H401).
-    ``trees``: the tables that it is a partition of."""
-    for tree in trees:
-        other = shard_meant(settings, str(tree)) if settings.shard else None
-        if other not in (None, settings.shard):
-            message = f"{table} is a partition of {tree}, which the shard {other} takes with all its rows"
-            return [TableProblem(message=message, hint=f'add "{table}" to [source] exclude')]
-    return []
 
 
 def unlike_debezium(shape: TableSchema) -> Iterator[TableProblem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Sequence, Set
 
 import psycopg
 from psycopg import sql
@@ -92,15 +92,6 @@ def drop_publication(conn: Connection, name: str) -> bool:
         return False
     _change(conn, "drop", name)
     return True
-
-
-def give_up(conn: Connection, name: str, tables: Collection[str]) -> None:
-    """Take tables, as ``schema.table``, out of the publication where they are in it. Nothing where there is none.
-    ConfigError when it is not ours to change."""
-    found = read_publication(conn, name)
-    left = sorted(one for one in found.tables if str(one) in tables) if found is not None else []
-    if left:
-        _change(conn, "remove", name, left)
 
 
 def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableName] = ()) -> None:

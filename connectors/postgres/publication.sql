@@ -15,9 +15,6 @@ with (publish = 'insert, update, delete, truncate', publish_via_partition_root =
 -- name: add
 alter publication {publication} add table {tables}
 
--- name: remove
-alter publication {publication} drop table {tables}
-
 -- name: via_root
 alter publication {publication} set (publish_via_partition_root = true)
 

@@ -14,9 +14,8 @@ from cdc.mask_rules import Masks
 from cdc.masks import MaskState
 from cdc.metrics import RereadFigures
 from cdc.settings import Settings
-from cdc.shard_plan import state_topic_of
 from cdc.state import ReadingState, RequestState, TopicsState
-from cdc.topic import TableName
+from cdc.topic import TableName, state_topic
 from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, topics_state
@@ -58,7 +57,7 @@ class CapturedTopics:
         self._clock = clock
         self._lock = threading.Lock()
         self._topics = topics
-        self._state = KafkaCompactedTopic(settings.log, state_topic_of(settings), waiting=waiting)
+        self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
         self._partitions = PartitionNotes(self._state, documents)
         self._documents = documents
         self._registry = registry

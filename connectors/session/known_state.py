@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from cdc.epochs import EpochsState, require_begun
 from cdc.errors import ConfigError, DamagedError
-from cdc.shard_documents import require_undivided
 from cdc.source_lineage import SourceLineage
 from cdc.state import ChunkState, SlotState, SnapshotState, TopicsState, find_all
 from cdc.topic import progress_topic
@@ -49,15 +48,12 @@ def snapshot_stand(documents: Mapping[bytes, bytes]) -> tuple[int, int] | None:
     return sum(chunk.state == "done" for chunk in counted), len(counted)
 
 
-def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool, shard: str = "") -> KnownState | str:
-    """The known state of the pipeline ``name``, or of its ``shard``, once its first snapshot is complete. Until then
-    the cause it waits for.
+def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool) -> KnownState | str:
+    """The known state of the pipeline ``name``, once its first snapshot is complete. Until then the cause it waits for.
 
     Compaction keeps what came last, so no change may come before. ConfigError when ``cdc init`` is due, or it is
     another's turn to write. DamagedError where the noted topics are not those of the tables.
     """
-    if not shard:
-        require_undivided(documents, name)
     if not handing_over:
         require_turn(documents, "native")
     topics, slot, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
@@ -65,7 +61,7 @@ def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool,
     require_begun(epochs, slot)
     if topics is None:
         raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
-    written = {*topics.tables.values(), progress_topic(name, shard)}
+    written = {*topics.tables.values(), progress_topic(name)}
     if not topics.topics.keys() >= written:
         [missing, *_] = sorted(written - topics.topics.keys())
         raise DamagedError(f"the topics document in the state topic says nothing of {missing}")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from cdc.clock import Clock
 from cdc.masks import rules_of
 from cdc.settings import Settings
-from cdc.shard_plan import state_topic_of
-from cdc.topic import schema_topic
+from cdc.topic import schema_topic, state_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.asides import SetAside
@@ -30,7 +29,7 @@ def known_tables(settings: Settings, known: KnownState, clock: Clock, waiting: C
     """Read them. ``waiting``: called while the brokers do not answer, may raise. Raises LogError."""
     state, shapes = (
         KafkaCompactedTopic(settings.log, topic, waiting=waiting)
-        for topic in (state_topic_of(settings), schema_topic(settings.name))
+        for topic in (state_topic(settings.name), schema_topic(settings.name))
     )
     documents = state.read()
     registry = SchemaRegistry(shapes, lineage=MaskLineage(rules_of(settings), documents))

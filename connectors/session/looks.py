@@ -23,8 +23,8 @@ from cdc.following import Unfollowed, not_followed
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
-from cdc.shard_plan import state_topic_of
 from cdc.state import SlotState, TopicsState
+from cdc.topic import state_topic
 from cdc.topic_specs import made_specs
 from cdc.windows import Closed
 from connectors.kafka.admin import TopicAdmin
@@ -91,7 +91,7 @@ class Looks:
         self._unfollowed: Mapping[str, Unfollowed] = {}
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
-        state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
         witness = WitnessLook(settings.source, server, state, lambda: figures.flushed_lsn, self._is_another)
         self._looks = [
             RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
@@ -242,7 +242,7 @@ class _LogLook:
         suspects, self._suspects = self._suspects, {problem.message for problem in changed}
         if self._suspects - suspects:
             return _AGAIN_S
-        specs = made_specs(looks.settings.log, looks.settings.name, known, looks.settings.shard)
+        specs = made_specs(looks.settings.log, looks.settings.name, known)
         # A topic that deletes by age loses rows from now on. A shorter retention is logged. The next start refuses it.
         forgetful = policy_problems(specs, facts, ("cleanup.policy",))
         others = [replace(one, fatal=False) for one in policy_problems(specs, facts) if one not in forgetful]

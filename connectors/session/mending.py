@@ -17,10 +17,10 @@ from cdc.ports import CompactedTopic, Record
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
-from cdc.shard_plan import progress_topic_of
 from cdc.source_lineage import SourceLineage
 from cdc.stale import PartitionTail
 from cdc.state import RequestState, SlotState, TopicsState
+from cdc.topic import progress_topic
 from connectors.kafka.late import Place, mending, read_tails
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import Found, Tail, held_positions
@@ -111,7 +111,7 @@ class Ends:
         again: list[Record] = [(bases[m.place[0]] + m.place[1], m.key, m.value, m.headers) for m in found.records]
         records.produce(again)
         records.settle()
-        own = progress_topic_of(self._settings)
+        own = progress_topic(self._settings.name)
         noted = Progress(
             epoch=self._progress.epoch,
             lsn=self._progress.lsn,

@@ -23,8 +23,8 @@ from cdc.logs import LoggedCauses
 from cdc.metrics import CaptureFigures, Flow, RereadFigures
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
-from cdc.shard_plan import progress_topic_of, state_topic_of, writer_of
 from cdc.state import SlotState, TopicsState
+from cdc.topic import progress_topic, state_topic
 from cdc.topic_specs import made_specs
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
@@ -53,7 +53,6 @@ from connectors.session.note_retry import NoteRetry
 from connectors.session.promotion import identify, require_within, take_over
 from connectors.session.replication import open_stream
 from connectors.session.session_parts import Following, LogStanding, Servers, SourceStream, Tables, Writer
-from connectors.shard_notes import require_own_tables
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +100,6 @@ class Opening:
         LogError.
         """
         require_broker(self._settings.log)
-        require_own_tables(self._settings)
         with ExitStack() as opened:
             try:
                 session = self._open(opened)
@@ -126,8 +124,8 @@ class Opening:
             start=StartingPoint(
                 epoch=place.known.slot.epoch,
                 position=standing.position,
-                topic=progress_topic_of(self._settings),
-                lane=writer.bases[progress_topic_of(self._settings)],
+                topic=progress_topic(self._settings.name),
+                lane=writer.bases[progress_topic(self._settings.name)],
                 lineage=place.known.lineage,
             ),
             look=partial(self._look, writer, following.looks),
@@ -148,8 +146,6 @@ class Opening:
         known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         self._check_topics(admin, known.topics)
         self._lock(side)
-        # A table may have been taken over by another shard between two sessions, or while this one waited (H402).
-        require_own_tables(self._settings)
         # Another capture may have gone on with a promoted server while this one waited for it (H228).
         known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         crash_point("opening_locked")
@@ -158,7 +154,7 @@ class Opening:
     def _stand(self, place: Servers) -> LogStanding:
         """Read how far the log is, and check that the slot can go on from there."""
         topics, slot = place.known.topics, place.known.slot
-        written = {*topics.tables.values(), progress_topic_of(self._settings)}
+        written = {*topics.tables.values(), progress_topic(self._settings.name)}
         ends = ends_of_made(place.admin, {topic: topics.topics[topic]["partitions"] for topic in sorted(written)})
         progress = self._progress(slot, ends)
         position = progress.lsn if progress is not None else slot.consistent_point
@@ -191,13 +187,13 @@ class Opening:
         # Behind a promotion, a record beyond the switch says that changes were lost: see take_over.
         written_lsn = standing.written_lsn if known.promotion is None else None
         found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed, written_lsn=written_lsn)
-        state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
         take_over(known, found.newest, state)
         seen = found.take_up(records, bases, state, self._clock)
         self._disturbed = False
         if progress is None:
             # The first of all: from here on the topics' tails show what a killed capture had written.
-            self._first_progress(records, bases[progress_topic_of(settings)], behind)
+            self._first_progress(records, bases[progress_topic(settings.name)], behind)
         crash_point("tails_read")
         return Writer(log=records, bases=bases, seen=seen)
 
@@ -231,7 +227,7 @@ class Opening:
     def _require_still(self, place: Servers, standing: LogStanding, writer: Writer) -> None:
         """LogError when a topic grew since its end was read."""
         now = ends_of_made(place.admin, standing.counts)
-        require_still(writer.log.offsets(), now, progress_topic_of(self._settings))
+        require_still(writer.log.offsets(), now, progress_topic(self._settings.name))
 
     def _follow(
         self,
@@ -278,12 +274,11 @@ class Opening:
         return self._later(windows, tables.topics, tables.registry, epoch) if self._later is not None else None
 
     def _await_snapshot(self) -> KnownState:
-        state = KafkaCompactedTopic(self._settings.log, state_topic_of(self._settings))
+        state = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name))
         told = ""
         while True:
             documents = state.read()
-            settings = self._settings
-            known = known_of(documents, name=settings.name, handing_over=self._handing_over, shard=settings.shard)
+            known = known_of(documents, name=self._settings.name, handing_over=self._handing_over)
             if isinstance(known, KnownState):
                 self._figures.snapshot.over()
                 return known
@@ -291,7 +286,7 @@ class Opening:
             told = self._wait("waiting_for_snapshot", known, told)
 
     def _lock(self, side: Connection) -> None:
-        name, told = writer_of(self._settings), ""
+        name, told = self._settings.name, ""
         deadline_s = self._clock.monotonic() + _LOCK_WAIT_S
         while not try_lock(side, name):
             holders = lock_holders(side, name)
@@ -331,7 +326,7 @@ class Opening:
         facts = facts_of_made(admin, topics.topics)
         problems = state_problems(topics, facts, admin.cluster_id())
         raise_first(problems)
-        specs = made_specs(self._settings.log, self._settings.name, topics, self._settings.shard)
+        specs = made_specs(self._settings.log, self._settings.name, topics)
         problems += policy_problems(specs, facts)
         raise_first(problems)
         for problem in problems:
@@ -339,14 +334,14 @@ class Opening:
                 log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
 
     def _progress(self, slot: SlotState, ends: Offsets) -> Progress | None:
-        topic = progress_topic_of(self._settings)
+        topic = progress_topic(self._settings.name)
         found = last_progress(self._settings.log, topic, ends[topic][0])
         if found is not None and found.epoch > slot.epoch:
             raise IdentityError(f"the log is in epoch {found.epoch}, the slot in {slot.epoch}", hint="cdc check")
         return found if found is not None and found.epoch == slot.epoch else None
 
     def _first_progress(self, records: KafkaStreamLog, lane: int, beginning: Progress) -> None:
-        own = progress_topic_of(self._settings)
+        own = progress_topic(self._settings.name)
         offsets = {topic: parts for topic, parts in records.offsets().items() if topic != own}
         records.produce([(lane, PROGRESS_KEY, beginning.at(offsets).to_json(), [])])
         records.settle()

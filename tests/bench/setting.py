@@ -56,17 +56,15 @@ class Bench:
                 admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
     @contextmanager
-    def pipeline(
-        self, dsn: str, tables: Sequence[str], *, shards: Mapping[str, object] | None = None, **log: object
-    ) -> Iterator[Pipeline]:
-        """A fresh pipeline on that database; its topics are deleted afterwards. ``shards``: of its capture."""
+    def pipeline(self, dsn: str, tables: Sequence[str], **log: object) -> Iterator[Pipeline]:
+        """A fresh pipeline on that database; its topics are deleted afterwards."""
         servers = self.stack.ensure("kafka")["kafka"]["bootstrap_servers"]
         name = f"b{secrets.token_hex(4)}"
         document: dict[str, Mapping[str, object] | str] = {
             "name": name,
             "source": {"dsn": dsn, "tables": list(tables)},
             "log": {"bootstrap_servers": servers, **log},
-            "capture": {"http_address": "", **({"shards": shards} if shards else {})},
+            "capture": {"http_address": ""},
         }
         pipeline = Pipeline(parse(document), self.folder / f"{name}.toml")
         pipeline.write(document)

@@ -25,7 +25,6 @@ from cdc.masks import MaskState
 from cdc.progress import Progress
 from cdc.rebuild.rules import RebuildState
 from cdc.settings import LogSettings
-from cdc.shard_documents import ShardState
 from cdc.state import Document
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.turn import WriterState
@@ -60,7 +59,6 @@ _IMPORTED: tuple[type[Document], ...] = (
     KeyedAnewState,
     MaskState,
     RebuildState,
-    ShardState,
     UnreadState,
     WalWitness,
     WriterState,

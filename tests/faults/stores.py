@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -61,12 +60,6 @@ class _Facts:
 
     def newest(self) -> tuple[int, int] | None:
         return None
-
-    def shard_epochs(self) -> Mapping[str, EpochsState]:
-        return {}
-
-    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
-        return {}
 
     def schemas(self) -> list[TableSchema]:
         return list(SCHEMAS.values())

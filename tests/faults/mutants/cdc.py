@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
-        "return _read(new, old, ends) and all(shown >=", "return all(shown >=", _REBUILD,
+        "return _read(new, old, ends) and _claim(new) >=", "return _claim(new) >=", _REBUILD,
     ),
     Mutant(
         "wait for a claim that the log does not hold", "cdc/rebuild/run.py",
@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a true claim for one beyond the log", "cdc/rebuild/rules.py",
-        "return any(above) and all(", "return all(", _REBUILD,
+        "return _claim(old) > reached and _claim(new)", "return _claim(new)", _REBUILD,
     ),
     Mutant(
         "hand over without what was written above the slot", "cdc/handover/run.py",
@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe one broker that topics are gone, and delete (H589)", "cdc/drop/run.py",
-        "if topic not in self._gone and not self._ports.gone(topic):", "if False:", _DROP,
+        "if not self._gone and not self._ports.gone(self._own):", "if False:", _DROP,
     ),
     Mutant(
         "take a pipeline's slot for somebody else's where a broker lags (H591)", "connectors/prepare.py",

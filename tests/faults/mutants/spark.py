@@ -137,26 +137,26 @@ MUTANTS = (
     ),
     Mutant(
         "take what was ahead of progress for somebody else's", "spark/foreign_records.py",
-        'most = max(self.most(topic), one.ahead.get(topic, {}).get(partition, ""))',
-        "most = self.most(topic)", f"{_SPARK}/test_foreign_records.py",
+        'most = max(self.most, self.progress.ahead.get(topic, {}).get(partition, ""))',
+        "most = self.most", f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(
         "sweep a table that no progress names",
         "spark/watermark.py",
-        "known = [topic for topic in some if self._histories.names(topic, shards)]",
+        "known = [topic for topic in some if self._history.names(topic)]",
         "known = list(some)",
         "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
         "leave a store at rest without its server's name",
         "spark/place.py",
-        "(one.lsn, one.held, one.aside, one.lineage, one.shards)",
-        "(one.lsn, one.held, one.aside, one.shards)",
+        "(one.lsn, one.held, one.aside, one.lineage)",
+        "(one.lsn, one.held, one.aside)",
         "tests/unit/spark",
     ),
     Mutant(
         "judge by a progress record that came too late", "spark/watermark.py",
-        "= max(record, known, key=", "= min(record, known, key=", f"{_SPARK}/test_foreign_records.py",
+        "max([*reversed(noted), *known], key=_reached)", "noted[-1]", f"{_SPARK}/test_log_view.py",
     ),
     Mutant(
         "end with 0 though a store's last batch was refused", "spark/query.py",

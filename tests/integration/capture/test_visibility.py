@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from cdc.errors import LogError
 from cdc.progress import PROGRESS_KEY, Progress
-from cdc.shard_plan import progress_topic_of
+from cdc.topic import progress_topic
 from connectors.kafka.clients import producer_config, reader_config
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.newest_progress import newest_progress
@@ -114,7 +114,7 @@ def test_h592_an_open_transaction_hides_no_progress(pipeline: Pipeline, keep: bo
     with pipeline.capturing():
         pipeline.execute("insert into t values (1)")
         pipeline.settle()
-    log, topic = pipeline.settings.log, progress_topic_of(pipeline.settings)
+    log, topic = pipeline.settings.log, progress_topic(pipeline.settings.name)
     stranger = Producer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": pipeline.name})
     stranger.init_transactions(30)
     stranger.begin_transaction()
@@ -134,5 +134,5 @@ def test_h592_an_open_transaction_hides_no_progress(pipeline: Pipeline, keep: bo
 
 def shown_progress(pipeline: Pipeline) -> Progress:
     """As far as it is shown."""
-    topic = progress_topic_of(pipeline.settings)
+    topic = progress_topic(pipeline.settings.name)
     return Progress.from_json(KafkaCompactedTopic(pipeline.settings.log, topic).read()[PROGRESS_KEY])

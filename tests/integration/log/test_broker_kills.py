@@ -19,14 +19,13 @@ from cdc.settings import Settings, parse
 from cdc.stack.free_ports import free_ports
 from cdc.stack.kafka import KafkaPart
 from cdc.stack.part import PartFiles
-from cdc.topic import dead_topic, views_topic
+from cdc.topic import dead_topic, state_topic, views_topic
 from cdc.topic_specs import pipeline_topic_specs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import KafkaCompactedTopic, known_partitions
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.view_topics import known_views
-from connectors.whole_state import read_known_each
 from tests.waiting import wait_until
 
 VIEW, DOCUMENT = b'{"what":"none"}', b"{}"
@@ -110,7 +109,7 @@ def questions_of(settings: Settings) -> dict[str, Callable[[], object]]:
         "views": lambda: known_views(settings) is not None and KafkaCompactedTopic(log, views).read(),
         "facts": lambda: TopicAdmin(log).describe([views]),
         "partitions": partitions,
-        "state": lambda: read_known_each(settings)[""],
+        "state": lambda: KafkaCompactedTopic(log, state_topic(settings.name)).read(),
         "letters": lambda: list(DeadLetterTopic(log, dead_topic(settings.name)).read()) == [],
         "ends": lambda: TopicAdmin(log).end_offsets({views: 1}),
     }

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.lsn import Lsn
-from cdc.progress import ShardMark, Watermark
+from cdc.progress import Watermark
 from cdc.read import Cache, Freshness, NotShown, ReadRow, Token
 from cdc.shares import Share, owner
 from cdc.source_lineage import SourceLineage
@@ -100,42 +100,4 @@ def test_a_kept_row_goes_when_the_share_of_its_table_passes_it(
         say(MINE, mark(8))
         found = cache.read_through(TABLE, [2], row("new", 9))
         assert found is not None and found["status"] == "new"
-    assert read == [5, 9]
-
-
-def test_h409_a_kept_row_goes_when_its_capture_shard_passes_it(redis_url: str) -> None:
-    """The least of all shards is what the watermark says, and another one that is behind keeps nothing alive."""
-    other = "shop.public.others"
-    here = SourceLineage("7", 1)
-
-    def shown(lsn: int) -> Watermark:
-        marks = {
-            "sales": ShardMark(epoch=1, lsn=lsn, lineage=here, topics=(ORDERS.topic,)),
-            "rest": ShardMark(epoch=1, lsn=2, lineage=here, topics=(other,)),
-        }
-        ids = {ORDERS.topic: "id", other: "id2"}
-        return Watermark(epoch=1, lsn=2, lineage=here, topic_ids=ids, shards=marks)
-
-    read: list[int] = []
-
-    def row(status: str, lsn: int) -> Callable[[], ReadRow]:
-        def now() -> ReadRow:
-            read.append(lsn)
-            return ReadRow({**ROW, "id": 2, "status": status}, taken(lsn))
-
-        return now
-
-    spec = spec_for("redis", prefix="shop", options={"url": redis_url})
-    with closing(open_sink(spec)) as store, Cache(redis_url, "shop") as cache:
-        store.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
-        store.commit(shown(4))
-        for lsn in (5, 6):
-            found = cache.read_through(TABLE, [2], row("old", lsn))
-            assert found is not None and found["status"] == "old"
-        store.commit(shown(8))
-        found = cache.read_through(TABLE, [2], row("new", 9))
-        assert found is not None and found["status"] == "new"
-        assert cache.get(TABLE, 1, since=taken(8)) == ROW, "the table is as fresh as its own shard"
-        with pytest.raises(NotShown):
-            cache.get(TABLE, 1, since=taken(9))
     assert read == [5, 9]

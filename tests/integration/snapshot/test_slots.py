@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from cdc.errors import LogError, SlotError
-from cdc.shard_plan import state_topic_of
 from cdc.state import SlotIntent
+from cdc.topic import state_topic
 from cdc.wiring import open_state
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -69,7 +69,7 @@ class Lagging(TopicAdmin):
 
 def init_by(pipeline: Pipeline, questions: int) -> Prepared:
     settings = pipeline.settings
-    state = KafkaCompactedTopic(settings.log, state_topic_of(settings))
+    state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
     with pipeline.session() as session:
         return prepare(session, settings, Lagging(pipeline, questions), state)
 

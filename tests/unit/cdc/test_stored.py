@@ -79,7 +79,7 @@ def documents(version: str) -> Iterator[Stored]:
 
 def _grown(folder: Path) -> Iterator[Stored]:
     """Records and watermarks with a member that came later."""
-    members = ("its server", "lineage_added"), ("its shards", "shards_added"), ("left tables", "left_added")
+    members = ("its server", "lineage_added"), ("left tables", "left_added")
     for name, grown in members:
         added = _of(folder, grown)
         for text in added.get("progress", []):

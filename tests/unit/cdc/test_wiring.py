@@ -105,9 +105,6 @@ def test_stores_that_one_application_feeds_alone(other_store: Path) -> None:
         require_shares(settings, ["cache", "lite"])
     with pytest.raises(ConfigError, match="the store of files is of kind folder, and takes one application alone"):
         require_shares(settings, ["files"])
-    divided = parse_settings({**document, "capture": {"shards": {"all": ["a.b"]}}})
-    with pytest.raises(ConfigError, match=r"--share and \[capture.shards\] cannot be had together yet"):
-        require_shares(divided, ["cache"])
     connected = parse_settings({**document, "source": {**document["source"], "kind": "debezium"}})
     with pytest.raises(ConfigError, match="topics that Debezium fills"):
         require_shares(connected, ["cache"])

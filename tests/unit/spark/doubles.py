@@ -46,8 +46,6 @@ class MemoryFacts:
     asked_shapes: int = 0
     reaches: tuple[int, int] | None = None
     views: Mapping[str, str] = field(default_factory=dict)
-    of_shards: Mapping[str, EpochsState] = field(default_factory=dict)
-    reached: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def topics(self, sink: str) -> SinkTopics:
         ids, partitions = {TOPIC: self.topic_id}, {TOPIC: self.partitions}
@@ -61,12 +59,6 @@ class MemoryFacts:
 
     def newest(self) -> tuple[int, int] | None:
         return self.reaches
-
-    def shard_epochs(self) -> Mapping[str, EpochsState]:
-        return self.of_shards
-
-    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
-        return self.reached
 
     def schemas(self) -> list[TableSchema]:
         self.asked_shapes += 1

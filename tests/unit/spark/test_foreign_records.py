@@ -65,63 +65,6 @@ def test_h158_an_earlier_epochs_records_lie_below_progress() -> None:
     assert (own["offset"].to_pylist(), [one.offset for one in foreign]) == ([1], [2])
 
 
-OTHER = "shop.public.other"
-
-
-def two_shards(first: Progress, second_lsn: int, epoch: int = 1) -> LogReach:
-    """The first one writes the topic, and the second one another topic up to an LSN of its own."""
-    second = Progress(epoch=epoch, lsn=second_lsn, offsets={OTHER: {0: 10}}, shard="second")
-    return LogReach(second, (first,))
-
-
-def test_h407_each_topic_is_judged_by_its_own_shard() -> None:
-    """One that is far ahead lets nothing foreign pass, and one that is behind refuses nothing of ours."""
-    events = events_of([event(3, pos(72)), event(4, pos(88)), event(11, pos(96))])
-    for reach in (two_shards(progress(80, 10), 1 << 30), two_shards(progress(80, 10), 8)):
-        own, foreign = told_apart(events, reach)
-        assert (own["offset"].to_pylist(), [one.offset for one in foreign]) == ([3, 11], [4])
-    own, _ = told_apart(events_of([event(3, pos(72, epoch=1))]), two_shards(progress(80, 10), 8, epoch=7))
-    assert own.num_rows == 1
-
-
-def test_h407_a_topic_that_moved_is_judged_by_the_newer_shard() -> None:
-    former, taker = progress(80, 5), progress(40, 10, epoch=2)
-    reach = LogReach(former, (taker,))
-    events = events_of([event(4, pos(96)), event(7, pos(32, epoch=2)), event(8, pos(48, epoch=2))])
-    own, foreign = told_apart(events, reach)
-    assert (own["offset"].to_pylist(), [one.offset for one in foreign]) == ([4, 7], [8])
-
-
-def test_h407_a_floor_that_no_shard_speaks_of_waits() -> None:
-    """The hindmost of those that were heard is not the hindmost of all."""
-    reach = LogReach(Progress(epoch=1, lsn=1 << 30, offsets={OTHER: {0: 10}}), (Progress(epoch=1, lsn=80, offsets={}),))
-    for lsn in (72, 88):
-        with pytest.raises(CannotCarry):
-            applied(reach, truncate(4, pos(lsn)))
-
-
-def test_h438_a_shard_not_heard_yet_is_judged_by_no_other() -> None:
-    """The one that was heard first may be far ahead, or in an epoch before. Neither says that a floor is ours."""
-    for epoch in (1, 4):
-        reach = LogReach(Progress(epoch=epoch, lsn=1 << 30, offsets={OTHER: {0: 10}}, shard="second"))
-        for floor in (truncate(4, pos(88)), sweep(4, pos(88, epoch=5), pos(88, epoch=5))):
-            with pytest.raises(CannotCarry):
-                applied(reach, floor)
-        rows = events_of([event(3, pos(72)), event(4, pos(1 << 40))])
-        assert told_apart(rows, reach) == (rows, [])
-    heard = two_shards(progress(80, 10), 1 << 30)
-    assert applied(heard, truncate(4, pos(88)), event(5, pos(72))) == ([5], [4])
-
-
-def test_h407_a_view_keeps_the_greatest_record_of_each_shard() -> None:
-    log = LogView(judges=True)
-    for shard, lsn in (("first", 80), ("second", 24), ("first", 72), ("second", 32)):
-        log.note_progress([Progress(epoch=1, lsn=lsn, offsets={shard: {0: 3}}, shard=shard)])
-    assert log.reach is not None
-    known = [log.reach.of(shard) for shard in ("first", "second", "neither")]
-    assert [one and one.lsn for one in known] == [80, 32, None]
-
-
 class Taking:
     """A sink that notes what it is given."""
 

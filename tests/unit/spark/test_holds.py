@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -70,12 +70,6 @@ class Facts:
 
     def newest(self) -> tuple[int, int] | None:
         return None
-
-    def shard_epochs(self) -> Mapping[str, EpochsState]:
-        return {}
-
-    def shard_newest(self) -> Mapping[str, tuple[int, int]]:
-        return {}
 
     def schemas(self) -> list[TableSchema]:
         return list(self.shapes)

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, Retry, TopicError
-from cdc.progress import Hold, LeftTable, Offsets, ShardMark, Watermark
+from cdc.progress import Hold, LeftTable, Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
@@ -211,59 +211,3 @@ def test_partitions_are_shared_by_their_work_and_stay_whole() -> None:
     assert [[one.partition for one in share] for share in shares(spans, 2)] == [[0], [2, 1]]
     assert [[one.partition for one in share] for share in shares(spans, 9)] == [[0], [2], [1]]
     assert shares((), 3) == []
-
-
-MARKS = {
-    "first": ShardMark(epoch=2, lsn=8, topics=(ORDERS,), epoch_id="second of first"),
-    "other": ShardMark(epoch=1, lsn=90, topics=(OTHERS,)),
-}
-OF_TWO = replace(HELD, lsn=8, topic_ids={ORDERS: "id1", OTHERS: "id2"}, shards=MARKS)
-BEGUN = EpochsState().begin({}, "second of first")
-
-
-def test_h408_a_store_is_held_against_each_of_its_shards() -> None:
-    """Whatever the others are at, in any order: those of whose tables it has none say nothing."""
-    epochs = {"third": EpochsState(), "other": EpochsState(), "first": BEGUN}
-    reached = {"first": (2, 8), "other": (1, 90), "third": (1, 1)}
-    for order in (["first", "other"], ["third", "other", "first"]):
-        log = MemoryFacts(of_shards={shard: epochs[shard] for shard in order}, reached=reached)
-        check_log("cache", OF_TWO, TOPICS, {ORDERS: {0: 7, 1: 3}}, log)
-
-
-@pytest.mark.parametrize(
-    ("of_first", "reached", "words"),
-    [
-        (EpochsState().begin({}, "another"), (2, 8), "another epoch 2"),
-        (EpochsState(), (2, 8), "another epoch 2"),
-        (BEGUN, (2, 7), "says that it shows"),
-        (BEGUN, (1, 99), "says that it shows"),
-    ],
-)
-def test_h408_a_store_of_another_log_is_told_by_its_shard(
-    of_first: EpochsState, reached: tuple[int, int], words: str
-) -> None:
-    epochs = {"first": of_first, "other": EpochsState()}
-    log = MemoryFacts(of_shards=epochs, reached={"first": reached, "other": (1, 99)})
-    with pytest.raises(TopicError, match=words):
-        check_log("cache", OF_TWO, TOPICS, {ORDERS: {0: 7, 1: 3}}, log)
-
-
-def test_h405_a_shard_that_has_ended_holds_no_store_up() -> None:
-    """Others have its tables by now, and of its epochs nobody knows any more."""
-    log = MemoryFacts(of_shards={"other": EpochsState()}, reached={"other": (1, 90)})
-    check_log("cache", OF_TWO, TOPICS, {ORDERS: {0: 7, 1: 3}}, log)
-
-
-def test_h408_each_mark_is_named_by_its_own_shard_once() -> None:
-    asked: list[str] = []
-
-    class Log(MemoryFacts):
-        def shard_epochs(self) -> dict[str, EpochsState]:
-            asked.append("epochs")
-            return {"first": BEGUN, "other": EpochsState()}
-
-    ids = EpochIds(Log())
-    bare = replace(OF_TWO, shards={shard: replace(mark, epoch_id="") for shard, mark in MARKS.items()})
-    for _ in range(2):
-        assert ids.named(bare) == OF_TWO
-    assert asked == ["epochs"]

@@ -29,7 +29,7 @@ def progress(lsn: int, *, epoch: int = 1, end: int = 5, reread: bool = False, he
 def test_before_the_first_record_nothing_is_known() -> None:
     log = LogView(judges=True)
     log.note_progress([])
-    assert (log.reread, log.beat_of(SinkTopics()), log.reach, log.heads) == (0, None, None, {})
+    assert (log.reread, log.beat, log.reach, log.heads) == (0, None, None, {})
     assert log.lacking({}, [T]) == (False, 0, None)
     mark = log.claim(None, Claim({}, 1.0), ONE)
     assert (mark.epoch, mark.lsn, mark.level_ms) == (1, 0, 0)
@@ -40,7 +40,7 @@ def test_the_newest_heartbeat_is_kept_over_changes() -> None:
     beats = [progress(8, heartbeat_ms=100), progress(16, heartbeat_ms=300), progress(24, epoch=2, heartbeat_ms=200)]
     log.note_progress([*beats, progress(32, epoch=2)])
     log.note_progress([progress(40, epoch=2)])
-    assert log.beat_of(SinkTopics()) == Beat(epoch=2, lsn=24, at_ms=200)
+    assert log.beat == Beat(epoch=2, lsn=24, at_ms=200)
 
 
 def test_h123_the_newest_epoch_whose_reading_is_over_counts() -> None:
@@ -163,3 +163,11 @@ def test_the_lowest_offsets_are_of_partitions_that_all_name() -> None:
     both = [{"t": {0: 5, 1: 2}, "u": {0: 1}}, {"t": {0: 3, 2: 9}}]
     assert lowest(both) == lowest(reversed(both)) == {"t": {0: 3}}
     assert lowest(iter([])) == {}
+
+
+def test_h100_a_store_that_holds_all_its_tables_goes_on() -> None:
+    """Its watermark says which tables it holds."""
+    log = LogView()
+    log.note_progress([progress(8)])
+    log.note_ends(LogEnds(1.0, {T: {0: 5}}))
+    assert log.claim(None, Claim({}, 1.0), SinkTopics(compaction_lag_s=60.0)).lsn == 8

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from cdc.checks.ownership import Owner
-from cdc.errors import ActiveError, ConfigError, Exit, LogError, SlotError, TopicError
-from cdc.shard_documents import ShardState, noted_shards
+from cdc.errors import ActiveError, ConfigError, Exit, LogError, SlotError
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
-from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, OfShards, World, read_by, slot_made
+from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, World, read_by, slot_made
 
 
 def whole(world: World) -> None:
@@ -166,71 +165,8 @@ def test_without_the_state_topic_the_others_are_named(left: set[str], said: str)
     assert world.topics == left
 
 
-def require_one_left(world: OfShards) -> None:
-    rest = {"shop.state-rest", "shop.progress-rest", "shop.public.b"}
-    assert world.topics == {"shop.state", *OfShards.SHARED, *rest, "other.state"}
-    assert noted_shards(world.pipeline.read()) == ["rest"]
-
-
-def test_h405_a_shard_is_dropped_at_any_step_and_the_other_stays() -> None:
-    """What both share goes with the last one."""
-
-    def run(steps: Steps) -> None:
-        world = OfShards()
-        world.steps = steps
-        world.drop_shard("sales")
-        require_one_left(world)
-        world.drop_shard("rest")
-        assert world.topics == {"other.state"}
-
-    run(Steps())
-    for steps in every_kill(run):
-        world = OfShards()
-        world.steps = steps
-        with pytest.raises(Killed):
-            world.drop_shard("sales")
-            world.drop_shard("rest")
-        world.steps = Steps()
-        if "shop.state-sales" in world.topics:
-            world.drop_shard("sales")
-            require_one_left(world)
-        world.drop_shard("rest")
-        assert world.topics == {"other.state"}
-
-
-def test_h404_a_divided_pipeline_is_not_dropped_as_one() -> None:
-    """Its state topic alone knows the shards, whose captures run on and whose slots hold WAL."""
-    world = World()
-    noted = ShardState(shard="sales")
-    world.state.write([(noted.key(), noted.to_json())])
-    with pytest.raises(ConfigError, match="divided into the shards sales"):
-        list(world.drop().run(topics=True))
-    assert world.published
-    assert STATE in world.topics
-    assert world.slot is not None
-
-
-def test_h589_topics_of_shards_stay_where_a_broker_lags() -> None:
-    """One word of a broker that it has no such topic, and the schemas and letters of the shard that runs on were
-    deleted."""
-    world = OfShards()
-    everything = set(world.topics)
-    world.lags = {STATE}
-    with pytest.raises(LogError, match="not known which topics go") as caught:
-        world.drop_shard("sales")
-    assert not isinstance(caught.value, TopicError)
-    assert world.topics == everything
-    world.lags = set()
-    world.drop_shard("sales")
-    require_one_left(world)
-    world.lags = {"shop.state-rest"}
-    with pytest.raises(SlotError, match="its state was not read"):
-        world.drop_shard("rest")
-    assert {"shop.state-rest", STATE} <= world.topics
-
-
 def test_h589_a_pipeline_keeps_its_topics_where_a_broker_lags() -> None:
-    """It is not known whether it has shards, either."""
+    """It is not known which ones go."""
     world = World()
     world.lags = {STATE}
     with pytest.raises(LogError, match="not known which topics go"):

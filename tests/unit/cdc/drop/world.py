@@ -11,7 +11,6 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.drop.ports import DropPorts
 from cdc.drop.run import Drop, DropPlan
 from cdc.errors import ActiveError, ConfigError, LogError, TopicError
-from cdc.shard_documents import ShardState
 from cdc.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Steps
@@ -145,60 +144,3 @@ class Topics:
 def read_by(pid: int) -> SlotFacts:
     """The slot while a process reads it."""
     return replace(SLOT, active_pid=pid)
-
-
-class OfShards(World):
-    """A pipeline of two shards, of which the first one is dropped first."""
-
-    SHARED = frozenset({"shop.dead", "shop.schema"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.topics = {"shop.state", *self.SHARED, "other.state"}
-        self.states: dict[str, MemoryCompactedTopic] = {}
-        self.kept: dict[str, tuple[SlotFacts | None, bool]] = {}
-        self._shard = ""
-        notes = [ShardState(shard=shard) for shard in ("sales", "rest")]
-        self.pipeline = MemoryCompactedTopic({note.key(): note.to_json() for note in notes})
-        for shard, table in (("sales", "shop.public.a"), ("rest", "shop.public.b")):
-            own = {f"shop.state-{shard}", f"shop.progress-{shard}", table}
-            made = {name: {"id": name, "partitions": 1} for name in own | self.SHARED}
-            noted = TopicsState(cluster_id="c", topics=made, tables={table.removeprefix("shop."): table})
-            self.states[shard] = MemoryCompactedTopic({noted.key(): noted.to_json(), **slot_made(f"cdc_shop__{shard}")})
-            self.topics |= own
-
-    def drop_shard(self, shard: str) -> list[str]:
-        # What is gone of a shard stays gone.
-        self.kept[self._shard] = self.slot, self.published
-        self._shard = shard
-        self.slot, self.published = self.kept.get(shard, (replace(SLOT, slot=f"cdc_shop__{shard}"), True))
-        over, world = self.steps.over, self
-
-        class Kept:
-            """A topic that goes with the others."""
-
-            def __init__(self, topic: str, held: MemoryCompactedTopic) -> None:
-                self._topic, self._held = topic, held
-
-            def read(self) -> Mapping[bytes, bytes]:
-                if self._topic not in world.topics - world.lags:
-                    raise TopicError(f"there is no topic {self._topic}")
-                return self._held.read()
-
-            def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-                self._held.write(records)
-
-        @contextmanager
-        def source() -> Iterator[Any]:
-            yield over("source", Source(self))
-
-        ports = DropPorts(
-            reach=self.reach,
-            source=source,
-            state=over("state", Kept(f"shop.state-{shard}", self.states[shard])),
-            topics=lambda: over("topics", Topics(self)),
-            gone=self.gone,
-            pipeline=over("pipeline", Kept("shop.state", self.pipeline)),
-        )
-        plan = DropPlan(name="shop", slot=f"cdc_shop__{shard}", publication=f"cdc_shop__{shard}", shard=shard)
-        return list(Drop(plan, ports).run(topics=True))

@@ -20,7 +20,7 @@ from cdc.freshness.wanted import (
     topics_of,
 )
 from cdc.lsn import Lsn
-from cdc.progress import ShardMark, Watermark
+from cdc.progress import Watermark
 from tests.unit.cdc.freshness.asked import HOLD, at, put, wanted
 
 
@@ -133,34 +133,3 @@ def test_h119_a_table_that_is_set_aside_is_named() -> None:
     read = put(waiting, wanted(50, "public.b", "public.a"))
     waiting.settle(replace(at(50), aside={"shop.public.a": "public.a is set aside"}))
     assert isinstance(read.exception(0), WaitUseless)
-
-
-def of_two_shards(first: int, second: int) -> Watermark:
-    mark = at(min(first, second))
-    ids = {"shop.public.a": "ia", "shop.public.b": "ib"}
-    marks = {
-        "one": ShardMark(epoch=1, lsn=first, lineage=mark.lineage, topics=("shop.public.a",)),
-        "two": ShardMark(epoch=2, lsn=second, lineage=mark.lineage, topics=("shop.public.b",)),
-    }
-    return replace(mark, epoch=1, topic_ids=ids, shards=marks)
-
-
-def test_h400_a_table_is_shown_as_far_as_its_shard_of_capture() -> None:
-    """All tables as far as the last one: the token is a place in the one WAL that all shards read."""
-    shown = of_two_shards(50, 20)
-    for tables, lsn, met in (
-        (["public.a"], 50, True),
-        (["public.b"], 50, False),
-        (["public.a", "public.b"], 50, False),
-        ([], 50, False),
-        ([], 20, True),
-    ):
-        asked = replace(wanted(lsn).wanted, tables=frozenset(tables))
-        assert asked.met(shown) is met, (tables, lsn)
-
-
-def test_h403_an_lsn_of_all_shards_is_of_the_least_epoch() -> None:
-    shown = of_two_shards(50, 20)
-    for epoch, lsn, met in ((1, 20, True), (1, 21, False), (2, 20, False)):
-        assert Wanted("the cache", EpochLsn(epoch, Lsn(lsn))).met(shown) is met
-    assert Wanted("the cache", EpochLsn(2, Lsn(20)), frozenset(["public.b"])).met(shown)

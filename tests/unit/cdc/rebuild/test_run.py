@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cdc.errors import SinkError, TopicError, UsageError
-from cdc.progress import ShardMark, Watermark
+from cdc.progress import Progress, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.rules import RebuildState, Step, behind_claim, find_rebuild, level, level_with_log, share
 from tests.killing import Killed, Steps, every_kill
@@ -208,29 +208,6 @@ def test_a_generation_is_level_when_it_shows_all_of_the_old_one(
     assert level(new, old, {"a": {0: 7}}) is is_level
 
 
-def sharded(a: tuple[int, int], b: tuple[int, int], /, **shards: str) -> Watermark:
-    """A store of two tables, each with the claim of its shard."""
-    marks = {
-        shards.get(table, table): ShardMark(epoch=claim[0], lsn=claim[1], topics=(table,))
-        for table, claim in (("a", a), ("b", b))
-    }
-    offsets, ids = {"a": {0: 7}, "b": {0: 7}}, {"a": "ia", "b": "ib"}
-    return Watermark(epoch=1, lsn=min(a[1], b[1]), offsets=offsets, topic_ids=ids, shards=marks)
-
-
-def test_h408_a_generation_is_level_shard_by_shard() -> None:
-    """The least of all shards says nothing of the foremost one's tables."""
-    old, ends = sharded((1, 90), (2, 20)), {"a": {0: 7}, "b": {0: 7}}
-    assert level(sharded((1, 90), (2, 20)), old, ends)
-    assert not level(sharded((1, 60), (2, 20)), old, ends)
-    assert behind_claim(sharded((1, 60), (2, 20)), old, ends)
-    assert level(sharded((3, 5), (2, 20), a="taker"), old, ends), "another shard has the table now, in an epoch above"
-    held = {"a": (1, 60), "b": (2, 20)}
-    assert level_with_log(sharded((1, 60), (2, 20)), old, ends, held)
-    assert not level_with_log(sharded((1, 60), (2, 19)), old, ends, held)
-    assert not level_with_log(sharded((1, 60), (2, 20)), old, ends, {})
-
-
 @KINDS
 @pytest.mark.parametrize(
     "claim",
@@ -269,7 +246,8 @@ def test_h191_a_claim_that_the_log_holds_is_waited_for(
     new: Watermark | None, old: Watermark | None, written: tuple[int, int] | None, is_level: bool
 ) -> None:
     """A progress record that is unknown, or is at the claim, says nothing against the claim."""
-    assert level_with_log(new, old, {"a": {0: 7}}, {"": written} if written else {}) is is_level
+    newest = Progress(epoch=written[0], lsn=written[1]) if written else None
+    assert level_with_log(new, old, {"a": {0: 7}}, newest) is is_level
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc.dead import DeadLetter, Parked, Waiting, Why, place, waiting
 from cdc.errors import TopicError
 from cdc.orders import Orders, Refusals, carry_out, queues
-from cdc.progress import Watermark
+from cdc.progress import Progress, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import RebuildState
@@ -110,7 +110,7 @@ class World:
             letters=over("letters", self.letters),
             state=over("state", self.state),
             shapes=list,
-            written=lambda: {"": (1, len(self.log))},
+            written=lambda: Progress(epoch=1, lsn=len(self.log)),
         )
         return Rebuild(SINK, ports, separate=self.separate)
 

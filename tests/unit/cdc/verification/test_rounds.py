@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import orjson
 import pyarrow as pa
@@ -285,16 +285,6 @@ def test_h101_a_position_ahead_of_the_source_is_always_wrong(value: bytes | None
     assert report.verdicts[0].counts[Kind.AHEAD] == report.differences == 2
     assert report.verdicts[0].ahead == {"1", "2"}
     assert (report.undecided, report.looks) == (0, 1)
-
-
-def test_h403_a_table_is_judged_in_the_epoch_of_its_shard() -> None:
-    """Of a shard that began another epoch than the rest of the pipeline."""
-    second = replace(TABLE, epoch=2)
-    held = {"1": Version(Position(2, 8, 1).text(), row(1, "1")), "2": Version(Position(2, 8, 1).text(), row(2, "old"))}
-    report = compare(Source({"1": row(1, "1"), "2": row(2, "2")}), Store(held), second)
-    assert {kind: count for kind, count in report.verdicts[0].counts.items() if count} == {Kind.STALE: 1}
-    late = {"1": Version(Position(2, 5000, 1).text(), row(1, "1"))}
-    assert compare(Source({"1": row(1, "1")}), Store(late), second).verdicts[0].counts[Kind.AHEAD] == 1
 
 
 def test_h101_a_position_at_the_sources_end_is_not_ahead() -> None:

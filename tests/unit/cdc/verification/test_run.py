@@ -13,8 +13,7 @@ from cdc.clock import ManualClock
 from cdc.cuts import RepairRow, VerifiedTable
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, DifferenceFound, SinkError
-from cdc.position import Position
-from cdc.progress import ShardMark, Watermark
+from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.verification.known_pipeline import KnownPipeline, known_of
@@ -68,7 +67,6 @@ class World:
     fills: bool = True
     table: VerifiedTable = TABLE
     left_out: Mapping[str, str] = field(default_factory=dict)
-    shard_epochs: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = {str(number): row(number, str(number)) for number in range(1, 5)}
@@ -95,7 +93,7 @@ class World:
             tables=tables,
             left_out=self.left_out,
         )
-        known = KnownPipeline(TOPICS, 1, self.kind, self.shard_epochs)
+        known = KnownPipeline(TOPICS, 1, self.kind)
         return Verification(known, ports, Silent(), ManualClock(), timeout_s=5)
 
     def rows(self) -> dict[str, bytes]:
@@ -113,25 +111,6 @@ def test_what_differs_is_counted_and_repaired() -> None:
     assert (report.differences, shown) == (0, [3])
     assert (done.written, done.deleted) == (2, 1)
     assert world.rows() == world.source.held
-
-
-def test_h408_a_store_is_waited_for_in_the_epoch_of_its_shard() -> None:
-    """The least epoch of all shards is 1, and this store has tables of one in its third alone."""
-    of_third = Watermark(
-        epoch=3, lsn=1 << 40, topic_ids={"t": "id"}, shards={"sales": ShardMark(epoch=3, lsn=1 << 40, topics=("t",))}
-    )
-    world = World(mark=of_third, shard_epochs={"rest": 1, "sales": 3}, table=replace(TABLE, epoch=3))
-    assert world.verification().compare().differences == 3
-    with pytest.raises(SinkError, match="was not reached"):
-        World(mark=of_third, shard_epochs={"rest": 1, "sales": 4}).verification().compare()
-
-
-def test_h403_a_row_is_mended_in_the_epoch_of_its_shard() -> None:
-    """In the least epoch of all it would lie below what the store has of it."""
-    world = World(table=replace(TABLE, epoch=3))
-    world.verification().repair_all(lambda report: None)
-    written = [version.pos for key, version in world.store.versions.items() if key in ("2", "3")]
-    assert [Position.parse(pos).epoch for pos in written] == [3, 3]
 
 
 def test_a_repair_killed_at_any_step_is_run_again() -> None:
