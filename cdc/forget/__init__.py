@@ -1,4 +1,1 @@
-"""The places that still hold a row which was deleted in the source, and until when: ``cdc forget``.
-
-``rules`` and the histories are pure, ``ports`` says what is asked of the world, and ``run`` looks, cleans and waits.
-"""
+"""What the pipeline keeps of a row that was deleted in the source, and for how long: ``cdc forget``. Pure."""

@@ -104,15 +104,6 @@ class CacheClient:
                 return {}
             raise
 
-    def left_ms(self, key: str) -> int | None:
-        """How long a key stays, in ms. None for one that does not expire, and for one that is not there."""
-        found = int(self._retry.call(lambda: self._any.pttl(key)))
-        return found if found >= 0 else None
-
-    def holds(self, key: str) -> bool:
-        """Whether there is such a key, of any type."""
-        return bool(self._retry.call(lambda: self._any.exists(key)))
-
     def set_field(self, key: str, field: str, text: bytes) -> None:
         """One field of a hash. It does not expire. A value of another type is replaced: the key is ours."""
         self._retry.call(lambda: self._set_field(key, field, text))

@@ -46,9 +46,10 @@ KIND = SinkKind(
     facts=check_eviction,
     parallel=True,
     generations=Rebuilds(opener="sinks.cache.cache_generations:open_generations"),
-    traces="sinks.cache.cache_traces:open_traces",
     notes="sinks.cache.cache_store:open_notes",
     manual="sinks/README.md",
+    kept="the key of the delete, without values, for {replay_window}. A row that read_through put beside it for its "
+    "keep_s",
     oldest={"redis": 5, "valkey": 7},
     meant_by=("valkey",),
     example=("cache", {"url": "redis://127.0.0.1:6379/0"}),

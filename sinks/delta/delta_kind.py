@@ -112,10 +112,13 @@ KIND = SinkKind(
     generations=Rebuilds(
         opener="sinks.delta.delta_generations:open_generations", beside=generation_folder, apart=False
     ),
-    traces="sinks.delta.delta_traces:open_traces",
     notes="sinks.delta.delta_notes:open_notes",
     one_alone=one_merger,
     manual="sinks/README.md",
+    kept="the key of the delete, without values, for {replay_window}. Replaced files and older versions for the "
+    "table's delta.deletedFileRetentionDuration, then until the sink's next VACUUM. Bounds of columns in the "
+    "table's log for its delta.logRetentionDuration. Rows behind deletion vectors until REORG TABLE … APPLY "
+    "(PURGE)",
     fills_lost_tables=False,
     spark=spark_parts,
     example=("warehouse", {"path": "warehouse"}),

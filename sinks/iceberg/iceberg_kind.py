@@ -143,6 +143,8 @@ KIND = SinkKind(
     probe="sinks.iceberg.iceberg_probe:probe_iceberg",
     generations=Rebuilds(opener="sinks.iceberg.iceberg_generations:open_generations", apart=False),
     manual="sinks/README.md",
+    kept="the key of the delete, without values, for {replay_window}. Replaced files and older snapshots for "
+    "{snapshots_for} (snapshots_for)",
     fills_lost_tables=False,
     spark=spark_parts,
     example=("lake", {"catalog": "postgresql://cdc@127.0.0.1:5432/lake", "path": "lake"}),

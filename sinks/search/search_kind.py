@@ -71,9 +71,10 @@ KIND = SinkKind(
     facts=check_health,
     parallel=True,
     generations=Rebuilds(opener="sinks.search.search_generations:open_generations"),
-    traces="sinks.search.search_traces:open_traces",
     notes="sinks.search.search_store:open_notes",
     manual="sinks/README.md",
+    kept="the key of the delete, without values, for {replay_window}. Documents that were written over until the "
+    "server merges their segments: _forcemerge does it at once",
     oldest={"opensearch": 2, "elasticsearch": 7},
     meant_by=("elasticsearch", "elastic"),
     example=("search", {"url": "http://127.0.0.1:9200"}),

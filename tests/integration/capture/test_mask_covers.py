@@ -10,25 +10,19 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import CdcError
-from cdc.forget.holding import ForgetReport
-from cdc.forget.run import ForgetWish
-from cdc.forget.typed_key import TypedKey
-from cdc.letters.run import LettersRun
 from cdc.rereads.run import WantedRows
 from cdc.topic import TableName
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot, open_rereads
-from connectors.forgetting import forget_of
+from connectors.forgetting import forget_report
 from connectors.postgres.connections import connect
-from connectors.postgres.kept_row import source_has
 from connectors.verified import masked_otherwise, open_cut, verified_tables
 from connectors.verified_stores import open_side
 from snapshot.edges import NoReport
 from snapshot.read_transaction import Changed, ReadTarget, open_read
 from tests.integration.capture.later import reread, swept
-from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, shape, topics_text
+from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, topics_text
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 
@@ -349,52 +343,15 @@ def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypa
 
 
 @pytest.mark.slow
-def test_h335_h336_forget_of_a_masked_key_finds_the_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_h335_forget_finds_a_masked_key_by_its_hmac(pipeline: Pipeline) -> None:
     masked(pipeline, "keyed", mail="hmac")
     pipeline.prepare_with_rows(
         "create table keyed (mail text primary key)", f"insert into keyed values ('{SENTINEL}'), ('{SENTINEL}2')"
     )
     with pipeline.capturing():
         pipeline.settle()
-
-    def forget(typed: str) -> ForgetReport:
-        def letters() -> LettersRun:
-            raise AssertionError("nothing is ordered")
-
-        wish = ForgetWish(table="public.keyed", key=typed)
-        return forget_of(pipeline.settings, wish, letters, SYSTEM_CLOCK).look()
-
-    for typed in (SENTINEL, mac(SENTINEL)):
-        with pytest.raises(CdcError, match="still has that row"):
-            forget(typed)
-    # Deleted, and capture has not read it yet.
-    pipeline.execute(f"delete from keyed where mail = '{SENTINEL}'")
-    for typed in (SENTINEL, mac(SENTINEL)):
-        report = forget(typed)
-        assert report.seen and report.held == ["log"], report.document()
-        assert report.understood == mac(SENTINEL) and SENTINEL not in str(report.document())
-    assert forget("somebody else").gone
-    # Under other settings the source would be asked for another key.
-    pipeline.document["tables"] = {}
-    with pytest.raises(CdcError, match="have not the key of masks"):
-        forget(f"{SENTINEL}2")
-    with pytest.raises(CdcError, match=r"masks the key of public\.keyed"):
-        forget(mac(f"{SENTINEL}2"))
-    masked(pipeline, "keyed", mail="hmac")
-    monkeypatch.setenv("OTHER_MASK_KEY", KEY[::-1])
-    pipeline.document["source"]["mask_key"] = "env:OTHER_MASK_KEY"
-    with pytest.raises(CdcError, match=r"masks the key of public\.keyed"):
-        forget(mac(f"{SENTINEL}2"))
-    assert SENTINEL.encode() not in topics_text(pipeline)
-
-
-def test_forget_asks_the_source_for_rows_of_masked_tables(pipeline: Pipeline) -> None:
-    masked(pipeline, "t", mail="hmac", note="drop")
-    masked(pipeline, "keyed", mail="hmac")
-    pipeline.prepare(
-        TABLE, ROW, "create table keyed (mail text primary key)", f"insert into keyed values ('{SENTINEL}')"
-    )
-    for table, there, gone in (("t", "1", "2"), ("keyed", mac(SENTINEL), mac("another"))):
-        known = shape(pipeline, table)
-        assert source_has(pipeline.settings, known, TypedKey.read(there, known)), table
-        assert not source_has(pipeline.settings, known, TypedKey.read(gone, known)), table
+    with pytest.raises(CdcError, match="is masked"):
+        forget_report(pipeline.settings, "public.keyed", SENTINEL)
+    report = forget_report(pipeline.settings, "public.keyed", mac(SENTINEL))
+    assert report.answers["log"].shows and SENTINEL not in str(report.document())
+    assert not forget_report(pipeline.settings, "public.keyed", mac("somebody else")).answers["log"].shows

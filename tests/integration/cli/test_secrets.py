@@ -47,7 +47,7 @@ IN_THIS_PROCESS = (
     "dead drop --key 1 --timeout 1",
     "rebuild cache --rollback",
     "share cache 1",
-    "forget orders 1 --timeout 0",
+    "forget orders 1",
     "connect status",
     "view check",
     "view import nowhere.json",

@@ -133,6 +133,17 @@ def test_h85_lists_and_bytes_become_text_in_delta(warehouse: Path) -> None:
     sink.close()
 
 
+def test_h280_the_log_of_a_table_has_bounds_of_a_row_that_went(warehouse: Path) -> None:
+    sink, topic = delta(warehouse), Topic()
+    gone, folder = {**ROW, "status": "sentinel-4410"}, warehouse / "public" / "orders"
+    sink.sink.apply(batch(topic.upsert(gone, at(1))), SHAPES)
+    sink.sink.apply(batch(topic.delete(gone, at(2))), SHAPES)
+    deltalake.DeltaTable(folder).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert live(sink, ORDERS) == {}
+    assert any("sentinel-4410" in file.read_text() for file in folder.rglob("*.json"))
+    sink.close()
+
+
 @pytest.mark.slow
 def test_deletes_expire_by_the_clock_and_files_by_the_table(warehouse: Path) -> None:
     clock = ManualClock()

@@ -13,13 +13,11 @@ import pytest
 from pydantic import ValidationError
 
 from cdc.clock import ManualClock
-from cdc.forget.holding import Kept
 from sinks.delta.delta_kind import DeltaSinkSettings
 from sinks.delta.delta_partitions import bucket_of
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import CannotCarry, OpenSink
 from sinks.registry import SinkSpec, open_sink
-from sinks.row_traces import open_traces
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Topic, at, batch
 from tests.integration.sinks.test_spark_delta import MARK, put
@@ -111,17 +109,6 @@ def test_h374_partitions_change_by_a_rebuild_alone(warehouse: Path, engine: str)
         with closing(opened(warehouse, engine, by)) as store:
             put(store, topic, number, order(3, "c"))
             assert statuses(store) == {"1": f"new {number}", "2": "b", "3": "c"}
-
-
-def test_h310_forgetting_finds_rows_in_partitions(warehouse: Path, engine: str) -> None:
-    topic = Topic()
-    with closing(opened(warehouse, engine, {"public.orders": 2})) as store:
-        put(store, topic, 1, *(order(number, "a") for number in range(2000)))
-        store.sink.apply(batch(*topic.delete(order(7), at(2))), SHAPES)
-    with closing(open_traces(spec(warehouse, engine, {"public.orders": 2}))) as traces:
-        found = list(traces.of_keys(ORDERS, ["7"]))
-    wanted = "behind deletion vectors" if engine == "spark" else "replaced"
-    assert any(one.kept in (Kept.ROW, Kept.MAYBE) and wanted in one.what for one in found), found
 
 
 def test_a_column_that_is_not_there_holds_the_table(warehouse: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Delta warehouse that Spark merges: what a batch writes, who may write, others' hands, traces of a row."""
+"""The Delta warehouse that Spark merges: what a batch writes, who may write, others' hands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import ConfigError
-from cdc.forget.holding import Kept
 from cdc.jvm.jars import locked
 from cdc.progress import Watermark
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.kinds import SparkParts, beside, open_generations, spec_for
 from sinks.port import CannotCarry, OpenSink
 from sinks.registry import SinkSpec, open_sink
-from sinks.row_traces import open_traces
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import live
@@ -349,17 +347,3 @@ def test_h310_without_spark_a_repair_leaves_vectors_alone(lake: SparkSession, wa
         shown = statuses(store)
         assert (shown["0"], shown["1"], shown["4"], len(shown)) == ("b", "repaired", "repaired", 4000)
         assert found.stdout.strip() == str(shown)
-
-
-def test_h310_forgetting_names_rows_behind_vectors(lake: SparkSession, warehouse: Path) -> None:
-    topic = Topic()
-    with closing(opened(warehouse)) as store:
-        put(store, topic, 1, *(order(number, "a") for number in range(4000)))
-        store.sink.apply(batch(*topic.delete(order(7), at(2))), SHAPES)
-    with closing(open_traces(spec(warehouse))) as traces:
-        found = list(traces.of_keys(ORDERS, ["7"]))
-        assert any(one.kept is Kept.ROW and "behind deletion vectors" in one.what for one in found)
-        assert not any("behind" in one.what for one in traces.of_keys(ORDERS, ["8"]))
-        before = files(warehouse)
-        traces.clean(ORDERS)
-        assert set(before) <= set(files(warehouse))

@@ -122,7 +122,7 @@ UNFIXED = """
 """Types whose ``typlen`` in pg_type is -1: Postgres stores a long value out of line, and an update leaves it out."""
 EXTENSIONS = {"citext", "ltree", "hstore", "vector", "halfvec", "sparsevec"}
 LISTS = {
-    "cdc/forget/typed_key": "kinds of which equal values have one text; a key of others is compared by its value",
+    "cdc/forget/asked_key": "kinds whose text in the stores has a form; a key of another text is refused",
     "cdc/handover/keys": "a consumer above",
     "cdc/schema": "kinds that a key may change between; others are another key",
     "cdc/views/casting": "casts of SQL; a view with another is refused",
