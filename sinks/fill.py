@@ -23,7 +23,6 @@ from sinks.batch import Event
 from sinks.batch_plan import Readable, TableBatch, event_rows, reason
 from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, follows, patterns, require_unbroken
 from sinks.newest import ordered_mask, unplaced
-from sinks.patches import after_patches, is_patch
 from sinks.port import READ_BYTES, Refused, StoredRow
 
 Stored = Callable[[TableSchema, Sequence[str]], Mapping[str, StoredRow]]
@@ -110,19 +109,16 @@ class Filler:
 
 
 def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows: Mapping[str, StoredRow]) -> Portion:
-    """Rows with their unavailable values filled and their patches applied. Rows that cannot be filled are refused."""
+    """Rows with their unavailable values filled. Rows that cannot be filled are refused."""
     filled: dict[int, dict[str, Any]] = {}
     bad: dict[int, str] = {}
     behind: dict[int, str] = {}
     for number, history in enumerate(histories):
-        before, patch = stored_rows.get(batch.keys[number]), is_patch(history[-1].value)
-        if before is not None and (before.pos > batch.pos[number] or (patch and before.pos == batch.pos[number])):
+        before = stored_rows.get(batch.keys[number])
+        if before is not None and before.pos > batch.pos[number]:
             behind[number] = ""
             continue
         try:
-            if patch:
-                filled[number] = after_patches(history, before, batch.plain)
-                continue
             found, older = fill_from_earlier(history, batch.schema), None
             if before is not None and before.row is not None and found.from_store:
                 require_unbroken(found.unbroken, before.pos)

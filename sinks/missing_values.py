@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cdc.schema import TableSchema
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
+from cdc.wire.debezium.present_run import UNBROKEN_FROM
 from cdc.wire.format import DELETE_OP, OWN_SOURCE, SOURCE, UNAVAILABLE, UPDATE_OP, member
 from cdc.wire.plain import PlainTable
 from cdc.wire.row import row_of

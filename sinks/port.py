@@ -139,8 +139,8 @@ class Sink(Protocol):
     """Writes to one store. One thread at a time.
 
     Order: none is asked of the caller. Events of one key may come in any order, over any number of calls. The newest by
-    ``(pos, offset)`` stays, and a delete is remembered for ``replay_window`` at least. But a row that lacks a value,
-    and a patch, are made whole of what is there: one that comes after a later one of its key is stale. Duplicates:
+    ``(pos, offset)`` stays, and a delete is remembered for ``replay_window`` at least. But a row that lacks a value is
+    made whole of what is there: one that comes after a later one of its key is stale. Duplicates:
     every call may be repeated, whole or in part, at any later time. The store ends up the same. Among equal positions
     the later call wins, so a replay has to go on to where it was (hazard H77). Floors: events with op ``t`` set a floor
     of their table, kept in the store. Rows and events below it go, from every source. Where several sinks share a

@@ -16,7 +16,6 @@ from connectors.connect.published import captured_now, makes_publication
 from connectors.debezium.assignments import assignment_problems
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.connector_config import debezium_settings
-from connectors.debezium.mongodb_options import patch_cautions
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.reach import require_broker
 
@@ -36,8 +35,7 @@ def check_connect(settings: Settings) -> list[Finding]:
 def connect_warnings(settings: Settings) -> list[str]:
     """Warnings about the settings, before Kafka Connect is asked anything."""
     warning = unencrypted(settings.debezium.url) if settings.debezium is not None else None
-    cautions = [f"{message} (instead: {fix})" for message, fix in patch_cautions(settings)]
-    return [*([warning] if warning is not None else []), *cautions]
+    return [warning] if warning is not None else []
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
@@ -54,8 +52,6 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     clear_text = unencrypted(debezium.url)
     if clear_text is not None:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
-    for message, fix in patch_cautions(settings):
-        yield warn(PART, "patches", message, fix)
     yield from _assigned(settings)
     unsaid = look(lambda: identity_cautions(settings))
     if not isinstance(unsaid, Unknown):  # a source that does not answer is a finding of its own

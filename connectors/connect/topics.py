@@ -71,9 +71,7 @@ def noted_ends(settings: Settings) -> Offsets:
 
 def compaction_lag_s(settings: Settings) -> float:
     """How many seconds old a record is at least before the cleaner may take it, by the topics themselves. 0 where none
-    is known. Asked for MongoDB alone: no other connector writes patches."""
-    if settings.debezium is None or settings.debezium.database != "mongodb":
-        return 0.0
+    is known."""
     state = _noted(settings)
     facts = TopicAdmin(settings.log).describe(sorted(set(state.tables.values()))) if state is not None else {}
     return min((int(found.config.get("min.compaction.lag.ms", 0)) / 1000 for found in facts.values()), default=0.0)

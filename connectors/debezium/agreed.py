@@ -20,6 +20,10 @@ _MISREAD = {
     "value.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
     "event.processing.failure.handling.mode": (("skip", "warn", "ignore"), _LACKS.format("the connector")),
     "inconsistent.schema.handling.mode": (("skip", "warn", "ignore"), _LACKS.format("the connector")),
+    "capture.mode": (
+        ("change_streams", "change_streams_with_pre_image"),
+        "stores take whole documents, and updates would bring what changed alone",
+    ),
     "errors.tolerance": (("all",), _LACKS.format("Kafka Connect")),
 }
 """Values, in any case, whose records look as if they could be read, or are missing without a word."""

@@ -8,33 +8,7 @@ from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from connectors.debezium.regex import table_list
 
-_FULL, _PATCHES, _PRE_IMAGES = "change_streams_update_full", "change_streams", "change_streams_with_pre_image"
-
-
-def patch_cautions(settings: Settings) -> list[tuple[str, str]]:
-    """Warnings for a connector whose updates are patches: (one sentence, what to do)."""
-    debezium = settings.debezium
-    if debezium is None or debezium.database != "mongodb":
-        return []
-    mode = debezium.options.get("capture.mode", _FULL)
-    found: list[tuple[str, str]] = []
-    if mode == _PATCHES:
-        lag_s = int(settings.log.min_compaction_lag.total_seconds())
-        message = (
-            f"capture.mode={mode}: updates are patches, and those for a store that is built later, or whose sink was "
-            f"away for {lag_s} s, go to the dead letters"
-        )
-        fix = f'capture.mode = "{_FULL}" or "{_PRE_IMAGES}", or a [log] min_compaction_lag longer than a sink is away'
-        found.append((message, fix))
-    if mode == _PRE_IMAGES:
-        message = (
-            f"capture.mode={mode}: updates of a collection without pre-images are patches that need a held document"
-        )
-        found.append((message, "db.runCommand({collMod: NAME, changeStreamPreAndPostImages: {enabled: true}})"))
-    if mode in (_PATCHES, _PRE_IMAGES) and debezium.options.get("json.serialization.mode") == "legacy":
-        message = "json.serialization.mode=legacy: patches have dates as text and long integers plain, documents do not"
-        found.append((message, "leave it out of [debezium.options]: strict is generated"))
-    return found
+_FULL = "change_streams_update_full"
 
 
 def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
@@ -43,9 +17,7 @@ def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
     Raises ConfigError for a dsn that is no MongoDB URL or holds a password, and for a collection without its database.
 
     Updates carry the whole document after the change (``change_streams_update_full``): a compacted topic has to hold
-    whole rows, or compaction destroys what a patch leaves out. Where the options ask for patches all the same,
-    documents and patches are written alike (``strict``). Before 3.7 a connector knows no such option, and a patch's
-    dates are text and its long integers plain numbers.
+    whole rows.
     """
     url = urlsplit(settings.source.dsn)
     if url.scheme not in ("mongodb", "mongodb+srv") or not url.hostname:

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from cdc.position import Position
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
+from cdc.wire.debezium.present_run import UNBROKEN_FROM
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.unavailable import NULL_OR_UNCHANGED
 from sinks.batch import Event

@@ -3,5 +3,5 @@
 Read in this order: :mod:`~cdc.wire.debezium.reading` (a record of any form to a change),
 :mod:`~cdc.wire.debezium.order` (its place in the order), :mod:`~cdc.wire.debezium.shape` and
 :mod:`~cdc.wire.debezium.connect_types` (its table and types, from the embedded schema),
-:mod:`~cdc.wire.debezium.mongodb_read` (documents) and :mod:`~cdc.wire.debezium.patch` (what changed in one).
+:mod:`~cdc.wire.debezium.mongodb_read` (documents).
 """

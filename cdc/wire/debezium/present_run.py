@@ -9,10 +9,12 @@ from __future__ import annotations
 import orjson
 
 from cdc.position import CHUNK_SEQ, Position
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.unavailable import BASE64, NUMBERS, UUID
 
+UNBROKEN_FROM = "unbrokenFrom"
+"""Member of the envelope of an update that lacks a value: where its run began. A row that was stored before may not
+fill it. Where it is left out, every one may."""
 _LACKING = tuple(text.encode() for text in (UNAVAILABLE, BASE64, orjson.dumps(NUMBERS).decode(), UUID))
 """Bytes of which some are in every record that lacks a value. One that has them in a text is marked in vain."""
 

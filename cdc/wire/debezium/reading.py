@@ -21,8 +21,6 @@ from cdc.wire.debezium.falls import Falls, ServerMove
 from cdc.wire.debezium.mongodb_read import (
     DOCUMENT,
     ID,
-    PATCH,
-    UNBROKEN_FROM,
     collection_schema,
     document_after,
     id_text,
@@ -40,7 +38,7 @@ from cdc.wire.debezium.present_run import PresentRun
 from cdc.wire.debezium.shape import Shape, shape_of
 from cdc.wire.debezium.unsaid import OldRows
 from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
-from cdc.wire.format import UNAVAILABLE, UPDATE_OP
+from cdc.wire.format import UPDATE_OP
 
 UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
@@ -85,8 +83,8 @@ class PartitionReader:
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
     none. A reader that starts in the middle can be given some records from before, their changes not applied.
-    It also knows from which offset on it has read every one, so that a patch names what it may be applied to, and an
-    update that lacks a value by which rows it may be filled. It can be pickled between two records, and goes on in
+    It also knows from which offset on it has read every one, so that an update that lacks a value says by which rows it
+    may be filled. It can be pickled between two records, and goes on in
     another process. ``epochs`` have to be given to it there.
     ``reselected``: the connector asks the database for what is NULL, so a NULL is one. ``lone``: a tombstone before any
     other record is told, at the lowest place of its epoch, and not taken for one whose delete was read; and each whose
@@ -126,9 +124,8 @@ class PartitionReader:
         self._wrappings = Wrappings()
         self._deleted: tuple[bytes, int] | None = None
         self._flat, self._by_offsets = False, documents
-        self._first, self._next = 0, -1
+        self._next = -1
         self._run = PresentRun()
-        self._kept = False
         self._embedded: Embedded | None = None
         self._of_documents = documents
         self._rows_read = documents
@@ -150,9 +147,7 @@ class PartitionReader:
         """One record. A TRUNCATE comes with the constant key of a floor. ``kept``: the record is so young that the
         cleaner has not come near it, so none before it that is as young is missing. ``time_ms``: the topic's time.
         ``moved``: it has the header of a row that has come from another key."""
-        if offset != self._next:
-            self._first = offset
-        self._next, self._kept, self._time_ms, self._moved = offset + 1, kept, time_ms, moved
+        self._next, self._time_ms, self._moved = offset + 1, time_ms, moved
         self.fell, self.began, self.moved = "", "", None
         self._run.reach(offset)
         try:
@@ -164,8 +159,7 @@ class PartitionReader:
             return UnreadableRecord(f"not a record of Debezium's: {words}")
         if isinstance(found, DebeziumChange) and not found.lone:
             self._run.place(found.pos, self.highest)
-            # A patch has its own mark, which says more.
-            if found.op == UPDATE_OP and found.value is not None and not (kept or self._of_documents):
+            if found.op == UPDATE_OP and found.value is not None and not kept:
                 found = found._replace(value=self._run.marked(found.value))
             self.highest = found.pos if self.highest is None else max(self.highest, found.pos)
         return found
@@ -253,16 +247,11 @@ class PartitionReader:
             return self._change(key, None, pos, op)
         try:
             document = document_after(payload)
-        except (ValueError, TypeError) as fault:
+        except ValueError as fault:
             raise _Refused(str(fault)) from None
         row = {ID: id_text(names), DOCUMENT: document}
-        # In the order of our own envelopes, by which a row is cut out of its record: the patch stands last.
+        # In the order of our own envelopes, by which a row is cut out of its record.
         envelope = {"before": None, "after": row, "source": payload["source"], "op": op, "ts_ms": payload.get("ts_ms")}
-        if document == UNAVAILABLE:
-            envelope[PATCH] = payload[PATCH]
-            if not self._kept:
-                first = self.epochs.epoch(self.topic, self.partition, self._first)
-                envelope[UNBROKEN_FROM] = _by_offset(first, self._first).text()
         return self._change(key, dumped(envelope), pos, op)
 
     def _truncate(self, payload: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> DebeziumChange:

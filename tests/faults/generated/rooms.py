@@ -74,22 +74,22 @@ ROOMS: Mapping[str, Room] = {
     ),
     "sweeps": Room(("spark/sweeps.py", "spark/place.py"), _of(_SPARK, "sweeps", "agreed_epochs", "place", "its_place")),
     "sinks": Room(
-        ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
+        ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py"),
         (
-            *_of(_SINKS, "plan", "fill", "newest", "rows", "unread_records", "patch_rules"), *_of(_SPARK, "patches"),
-            *_of(_CONTRACT, "order", "patches", "filled", "boundaries", "floors", "refusals", "unavailable"),
+            *_of(_SINKS, "plan", "fill", "newest", "rows", "unread_records"),
+            *_of(_CONTRACT, "order", "filled", "boundaries", "floors", "refusals", "unavailable"),
         ),
     ),
     "spark": Room(
         ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/micro_batch.py"),
         _of(
             _SPARK, "watermark", "log_view", "heads", "view_claims", "foreign_records", "holds", "hold_rules", "store",
-            "apply", "batch", "parked", "patches", "retry", "place", "its_place",
+            "apply", "batch", "parked", "retry", "place", "its_place",
         ),
     ),
     "debezium": Room(
-        ("debezium/order.py", "debezium/reading.py", "debezium/falls.py", "debezium/patch.py", "debezium/shape.py"),
-        (_DEBEZIUM, *_of(_SINKS, "debezium"), *_of(_SPARK, "debezium", "patches")),
+        ("debezium/order.py", "debezium/reading.py", "debezium/falls.py", "debezium/shape.py"),
+        (_DEBEZIUM, *_of(_SINKS, "debezium"), *_of(_SPARK, "debezium")),
     ),
     "assembly": Room(
         ("postgres/assemble.py", "postgres/transaction.py", "postgres/cut.py"),

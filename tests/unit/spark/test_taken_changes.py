@@ -10,7 +10,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.testing import MemoryCompactedTopic
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
+from cdc.wire.debezium.present_run import UNBROKEN_FROM
 from cdc.wire.format import UNAVAILABLE
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from sinks.memory import MemoryStore

@@ -14,12 +14,10 @@ from cdc.errors import ConfigError, Exit
 from cdc.settings import Settings, parse
 from cdc.wiring import open_source
 from cdc.wiring.freshness import Freshness
-from connectors.connect.checks import connect_warnings
 from connectors.connect.connector import Connector
 from connectors.debezium.address import described_address
 from connectors.debezium.connector_config import changed_options, connector_config, may_hold_debezium, reselects
 from connectors.debezium.hidden_options import masked
-from connectors.debezium.mongodb_options import patch_cautions
 from connectors.debezium.regex import table_list
 
 REFERENCE = "${file:/secrets/db.properties:password}"
@@ -241,26 +239,12 @@ def mongodb(**options: str) -> Settings:
     return settings({"database": "mongodb", "options": names}, **place)
 
 
-def test_patches_are_allowed_and_warned_of() -> None:
-    """Whole documents need no word; patches are said to need a sink that keeps up, and by how much."""
-    assert patch_cautions(mongodb()) == []
-    assert patch_cautions(mongodb(capture_mode="change_streams_update_full_with_pre_image")) == []
-    wary = mongodb(capture_mode="change_streams")
-    assert connector_config(wary)["capture.mode"] == "change_streams"
-    [(message, fix)] = patch_cautions(wary)
-    assert "away for 60 s" in message
-    assert "change_streams_with_pre_image" in fix
-    assert "min_compaction_lag" in fix
-    assert any(message in warning for warning in connect_warnings(wary))
-    [(message, fix)] = patch_cautions(mongodb(capture_mode="change_streams_with_pre_image"))
-    assert "changeStreamPreAndPostImages" in fix
-
-
-def test_patches_written_otherwise_than_documents_are_warned_of() -> None:
-    legacy = {"json_serialization_mode": "legacy"}
-    assert patch_cautions(mongodb(**legacy)) == []
-    [_, (message, _)] = patch_cautions(mongodb(capture_mode="change_streams", **legacy))
-    assert "dates as text" in message
+@pytest.mark.parametrize("mode", ["change_streams", "change_streams_with_pre_image"])
+def test_updates_without_their_document_are_refused(mode: str) -> None:
+    with pytest.raises(ConfigError, match="stores take whole documents"):
+        connector_config(mongodb(capture_mode=mode))
+    whole = "change_streams_update_full_with_pre_image"
+    assert connector_config(mongodb(capture_mode=whole))["capture.mode"] == whole
 
 
 def test_oracle() -> None:

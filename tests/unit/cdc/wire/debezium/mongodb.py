@@ -3,7 +3,7 @@
 Sources: ``documentation/modules/ROOT/pages/connectors/mongodb.adoc``, "Data change events" (the customers, the
 update's members, extended JSON by ``json.serialization.mode``); ``MongoDbCollectionSchema.java`` (an update's
 ``updateDescription`` beside ``after`` and ``before``, each null where the capture mode leaves it out; no
-``updateDescription`` on a replace); ``MongoDbFieldName.java`` (``truncatedArrays`` are of ``field`` and ``size``);
+``updateDescription`` on a replace);
 ``MongoDbSourceInfoStructMaker.java`` and ``SourceInfo.timestamp`` (``ts_ms`` is ``wallTime`` where there is one).
 """
 
@@ -34,18 +34,6 @@ RENAMED = {"removedFields": None, "updatedFields": '{"first_name": "Anne Marie"}
 def key(text: str = f'{{"$oid": "{ID}"}}') -> bytes:
     """A record's key, without an embedded schema."""
     return orjson.dumps({"id": text})
-
-
-def patch(
-    updated: Mapping[str, Any] | None = None, removed: list[str] | None = None, cut: Mapping[str, int] | None = None
-) -> dict[str, Any]:
-    """An ``updateDescription``."""
-    cuts = [{"field": path, "size": size} for path, size in cut.items()] if cut else None
-    return {
-        "removedFields": removed,
-        "updatedFields": orjson.dumps(updated or {}).decode(),
-        "truncatedArrays": cuts,
-    }
 
 
 def envelope(

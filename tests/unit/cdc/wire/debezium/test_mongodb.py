@@ -1,4 +1,4 @@
-"""MongoDB's documented records as changes: documents, patches, deletes, and their order."""
+"""MongoDB's documented records as changes: documents, deletes, and their order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.epochs import EpochsState
-from cdc.position import Position
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM, id_text
+from cdc.wire.debezium.mongodb_read import id_text
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
-from cdc.wire.format import UNAVAILABLE
 from cdc.wire.row import row_reader
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key
 
@@ -23,8 +20,8 @@ SCHEMAED_KEY = orjson.dumps(
 )
 
 
-def read(value: bytes | None, offset: int = 0, *, kept: bool = False) -> DebeziumChange:
-    found = PartitionReader(TOPIC, 0).read(offset, key(), value, kept=kept)
+def read(value: bytes | None) -> DebeziumChange:
+    found = PartitionReader(TOPIC, 0).read(0, key(), value)
     assert isinstance(found, DebeziumChange)
     return found
 
@@ -63,45 +60,15 @@ def test_a_replace_has_a_document_and_no_patch() -> None:
     assert row(read(envelope("u", after=ANNE)))["document"] == ANNE
 
 
-def test_a_patch_beside_the_document_before_it_is_a_document() -> None:
-    """``change_streams_with_pre_image``: the record is enough, whatever the store holds or compaction dropped."""
-    found = read(envelope("u", before=ANNE, patch=RENAMED))
-    assert orjson.loads(row(found)["document"]) == orjson.loads(ANNE_MARIE)
-    assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
-
-
-def test_a_patch_alone_is_left_to_the_sink() -> None:
-    found = read(envelope("u", patch=RENAMED), kept=True)
-    assert row(found) == {"id": ID, "document": UNAVAILABLE}
-    assert orjson.loads(found.value or b"")["updateDescription"] == RENAMED
-    assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
-
-
-def test_a_patch_near_the_cleaner_names_its_first_safe_offset() -> None:
-    reader = PartitionReader(TOPIC, 0, epochs=EpochsState())
-    told = []
-    for offset, kept in [(3, False), (4, False), (5, True), (9, False), (10, False), (9, False)]:
-        found = reader.read(offset, key(), envelope("u", patch=RENAMED), kept=kept)
-        assert isinstance(found, DebeziumChange)
-        told.append(orjson.loads(found.value or b"").get(UNBROKEN_FROM))
-    first, later = (Position(1, (offset + 1) << 3, 1).text() for offset in (3, 9))
-    assert told == [first, first, None, later, later, later]
-
-
-@pytest.mark.parametrize(
-    "description",
-    [
-        None,
-        {"updatedFields": "[1]"},
-        {"updatedFields": "{"},
-        {"truncatedArrays": [{"field": "a"}]},
-        {"truncatedArrays": 1},
-        {"truncatedArrays": [{"field": "a", "size": -1}]},
-    ],
-)
-def test_an_update_without_document_or_patch_is_refused(description: Any) -> None:
-    found = PartitionReader(TOPIC, 0).read(0, key(), envelope("u", patch=description))
-    assert isinstance(found, UnreadableRecord)
+@pytest.mark.parametrize("before", [None, ANNE])
+@pytest.mark.parametrize("description", [None, RENAMED])
+def test_h67_an_update_without_its_document_is_refused(before: str | None, description: Any) -> None:
+    reader = PartitionReader(TOPIC, 0)
+    found = reader.read(0, key(), envelope("u", before=before, patch=description))
+    assert found == UnreadableRecord("it holds no whole document: capture.mode=change_streams_update_full brings it")
+    whole = reader.read(1, key(), envelope("u", after=ANNE_MARIE, patch=RENAMED))
+    assert isinstance(whole, DebeziumChange)
+    assert row(whole)["document"] == ANNE_MARIE
 
 
 def test_a_delete_and_its_tombstone() -> None:

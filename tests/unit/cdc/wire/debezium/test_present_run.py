@@ -9,12 +9,11 @@ import orjson
 import pytest
 
 from cdc.position import CHUNK_SEQ, Position
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
+from cdc.wire.debezium.present_run import UNBROKEN_FROM
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.row import row_of, row_reader
 from cdc.wire.unavailable import BASE64, NULL_OR_UNCHANGED, NUMBERS, UUID
-from tests.unit.cdc.wire.debezium import mongodb
 from tests.unit.cdc.wire.debezium.test_unsaid import SAID, SILENT, record
 
 TOPIC, KEY = "d.s.t", b'{"id":1}'
@@ -143,12 +142,6 @@ def test_h593_no_other_record_is_marked() -> None:
     assert mark(reader.read(7, KEY, value(7, "whole"))) is None
     assert mark(reader.read(9, KEY, value(9, op="c"))) is None
     assert mark(reader.read(11, KEY, value(11, op="r", snapshot="true"))) is None
-
-
-def test_h593_a_patch_has_its_own_mark_alone() -> None:
-    found = PartitionReader(mongodb.TOPIC, 0).read(7, mongodb.key(), mongodb.envelope("u", patch=mongodb.RENAMED))
-    assert isinstance(found, DebeziumChange)
-    assert (found.value or b"").count(UNBROKEN_FROM.encode()) == 1
 
 
 def test_h593_a_row_is_cut_out_of_a_marked_record_as_before() -> None:

@@ -8,10 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.topic import TableName
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, UnreadableRecord
 from tests.unit.cdc.wire.debezium import mongodb
 
@@ -143,25 +141,12 @@ def test_a_flat_rows_table_without_a_schema_is_its_topic() -> None:
 
 
 def test_a_document_goes_on_in_the_order_of_our_envelopes() -> None:
-    """A patch stands last, so a row is cut out of its record as out of any other."""
-    value = mongodb.envelope("u", patch=mongodb.RENAMED)
+    value = mongodb.envelope("u", after=mongodb.ANNE, patch=mongodb.RENAMED)
     found = PartitionReader(mongodb.TOPIC, 0).read(3, mongodb.key(), value)
     assert isinstance(found, DebeziumChange)
     told, made = orjson.loads(value), orjson.loads(found.value or b"")
-    assert list(made) == ["before", "after", "source", "op", "ts_ms", "updateDescription", UNBROKEN_FROM]
+    assert list(made) == ["before", "after", "source", "op", "ts_ms"]
     assert (made["before"], made["source"], made["op"], made["ts_ms"]) == (None, told["source"], "u", told["ts_ms"])
-
-
-def test_a_patch_names_its_first_safe_offset_in_that_epoch() -> None:
-    epochs = EpochsState().begin({mongodb.TOPIC: {2: 5}})
-    reader = PartitionReader(mongodb.TOPIC, 2, epochs=epochs)
-    told = []
-    for offset in (3, 5, 8, 9):
-        found = reader.read(offset, mongodb.key(), mongodb.envelope("u", patch=mongodb.RENAMED))
-        assert isinstance(found, DebeziumChange)
-        told.append(orjson.loads(found.value or b"")[UNBROKEN_FROM])
-    wanted = [Position(1, 4 << 3, 1), Position(2, 6 << 3, 1), Position(2, 9 << 3, 1), Position(2, 9 << 3, 1)]
-    assert told == [position.text() for position in wanted]
 
 
 def test_a_documents_lone_tombstone_stands_at_its_offset() -> None:

@@ -9,7 +9,6 @@ import orjson
 
 from cdc.epochs import EpochsState
 from cdc.position import Position
-from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from tests.unit.cdc.wire.debezium import mongodb
 
@@ -92,18 +91,6 @@ def test_the_topics_time_is_0_where_nobody_says_it() -> None:
     other = PartitionReader(TOPIC, 0)
     other.read(0, KEY, oracle(50))
     assert (other.over, other.over_ms) == (1, 0)
-
-
-def test_records_looked_back_at_are_no_part_of_what_is_unbroken() -> None:
-    """Their changes are applied already: a patch is safe from the first record on that is read."""
-    reader = PartitionReader(mongodb.TOPIC, 0)
-    value = mongodb.envelope("u", patch=mongodb.RENAMED)
-    for offset in (6, 7):
-        reader.look_back(offset, mongodb.key(), value)
-        assert reader.next_offset == -1
-    found = reader.read(8, mongodb.key(), value)
-    assert isinstance(found, DebeziumChange)
-    assert orjson.loads(found.value or b"")[UNBROKEN_FROM] == Position(1, 9 << 3, 1).text()
 
 
 def shaped(op: str, *columns: str) -> bytes:
