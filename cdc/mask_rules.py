@@ -99,31 +99,16 @@ def truncated(text: bytes, characters: int) -> bytes:
     return text[: 4 * characters].decode(errors="ignore")[:characters].encode()
 
 
-def truncated_utf16(text: bytes, units: int) -> bytes:
-    """The same as Debezium counts: in units of UTF-16, of which a character beyond U+FFFF takes two.
-
-    >>> truncated_utf16("łódź".encode(), 2).decode(), truncated_utf16("a😀b".encode(), 3).decode()
-    ('łó', 'a😀')
-    """
-    if len(text) <= units:
-        return text
-    # A unit takes at most three bytes.
-    begin = text[: 3 * units].decode(errors="ignore").encode("utf-16-le")[: 2 * units]
-    return begin.decode("utf-16-le", errors="ignore").encode()
-
-
 _NONE: Mapping[str, MaskRule] = MappingProxyType({})
 _CHANGED_HINT = "its rows have to be read again under the masks of now: cdc snapshot begins anew"
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """``tables``: rules by ``schema.table`` and column. ``key``: None where no rule needs one. ``by_debezium``: it is
-    Debezium that truncates. Shows no key."""
+    """``tables``: rules by ``schema.table`` and column. ``key``: None where no rule needs one. Shows no key."""
 
     tables: Mapping[str, Mapping[str, MaskRule]] = field(default_factory=dict)
     key: MaskKey | None = None
-    by_debezium: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.tables)
@@ -157,13 +142,11 @@ class Masks:
         rule = MaskRule.parse(noted)
         if rule.kind != "truncate":
             raise ConfigError(f"the mask {kind} leaves no value")
-        if self.by_debezium:
-            return partial(truncated_utf16, units=rule.characters)
         return partial(truncated, characters=rule.characters)
 
     def marked(self, schema: TableSchema) -> TableSchema:
-        """A shape that has its columns' masks noted, without a key and with the columns' own types: of records that are
-        masked elsewhere, as Debezium's, or to see which columns are masked."""
+        """A shape that has its columns' masks noted, without a key and with the columns' own types, to see which
+        columns are masked."""
         rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}
         gone = [one for one in schema.columns if one.name in rules and rules[one.name].kind == DROPPED]
         columns = tuple(

@@ -28,8 +28,7 @@ def rules_of(settings: Settings) -> Masks:
             name: {column: MaskRule.parse(text) for column, text in table.columns.items()}
             for name, table in settings.tables.items()
             if table.columns
-        },
-        by_debezium=settings.source.kind == "debezium",
+        }
     )
 
 

@@ -321,6 +321,11 @@ def parse(
         raise config_error(faults, origin, KnownSettings(SECTIONS, document, kinds), laid or {}) from None
     if settings.source.mask_key is None and any("hmac" in t.columns.values() for t in settings.tables.values()):
         raise ConfigError(f"{origin}: a mask by hmac needs a key", hint=MASK_KEY_HINT)
+    if settings.source.kind == "debezium" and any(table.columns for table in settings.tables.values()):
+        raise ConfigError(
+            f"{origin}: columns are masked under [tables], which the native capture alone does",
+            hint='[source] kind = "postgres" keeps the masks; or take them out: [debezium.options] has Debezium\'s own',
+        )
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 
 

@@ -12,7 +12,6 @@ from cdc.masks import masks_of
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
-from connectors.connect.kept_masks import masked_otherwise_there
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
@@ -71,11 +70,9 @@ def verified_tables(
     return tables
 
 
-def masked_otherwise(settings: Settings, tables: Mapping[TableName, VerifiedTable]) -> dict[str, str]:
+def masked_otherwise(tables: Mapping[TableName, VerifiedTable]) -> dict[str, str]:
     """Tables that capture masks otherwise than these settings and this key do, each with the sentence about it: their
     rows would all differ, and a repair would write others beside those of capture (H296)."""
-    if settings.source.kind == "debezium":
-        return masked_otherwise_there(settings, tables)
     found = {}
     for table, one in tables.items():
         here = {name: rule for name, rule in one.shape.noted_masks.items() if name in one.stored.numbers}

@@ -165,7 +165,7 @@ def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks:
     unkept: dict[str, str] = {}
     tables = verified_tables(settings, topics, source, missing=lambda _: None, unkept=unkept)
     views = verified_views(settings, sinks, source.estimate)
-    other = masked_otherwise(settings, tables)
+    other = masked_otherwise(tables)
     refused = {**gone_tables(settings, topics, tables), **unkept, **other}
     tables = {table: one for table, one in tables.items() if str(table) not in other}
     runners = KafkaRunners(settings, source.fence, SYSTEM_CLOCK)

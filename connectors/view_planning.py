@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.foreign import quoted
-from cdc.masks import rules_of
 from cdc.schema import TableSchema
 from cdc.settings import Settings, ViewSettings
 from cdc.topic import TableName, schema_topic
@@ -147,5 +146,4 @@ def newest_shapes(settings: Settings) -> list[TableSchema]:
     found = list(newest.values())
     if settings.source.kind != "debezium":
         return found
-    masks = rules_of(settings)
-    return [masks.marked(one) for one in (*found, *embedded_shapes(settings, [s.topic for s in found]))]
+    return [*found, *embedded_shapes(settings, [shape.topic for shape in found])]

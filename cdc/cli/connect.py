@@ -82,7 +82,6 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
                 "action": done.action,
                 "changes": done.changes,
                 "added": done.added,
-                "remasked": done.remasked,
                 "signal": done.signal,
                 "unread": done.unread,
                 "cautions": list(done.cautions),
@@ -96,25 +95,21 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
     for caution in done.cautions:
         _say(context, f"warning: {caution}")
     for table in done.added:
-        said = "has other masks now" if table in done.remasked else "is captured now"
         if done.signal:
-            _say(context, f"{table} {said}; its rows are read (signal {done.signal})")
+            _say(context, f"{table} is captured now; its rows are read (signal {done.signal})")
         else:
-            _say(context, f"{table} {said}; rows that it has already are not read: {done.unread}")
+            _say(context, f"{table} is captured now; rows that it has already are not read: {done.unread}")
             _say(context, f"when that is settled: cdc connect signal snapshot {table}")
 
 
 @connect.command("diff")
 def diff(context: typer.Context, as_json: Json = False) -> None:
     """Compare the running configuration with the wanted one: changed options only. Exit code 1 if they differ."""
-    connector = _connector(context)
-    changes = connector.diff()
+    changes = _connector(context).diff()
     if as_json:
         _print_json({option: {"running": was, "wanted": now} for option, (was, now) in changes.items()})
     else:
         _print_changes(changes)
-    for table in connector.remasked():
-        _say(context, f"{table}: the connector has other masks; cdc connect deploy has its rows read again")
     if changes:
         raise DifferenceFound(
             f"{len(changes)} options differ", hint="cdc connect deploy brings the connector to the settings"

@@ -15,7 +15,6 @@ from connectors.connect.connector_epochs import next_epoch, require_own_turn, se
 from connectors.connect.connector_states import ConnectorStates
 from connectors.connect.deployed import Change, Deployed
 from connectors.connect.joined import Asked, ask_for_rows, joined_tables
-from connectors.connect.kept_masks import cautions_of, remasked_tables, require_kept, require_unmasked
 from connectors.connect.lag import read_lag
 from connectors.connect.moved import ask_moved, begins_anew, noted_topics, require_filled
 from connectors.connect.published import Known, Published, makes_publication, publish
@@ -122,7 +121,6 @@ class Connector:
                 hint='set [source] kind = "debezium", and stop cdc run',
             )
         require_own_turn(self._settings, self.offsets)
-        require_kept(self._settings)
         running = self._running()
         changes = changed_options(wanted, running or {})
         if running is None or changes:
@@ -131,8 +129,7 @@ class Connector:
         known = Known(topics=noted_topics(self._settings), running=running, due=tuple(self._due(running, waiting)))
         published = self._publish(known)
         joined = joined_tables(self._settings, published, known)
-        remasked = remasked_tables(self._settings, known, published.tables)
-        added, asked = tuple(dict.fromkeys([*joined, *known.due, *remasked])), Asked()
+        added, asked = tuple(dict.fromkeys([*joined, *known.due])), Asked()
         if running is not None or known.topics is not None:
             # Noted first: whatever fails behind it, the next deploy asks again.
             note_unread(self._settings, waiting, added)
@@ -156,9 +153,8 @@ class Connector:
             action="created" if running is None else "updated" if changes else "unchanged",
             changes=changes,
             status=status,
-            cautions=(*published.cautions, *cautions_of(self._settings, remasked)),
+            cautions=published.cautions,
             added=added if asked != Asked() else (),
-            remasked=remasked,
             signal=asked.signal,
             unread=asked.unread,
         )
@@ -166,10 +162,6 @@ class Connector:
     def diff(self) -> dict[str, Change]:
         """option -> (running, wanted) where they differ, secrets masked. MissingConnector where none runs."""
         return changed_options(self.wanted(), self.client.running_config(self.name))
-
-    def remasked(self) -> tuple[str, ...]:
-        """The tables that it masks otherwise than the settings do. None where none runs."""
-        return remasked_tables(self._settings, Known(running=self._running()))
 
     def status(self) -> ConnectorStatus:
         """State, tasks, stored offsets and the slot's lag (None where the source cannot be asked)."""
@@ -282,12 +274,11 @@ class Connector:
     def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
         """Ask for a snapshot of these tables while streaming. Returns the signal's id.
 
-        UsageError for a table that is not captured. ConfigError for a connector that would not act, or a masked column.
+        UsageError for a table that is not captured. ConfigError for a connector that would not act.
         """
         names = list(tables)
         kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
         require_captured(self._settings, names)
-        require_unmasked(self._settings, names, where)
         require_snapshots(self._settings, self.client.running_config(self.name), kind)
         return self._send(signals.execute_snapshot(signals.new_identifier(), names, kind=kind, where=where))
 

@@ -15,15 +15,13 @@ class Deployed:
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
     joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
-    they are not read, and ``unread`` then says why. ``remasked``: tables whose masks changed, so that their rows are
-    read again. ``cautions``: what to be wary of in the tables.
+    they are not read, and ``unread`` then says why. ``cautions``: what to be wary of in the tables.
     """
 
     action: str
     changes: dict[str, Change]
     status: ConnectorStatus
     added: tuple[str, ...] = ()
-    remasked: tuple[str, ...] = ()
     signal: str = ""
     unread: str = ""
     cautions: tuple[str, ...] = ()

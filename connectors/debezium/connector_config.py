@@ -20,7 +20,6 @@ from connectors.debezium.agreed import FLAT, JSON_CONVERTER, joined_transforms, 
 from connectors.debezium.assignments import routers
 from connectors.debezium.hidden_options import masked, refuse_plain_secrets
 from connectors.debezium.kafka_clients import client_options
-from connectors.debezium.mask_options import mask_options
 
 ConnectorConfig = dict[str, str]
 
@@ -77,7 +76,6 @@ def connector_config(settings: Settings) -> ConnectorConfig:
         **routers(settings),
         **_producer(settings),
         **_DATABASES[debezium.database](settings, debezium),
-        **mask_options(settings, debezium),
     }
     refuse_unreadable(settings, debezium)
     transforms = joined_transforms(config, debezium.options)

@@ -137,20 +137,13 @@ def unlike_views(table: TableName) -> list[TableProblem]:
 
 
 def unlike_debezium(shape: TableSchema) -> Iterator[TableProblem]:
-    """Keys that Debezium writes alike though they differ, and masks that it would pass over in silence: it truncates
-    character types alone."""
+    """Keys that Debezium writes alike though they differ."""
     for column in shape.key:
         if column.kind == OTHER:
             yield TableProblem(
                 message=f"the key column {column.name} of {shape.table} is a {column.type}, and Debezium leaves it out "
                 "or writes different values alike",
                 hint=f'let Headrace capture it, or leave the table out: [source] exclude = ["{shape.table}"]',
-            )
-    for column in shape.columns:
-        if column.mask is not None and (column.mask.array or column.mask.kind not in ("text", "varchar", "bpchar")):
-            yield TableProblem(
-                message=f"{column.name} of {shape.table} is a {column.mask.type}, and Debezium truncates text alone",
-                hint='mask it by "drop", or let Headrace capture it',
             )
 
 

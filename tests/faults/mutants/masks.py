@@ -13,10 +13,7 @@ _RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
 _LINEAGE = "tests/unit/connectors/session/test_mask_lineage.py"
 _FORMER = "tests/unit/snapshot/later/test_former_keys.py"
 _FORGET = "tests/unit/cdc/forget/test_asked_key.py"
-_OPTIONS = "tests/unit/connectors/debezium/test_mask_options.py"
-_KEPT = "tests/unit/connectors/connect/test_kept_masks.py"
 _HALVES = "tests/unit/cdc/wire/debezium/test_halves.py"
-_ON_CONNECT = "tests/integration/debezium/test_masked.py"
 
 MUTANTS = (
     Mutant(
@@ -171,10 +168,6 @@ MUTANTS = (
         "    require_captured(masks, tables)\n", "", _NOTES,
     ),
     Mutant(
-        "let Debezium cut its word for a value that was left out (H292)", "connectors/debezium/mask_options.py",
-        'if rule.kind == "truncate" and rule.characters < len(UNAVAILABLE):', "if False:", _OPTIONS,
-    ),
-    Mutant(
         "write a shape with masks for older readers (H293)", "cdc/schema.py",
         "FORMAT: MASKED_FORMAT if self.noted_masks else FIRST", "FORMAT: FIRST", _SHAPES,
     ),
@@ -203,9 +196,9 @@ MUTANTS = (
         "return bool(carrying) and place < len(expression.args)", "return bool(carrying)", _VIEWS,
     ),
     Mutant(
-        "plan views over Debezium's tables without their masks (H294)", "cdc/mask_rules.py",
+        "note no masks of the settings in a shape (H294)", "cdc/mask_rules.py",
         "rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}",
-        "rules: dict[str, MaskRule] = {}", _OPTIONS,
+        "rules: dict[str, MaskRule] = {}", "tests/unit/cdc/test_mask_rules.py",
     ),
     Mutant(
         "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/record_rows.py",
@@ -262,45 +255,7 @@ MUTANTS = (
         "tests/integration/capture/test_mask_covers.py -k h296",
     ),
     Mutant(
-        "let a pattern meet partitions beside masks (H320)", "connectors/debezium/mask_options.py",
-        "    for pattern in patterns(settings):\n", "    for pattern in []:\n", _OPTIONS,
-    ),
-    Mutant(
-        "let a partition be named beside its masked table (H320)", "connectors/connect/kept_masks.py",
-        "    if partitions:\n", "    if False:\n", f"{_ON_CONNECT} -k h320",
-    ),
-    Mutant(
-        "look at masks only where the publication is made (H321)", "connectors/connect/connector.py",
-        "        require_kept(self._settings)\n", "", f"{_ON_CONNECT} -k h321",
-    ),
-    Mutant(
-        "take two masks of one column for the same (H322)", "connectors/debezium/mask_options.py",
-        "        if there.get(text) == here.get(text):\n", "        if text in there and text in here:\n", _OPTIONS,
-    ),
-    Mutant(
-        "read nothing again under changed masks (H322)", "connectors/connect/connector.py",
-        "dict.fromkeys([*joined, *known.due, *remasked])", "dict.fromkeys([*joined, *known.due])",
-        f"{_ON_CONNECT} -k h322",
-    ),
-    Mutant(
-        "send a masked column's literal to the topic of signals (H323)", "connectors/connect/kept_masks.py",
-        "named = sorted(columns(parse(where)) & {*masked})", "named = sorted(columns(parse(where)) & set())", _KEPT,
-    ),
-    Mutant(
-        "count characters of Debezium's as Postgres does (H324)", "cdc/masks.py",
-        'by_debezium=settings.source.kind == "debezium"', "by_debezium=False",
-        "tests/unit/cdc/test_mask_rules.py",
-    ),
-    Mutant(
         "put a row aside for half a character (H324)", "cdc/wire/debezium/wrapped.py",
         "            whole = without_halves(value)\n", "            whole = value\n", _HALVES,
-    ),
-    Mutant(
-        "verify beside a connector with other masks (H325)", "connectors/verified.py",
-        "        return masked_otherwise_there(settings, tables)\n", "        return {}\n", f"{_ON_CONNECT} -k h325",
-    ),
-    Mutant(
-        "pass over a view that runs under the masks of before (H326)", "connectors/connect/kept_masks.py",
-        "    if not named or not settings.views:\n", "    if True:\n", _KEPT,
     ),
 )  # fmt: skip

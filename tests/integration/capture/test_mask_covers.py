@@ -319,7 +319,7 @@ def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypa
         settings = pipeline.settings
         with closing(open_cut(settings)) as cut:
             tables = verified_tables(settings, pipeline.topics(), cut)
-        return masked_otherwise(settings, tables), tables[TableName("public", "t")].left_out
+        return masked_otherwise(tables), tables[TableName("public", "t")].left_out
 
     assert compared()[0] == {}
     assert "its mask leaves it out" in compared()[1]["note"], "H297: nobody calls the store equal in it"

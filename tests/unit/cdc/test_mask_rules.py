@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated, truncated_utf16
+from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated
 from cdc.masks import MaskState, masks_of, rules_of
 from cdc.settings import parse
 from cdc.topic import TableName
+from cdc.views.refused import ViewRefused
+from cdc.views.view_plan import planned
 from tests.unit.connectors.postgres import written as w
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -39,25 +41,24 @@ def test_truncate_counts_characters_not_bytes(text: str, characters: int) -> Non
     assert truncated(text.encode(), characters).decode() == text[:characters]
 
 
-@given(TEXT, st.integers(1, 40))
-def test_h324_debezium_truncates_by_units_of_utf16(text: str, units: int) -> None:
-    kept = truncated_utf16(text.encode(), units).decode()
-    assert text.startswith(kept) and len(kept.encode("utf-16-le")) <= 2 * units
-    assert kept == text or len(text[: len(kept) + 1].encode("utf-16-le")) > 2 * units
+def test_debezium_captures_nothing_under_masks() -> None:
+    source = {"dsn": "host=h user=cdc dbname=app", "tables": ["public.a"], "kind": "debezium"}
+    document = {"name": "shop", "source": source, "log": {"bootstrap_servers": "127.0.0.1:9092"}, "debezium": {}}
+    with pytest.raises(ConfigError, match="which the native capture alone does"):
+        parse({**document, "tables": {"public.a": {"columns": {"v": "drop"}}}})
+    parse({**document, "tables": {"public.a": {}}})
 
 
-def test_h324_masks_of_debezium_are_kept_as_it_keeps_them() -> None:
-    document = {
-        "name": "shop",
-        "source": {"dsn": "host=h dbname=app", "tables": ["public.a"]},
-        "log": {"bootstrap_servers": "127.0.0.1:9092"},
-        "tables": {"public.a": {"columns": {"v": "truncate:28"}}},
-    }
-    text = ("😀" * 28).encode()
-    assert masks_of(parse(document)).function("truncate:28")(text) == text
-    document["source"] = {**document["source"], "kind": "debezium"}  # type: ignore[dict-item]
-    found = masks_of(parse({**document, "debezium": {}})).function("truncate:28")(text)
-    assert found.decode() == "😀" * 14
+def test_h294_a_shape_has_the_masks_of_the_settings_noted() -> None:
+    columns = (("id", 0), ("note", None), ("ssn", None))
+    shape = w.table(*(w.column(name, "varchar", key) for name, key in columns), name="orders")
+    found = MASKS.marked(shape)
+    assert found.noted_masks == {"note": "truncate:3", "ssn": "drop"}
+    assert [(one.name, one.kind) for one in found.columns] == [("id", "varchar"), ("note", "varchar")]
+    assert NO_MASKS.marked(shape) == shape
+    with pytest.raises(ViewRefused, match="note is masked"):
+        planned("select id, length(note) as n from orders", [found], collation="C")
+    planned("select id, note from orders", [found], collation="C")
 
 
 @given(TEXT)
