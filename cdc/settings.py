@@ -190,9 +190,6 @@ class ViewSettings(SettingsModel):
         description="a window closes so long after the time in its key, 0s for never; its figure stays then",
     )
     window: str = Field("", description="column of the key with the window's time, where several have a time")
-    consistency: Literal["", "eager"] = Field(
-        "", description="eager where Debezium captures: a document may show a part of a transaction for a while"
-    )
 
 
 class ViewRunnerSettings(SettingsModel):
@@ -325,6 +322,11 @@ def parse(
         raise ConfigError(
             f"{origin}: columns are masked under [tables], which the native capture alone does",
             hint='[source] kind = "postgres" keeps the masks; or take them out: [debezium.options] has Debezium\'s own',
+        )
+    if settings.views and settings.source.kind == "debezium":
+        raise ConfigError(
+            f"{origin}: no view is kept over Debezium's topics: they do not say which records are whole transactions",
+            hint="leave the sections [views.NAME] out; views are over tables that cdc run captures",
         )
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 

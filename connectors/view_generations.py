@@ -142,10 +142,8 @@ class ViewRebuild:
         return made
 
     def _require_made_of_the_log(self, view: PlannedView, known: KnownView) -> None:
-        """ConfigError where a former document cannot be made of the log once more, or has no LSN to be above of."""
+        """ConfigError where a former document cannot be made of the log once more."""
         hint = "give the changed one another name in cdc.toml, and the stores that name"
-        if view.eager:
-            raise ConfigError(f"the view {view.name} is eager, and takes no other text", hint=hint)
         closed = self._topic.read().get(closed_key(view.name, known.generation)) is not None
         if view.window is not None or closed:
             raise ConfigError(

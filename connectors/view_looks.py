@@ -11,7 +11,7 @@ from pathlib import Path
 from cdc.errors import ConfigError, DamagedError, NewerError
 from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
-from cdc.views.fences import Fence, fence_of
+from cdc.views.fences import fence_of
 from cdc.views.state_faults import ELSEWHERE
 from cdc.views.state_reach import Reached
 from cdc.views.view_state import SIZES
@@ -51,21 +51,14 @@ def look_at_views(settings: Settings) -> Sequence[ViewFacts]:
                 name=name,
                 generation=known.generation,
                 epoch=fence.epoch if fence is not None else None,
-                lsn=_lsn(settings, fence),
+                # 0 stands for none, where the view is held before its first build is whole.
+                lsn=(fence.lsn or None) if fence is not None else None,
                 state=_state(state_path(settings, name, known.generation)),
                 held=progress.aside.get(known.topic, "") if progress is not None else "",
                 fed=name not in unfed,
             )
         )
     return views
-
-
-def _lsn(settings: Settings, fence: Fence | None) -> int | None:
-    """0 stands for none, where the view is held before its first build is whole. An eager view claims nothing before
-    that, and of a source without LSNs 0 for ever."""
-    if fence is None:
-        return None
-    return fence.lsn if settings.source.kind == "debezium" else fence.lsn or None
 
 
 def _state(path: Path) -> RunnerState | None:

@@ -11,7 +11,6 @@ from cdc.foreign import quoted
 from cdc.schema import TableSchema
 from cdc.settings import Settings, ViewSettings
 from cdc.topic import TableName, schema_topic
-from cdc.views.eager import EAGER
 from cdc.views.known_views import KnownView
 from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
@@ -22,8 +21,6 @@ from cdc.views.window_keys import WindowKey, window_key
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.view_consistency import require_consistency
-from connectors.view_embedded import embedded_shapes
 from connectors.view_posts import load_post
 
 
@@ -37,12 +34,6 @@ class PlannedView:
     shapes: tuple[TableSchema, ...]
     post: Post | None = None
     window: WindowKey | None = None
-    eager: bool = False
-
-    @property
-    def consistency(self) -> str:
-        """``transactions`` where its documents show whole ones, ``eager`` where they show each change as it is read."""
-        return EAGER if self.eager else "transactions"
 
     @property
     def digest(self) -> str:
@@ -80,8 +71,8 @@ def view_settings(settings: Settings, name: str) -> ViewSettings:
 
 
 def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> PlannedView:
-    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, no
-    function that its section names, or another consistency than its source can give."""
+    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, or no
+    function that its section names."""
     section = view_settings(settings, name)
     try:
         sql = Path(section.sql).read_text(encoding="utf-8-sig")
@@ -89,12 +80,11 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
         raise ConfigError(
             f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
-    eager = require_consistency(settings, name)
     plan = _planned(settings, name, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
     window = window_key(name, plan, section.close, section.window)
     post = _post(name, section, plan)
-    return PlannedView(name, section, plan, used, post, window, eager)
+    return PlannedView(name, section, plan, used, post, window)
 
 
 def planned_views(settings: Settings, names: Sequence[str]) -> dict[str, PlannedView | CdcError]:
@@ -120,11 +110,7 @@ def _planned(settings: Settings, name: str, sql: str, shapes: Sequence[TableSche
         return planned(sql, shapes, search_path=tuple(settings.views[name].search_path))
     except ViewRefused as refused:
         refused.hint = refused.hint or f"[views.{name}] sql names its text"
-        if settings.source.kind != "debezium" or not refused.reason.endswith("is not captured"):
-            raise
-        reason = f"{quoted(refused.reason)}, or nobody knows its columns yet: they come with its first record"
-        hint = "add it to `tables` in cdc.toml, cdc connect deploy lets Debezium capture it; [debezium] schemas = true"
-        raise ViewRefused(reason, word=refused.word, place=refused.place, hint=hint) from None
+        raise
 
 
 def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
@@ -134,8 +120,7 @@ def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
 
 
 def newest_shapes(settings: Settings) -> list[TableSchema]:
-    """The newest shape of each captured table, as the schema topic has it. Where Debezium captures, as its records
-    have it for one that nobody has noted."""
+    """The newest shape of each captured table, as the schema topic has it."""
     require_broker(settings.log)
     registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     newest: dict[TableName, TableSchema] = {}
@@ -143,7 +128,4 @@ def newest_shapes(settings: Settings) -> list[TableSchema]:
         known = newest.get(shape.table)
         if known is None or shape.version > known.version:
             newest[shape.table] = shape
-    found = list(newest.values())
-    if settings.source.kind != "debezium":
-        return found
-    return [*found, *embedded_shapes(settings, [shape.topic for shape in found])]
+    return list(newest.values())

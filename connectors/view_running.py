@@ -33,7 +33,6 @@ from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import facts_of_made, make_known
-from connectors.view_eager import EagerViewInput, EagerViewOutput
 from connectors.view_ending import fence_above_earlier, sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput, WatchedViewInput
 from connectors.view_looks import state_path
@@ -136,7 +135,8 @@ def opened_keeper(
         if watch is not None:
             source, output = WatchedViewInput(settings, *times_s, watch), SilentOutput()
         else:
-            source, output = _ends_of(settings, view, known, state, tables, times_s)
+            source = KafkaViewInput(settings, *times_s)
+            output = KafkaViewOutput(settings, view.name, known.generation, known.topic, known.partitions)
         stack.enter_context(closing(source))
         above = NEVER if watch is not None else fence_above_earlier(settings, known, state.reached.published, output)
         records = ViewRecords(
@@ -165,24 +165,6 @@ def topics_of(settings: Settings, view: PlannedView) -> tuple[dict[TableName, st
     return tables, (lag_ms / 1000, kept_ms / 1000), slot.database if slot is not None else ""
 
 
-def _ends_of(
-    settings: Settings,
-    view: PlannedView,
-    known: KnownView,
-    state: ViewState,
-    tables: Mapping[TableName, str],
-    times_s: tuple[float, float],
-) -> tuple[KafkaViewInput | EagerViewInput, KafkaViewOutput]:
-    """The log's two ends. ``times_s``: for how long the cleaner leaves a record alone, and topics keep deletions."""
-    place = settings, view.name, known.generation, known.topic, known.partitions
-    if not view.eager:
-        return KafkaViewInput(settings, *times_s), KafkaViewOutput(*place)
-    output = EagerViewOutput(*place)
-    lag_s, kept_s = times_s
-    source = EagerViewInput(settings, state, tables, output.shown, compaction_lag_s=lag_s, retention_s=kept_s)
-    return source, output
-
-
 def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
     """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
 
@@ -207,8 +189,8 @@ def keep_views(
 ) -> None:
     """Keep these views, all by default, until ``stopping``, or until each has published all that the log holds.
 
-    All are opened anew where a table of one is in another topic. One that cannot go on, or whose state is away, lets
-    the others go on. Raises what stops a view.
+    All are opened anew where another generation of one is published. One that cannot go on, or whose state is away,
+    lets the others go on. Raises what stops a view.
     """
     if not settings.views:
         view_settings(settings, "")

@@ -28,8 +28,7 @@ _NONE = Views({}, {})
 
 
 class ViewTopicsChanged(CdcError):
-    """A table of a view is in another topic now, or in more partitions, or the view itself is: it has to be opened
-    anew."""
+    """Another generation of a view is published now, in a topic of its own: the view has to be opened anew."""
 
     exit = Exit.UNAVAILABLE
     retry = Retry.LATER

@@ -1,4 +1,4 @@
-"""The views that one process keeps, a turn of each after the other, by whichever engine. Each is opened by itself."""
+"""The views that one process keeps, a turn of each after the other. Each is opened by itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def again_s(failures: int) -> float:
 
 
 class RunsView(Protocol):
-    """The runner of a view, by either engine. See :class:`cdc.views.keeper.Keeper`."""
+    """The runner of a view. See :class:`cdc.views.keeper.Keeper`."""
 
     def turn(self) -> Turn: ...
 
@@ -256,9 +256,6 @@ class ViewTurns:
         except StateAway as failure:
             one.away(failure)
         except CdcError as failure:
-            if failure.retry is Retry.NOW:
-                log.warning("view_reads_again", extra={"view": one.figures.name, "reason": failure.message})
-                return False
             # A broker that is away is away for all. An error of one view stops that view alone.
             if failure.retry is not Retry.NEVER:
                 raise

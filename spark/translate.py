@@ -198,7 +198,7 @@ def _see_to_lone(
 ) -> None:
     """Give tombstones whose deletes the cleaner has taken the place of the next change in their partition: it is above
     all that the partition had of the key before, and below all that it has behind. Where none is read behind one, the
-    store has to be asked (hazard H566). So it has to be where the next record cannot be read, which may be one of the
+    store has to be asked. So it has to be where the next record cannot be read, which may be one of the
     key, or is a row read from its table, which has the place of what is left before it.
 
     Their versions last: the shape may have come behind them. A table of which no shape is known is in no store.

@@ -19,7 +19,6 @@ from cdc.status.figures import size
 from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
 from connectors.verified import open_cut
-from connectors.view_consistency import promises
 from connectors.view_ending import drop_view, end_former_generations
 from connectors.view_generations import ViewRebuild
 from connectors.view_importing import imported_views, write_text
@@ -56,8 +55,7 @@ def check(
     statistics = StatisticsOnce(partial(read_statistics, settings))
     for name in names or settings.views:
         planned = plan_view(settings, name, shapes)
-        promised = {"consistency": planned.consistency, "promises": list(promises(settings, eager=planned.eager))}
-        described = _described(name, planned.plan) | promised | _estimated(context, planned.plan, statistics)
+        described = _described(name, planned.plan) | _estimated(context, planned.plan, statistics)
         if as_json:
             typer.echo(orjson.dumps(described).decode())
         else:
@@ -120,8 +118,6 @@ def _print(described: dict[str, Any]) -> None:
         echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
     if described["state_bytes"] is not None:
         echo(f"  state: about {size(described['state_bytes'])}")
-    for promise in described["promises"]:
-        echo(f"  {described['consistency']}: {promise}")
     for note in described["notes"]:
         echo(f"  note: {note}")
 
@@ -153,12 +149,9 @@ def list_views(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
 ) -> None:
-    """Show each view that was published: its generation, its topic, up to where it is true, and why it is held.
-
-    An eager view shows at least what was committed below the LSN, and maybe parts of what came later.
-    """
+    """Show each view that was published: its generation, its topic, up to where it is true, and why it is held."""
     settings = context.obj.settings()
-    views, eager = known_views(settings), settings.source.kind == "debezium"
+    views = known_views(settings)
     for name, known in views.known.items():
         progress = views.progress.get(name)
         lsn = str(Lsn(progress.lsn)) if progress is not None and progress.lsn else None
@@ -172,8 +165,7 @@ def list_views(
         else:
             more = f"  held: {held}" if held else ""
             more += f"  generation {number} is built beside it" if number is not None else ""
-            none = "eager, of a source without LSNs" if eager and progress is not None else "not published yet"
-            echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or none}{more}")
+            echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or 'not published yet'}{more}")
 
 
 @view.command()

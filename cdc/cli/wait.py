@@ -11,7 +11,6 @@ from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.tokens import Token
 from cdc.wiring.freshness import Freshness
-from connectors.view_consistency import refuse_to_wait
 
 
 def wait(
@@ -37,7 +36,6 @@ def wait(
     """
     place = Token.parse(token) if "/" in token.partition(":")[0] and ":" in token else _lsn(token)
     settings = context.obj.settings()
-    refuse_to_wait(settings, table)
     with Freshness(settings) as freshness:
         shown = str(Lsn(freshness.wait(sink, place, timeout_s=timeout_s, table=table).lsn))
         if freshness.unsure:

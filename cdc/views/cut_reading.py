@@ -9,7 +9,6 @@ import orjson
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.topic import TableName
-from cdc.views.eager import EagerProgress
 from cdc.views.fences import Fence, LogCut, TopicRecord, fence_of, spans_to
 from cdc.views.record_changes import read_below
 from cdc.views.row_changes import RowChange
@@ -22,20 +21,12 @@ from cdc.wire.records import Lot
 class CutReading:
     """The records between a state and a progress record. ``tables``: the table of each topic.
 
-    An eager cut ends where the topics did. Of a change below a floor that was read before, from another partition,
-    nothing is left.
-
-    ``epoch_id``: as :class:`cdc.views.state_reach.Reached` has it.
-
     ``records``, ``floors``, ``marks``, ``swept``, ``later`` and ``offsets`` are whole once :meth:`pieces` has ended.
     """
 
     def __init__(self, progress: Progress, reached: Reached, tables: Mapping[str, TableName]) -> None:
-        eager = progress if isinstance(progress, EagerProgress) else None
-        starts = reached.offsets if eager is None else eager.starts(reached.offsets)
         self.fence = fence_of(progress)
-        self.epoch_id = eager.epoch_id if eager is not None else ""
-        self.spans = spans_to(progress, starts, tables)
+        self.spans = spans_to(progress, reached.offsets, tables)
         self.most_records = sum(span.most_records for span in self.spans)
         self.records = 0
         self.floors: dict[TableName, str] = {}
@@ -48,19 +39,8 @@ class CutReading:
         self._tables = tables
         for text in reached.later:
             self._ripened(text)
-        self._cut = LogCut(progress, self.spans, everything=eager is not None)
-        self._before = starts
-        self._cleared = reached.cleared if eager is not None else {}
-        if eager is not None:
-            self._swept_by_the_connector(eager)
-
-    def _swept_by_the_connector(self, eager: EagerProgress) -> None:
-        """No record says it. Rows of the epoch stand in this cut, or were read before."""
-        for table in self._tables.values() if eager.settled else ():
-            swept = self.swept.get(str(table), 0)
-            if floor := eager.floor(swept):
-                self.floors[table] = floor
-            self.swept[str(table)] = max(swept, eager.epoch)
+        self._cut = LogCut(progress, self.spans)
+        self._before = reached.offsets
 
     def pieces(
         self, lots: Iterable[Lot], read: Callable[[TopicRecord], RowChange], most: int | None
@@ -73,7 +53,7 @@ class CutReading:
                 try:
                     if record.op == TRUNCATE_OP:
                         self.floor(record)
-                    elif record.pos >= self._cleared.get(str(self._tables[record.topic]), ""):
+                    else:
                         piece.append(read(record))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     self.unreadable.append(record)

@@ -82,13 +82,11 @@ class LogCut:
     ``foreign``: records that are none of ours, passed over. One beyond the fence is ours only where the progress record
     says that its partition is ahead so far (H158): else it would end the partition, and all behind it went unread.
     ``beyond_ms``: the timestamp of the oldest record seen beyond the fence, None where there was none.
-    ``everything``: no record is beyond it, as in topics that nobody tells of whole transactions.
     """
 
-    def __init__(self, progress: Progress, spans: Iterable[Span], *, everything: bool = False) -> None:
+    def __init__(self, progress: Progress, spans: Iterable[Span]) -> None:
         fence = fence_of(progress)
         self._below = f"{fence.epoch:08x}{fence.lsn:016x}"
-        self._everything = everything
         self._ahead = progress.ahead
         self.ends: dict[str, dict[int, int]] = {}
         self._closed: set[tuple[str, int]] = set()
@@ -107,8 +105,7 @@ class LogCut:
                 self.foreign += 1
                 continue
             # A position's text compares as it does. Nearly every record is below.
-            beyond = record.pos[:_EPOCH_AND_LSN] >= self._below and not self._everything
-            if beyond and Position.parse(record.pos).streamed:
+            if record.pos[:_EPOCH_AND_LSN] >= self._below and Position.parse(record.pos).streamed:
                 if record.pos > self._ahead.get(lot.topic, {}).get(lot.partition, ""):
                     self.foreign += 1
                     continue

@@ -21,7 +21,6 @@ from cdc.views.closed_windows import Final
 from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
-from cdc.views.eager import EagerProgress
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper_rules import (
@@ -118,7 +117,7 @@ class Keeper:
         self._above = parts.above
         self._blocked: frozenset[Row] = frozenset()
         self._watched = AwaitedTables(parts.input, parts.output, parts.topics, clock)
-        self._at_end = self._eager = False
+        self._at_end = False
         self._bulk = bulk
         self._fence = BEFORE_ALL
         self._claimed = BEFORE_ALL
@@ -214,7 +213,6 @@ class Keeper:
 
     def _advance(self) -> int:
         progress, reached = self._input.progress(), self._state.reached
-        self._eager = isinstance(progress, EagerProgress)
         self._at_end = progress is not None and fence_of(progress) <= reached.fence
         if progress is None or self._at_end:
             if (awaited := self._watched.changed(reached)) is not None:
@@ -339,10 +337,9 @@ class Keeper:
         return sound and not self._takes_back()
 
     def _takes_back(self) -> bool:
-        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25). An
-        eager view's documents claim none: those that lack a value wait alone (H564)."""
+        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25)."""
         known = self._state.unseen.known_below
-        return known is not None and known < self._topic_claim and not self._eager
+        return known is not None and known < self._topic_claim
 
     def _publish(self) -> Turn:
         state = self._state

@@ -80,7 +80,6 @@ def noted_after(
     built = reached.built or proven
     return {
         "fence": cut.fence,
-        "epoch_id": cut.epoch_id,
         "offsets": cut.offsets,
         "built": built,
         "proven": proven,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter
 from cdc.errors import ActiveError
 from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
-from cdc.topic import TableName
 from cdc.views.answers import RunnerAnswer
 from cdc.views.closed_windows import ClosedUpTo
-from cdc.views.eager import ShownLsns, TopicsReach, cut_to, rests_long
-from cdc.views.fences import Fence, fence_at
+from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
-from cdc.views.view_state import ViewState
 from cdc.wire.format import POS
 from cdc.wire.records import Headers, Lot, Span
 
@@ -174,40 +171,6 @@ class MemoryViewOutput:
     def _require_writer(self) -> None:
         if self._writer != self._topic.writer:
             raise ActiveError("another runner keeps this view now")
-
-
-@dataclass
-class MemoryEagerInput(MemoryViewInput):
-    """The same over topics without progress records. ``looked``: the facts of the next look. ``shown``: what each cut
-    shows. ``kept``: the state that it is read into, and ``topics``: of the view's tables, to be set before the first.
-    """
-
-    looked: TopicsReach = field(default_factory=TopicsReach)
-    kept: ViewState | None = None
-    topics: Mapping[TableName, str] = field(default_factory=dict)
-    shown: ShownLsns = field(default_factory=ShownLsns)
-
-    def progress(self) -> Progress | None:
-        """The cut of the look. None while the first reading of tables is under way."""
-        assert self.kept is not None
-        reached = self.kept.reached
-        if not self.looked.settled and not reached.built:
-            return None
-        ends = {topic: self.looked.offsets[topic] for topic in self.topics.values() if topic in self.looked.offsets}
-        looked = replace(self.looked, offsets=ends)
-        rests = rests_long(reached, self.progress_ms, self.retention_s)
-        cut = cut_to(looked, reached, None if rests else self.shown.at(reached.fence), map(str, self.topics))
-        self.shown.note(Fence(cut.epoch, cut.lsn), self.looked.shown)
-        return cut
-
-
-class MemoryEagerOutput(MemoryViewOutput):
-    """The same for an eager view: what it claims is a version of documents, and the topic's newest counts."""
-
-    def claimed(self) -> Fence | None:
-        """The newest fence of any record."""
-        newest = _newest(r for of in self._topic.records.values() for r in of)
-        return None if newest is None else fence_at(newest)
 
 
 def _newest(records: Iterable[ViewRecord]) -> Position | None:

@@ -11,9 +11,9 @@ from cdc.errors import CdcError, ConfigError, Exit, Retry
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
-from cdc.views.row_changes import KEPT, LOST
+from cdc.views.row_changes import KEPT
 from cdc.views.sql_types import Group, SqlType, type_of
-from cdc.views.stored_values import checked, stored
+from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
 from cdc.wire.plain import PlainTable
 from cdc.wire.unavailable import is_unavailable, may_be_unavailable
@@ -30,19 +30,15 @@ class PlanOutdated(CdcError):
 class StateRows:
     """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
 
-    ConfigError and PlanOutdated as :func:`require_planned`. A shape without an oid is not of Postgres's catalog.
-    Another database has values of which Postgres has none, as a time of 101 hours, and no catalog says when a column
-    got another type: a value that is none of the column's is :data:`cdc.views.row_changes.LOST` (H563).
+    ConfigError and PlanOutdated as :func:`require_planned`.
     """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
         require_planned(schema, relation)
         self._plain = PlainTable(schema, nested=False)
-        self._foreign = not schema.oid
-        form: Callable[[SqlType], Callable[[Any], Any] | None] = checked if self._foreign else stored
-        self._row = [(name, form(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
-        self._key = [(name, form(relation.kind(name))) for name in relation.key]
-        self._names = None if self._foreign else as_they_stand(self._row)
+        self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
+        self._key = [(name, stored(relation.kind(name))) for name in relation.key]
+        self._names = as_they_stand(self._row)
         self._key_names = as_they_stand(self._key)
         self._needed = {name for name, _ in self._key}
         self._may_lack = [column.name for column in schema.columns if may_be_unavailable(column)]
@@ -58,17 +54,16 @@ class StateRows:
         if not lacking and self._names is not None:
             values = after if self._plain.as_it_is else self._plain.values(after)
             return self._keyed(tuple(map(values.get, self._names)))
-        take = _fitting if self._foreign else _taken
         if not lacking:
-            return self._keyed(take(self._plain.values(after), self._row))
-        row = take(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
+            return self._keyed(_taken(self._plain.values(after), self._row))
+        row = _taken(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
         kept = tuple(KEPT if name in lacking else value for (name, _), value in zip(self._row, row, strict=True))
         return self._keyed(kept)
 
     def _keyed(self, row: Row) -> Row:
         """The same. A record of somebody else's may be a row without its key, of which no row is made (H214)."""
         key = row[: len(self._key)]
-        if None in key or LOST in key:
+        if None in key:
             raise ValueError("the row does not have the columns of its key")
         return row
 
@@ -89,7 +84,7 @@ def require_planned(schema: TableSchema, relation: KeptTable) -> None:
     """
     noted = schema.noted_masks
     masked = sorted(noted.keys() & set(relation.columns) - relation.masked.keys())
-    if masked and schema.oid and schema.version < relation.version:
+    if masked and schema.version < relation.version:
         raise ConfigError(
             f"the topic of {schema.table} has rows from when {masked[0]} was masked, and the view was planned without",
             hint="a changed mask has the table read again: start the views when compaction has taken the former rows",
@@ -99,8 +94,7 @@ def require_planned(schema: TableSchema, relation: KeptTable) -> None:
             f"{masked[0]} of {schema.table} was masked after the view was planned",
             hint="start the views again: each goes on, or is refused where it computes with the column",
         )
-    # Records of Debezium say nothing of masks: their shapes are of no catalog.
-    later = bool(schema.oid) and schema.version > relation.version
+    later = schema.version > relation.version
     if later:
         _require_columns(schema, relation)
     here = relation.masked.keys() & schema.numbers.keys() if later else ()
@@ -166,17 +160,6 @@ def _taken(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], A
         value if convert is None or value is None else convert(value)
         for value, convert in [(get(name), convert) for name, convert in columns]
     )
-
-
-def _fitting(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> Row:
-    return tuple(_fit(values.get(name), convert) for name, convert in columns)
-
-
-def _fit(value: Any, convert: Callable[[Any], Any] | None) -> Any:
-    try:
-        return value if convert is None or value is None else convert(value)
-    except (ValueError, TypeError, AttributeError):
-        return LOST
 
 
 def view_shape(name: str, plan: ViewPlan, topic: str, version: int = 1) -> TableSchema:

@@ -34,8 +34,7 @@ class Reached:
     of which the log lacks rows, each with a sentence. ``time_ms``: the newest time of the source, since 1970.
     ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any closed.
     ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one. ``topic_id``:
-    Kafka's, of the view's topic, empty in a state that did not note it. ``epoch_id``: of an eager view, what tells
-    the fence's epoch from another one of its number, empty where that is not known. ``asked``: the id of the newest
+    Kafka's, of the view's topic, empty in a state that did not note it. ``asked``: the id of the newest
     wish for documents once more that was taken up, empty before any. ``identity``: as
     :func:`cdc.views.view_identity.state_identity` has it, empty where a version before noted ``plan`` alone.
     ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
@@ -66,7 +65,6 @@ class Reached:
     late: int = 0
     left: int = 0
     topic_id: str = ""
-    epoch_id: str = ""
     asked: str = ""
     identity: str = ""
     awaited: Mapping[str, str] = field(default_factory=dict)

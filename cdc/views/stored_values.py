@@ -141,62 +141,6 @@ def _postgres_text(kind: SqlType) -> Function:
     return to_text(kind) or str
 
 
-_NUMBERS: dict[Group, tuple[type, ...]] = {
-    Group.BOOLEAN: (bool,),
-    Group.INTEGER: (int,),
-    Group.FLOAT: (int, float, str),
-    Group.OPAQUE: (int, float, str),
-}
-
-
-def plain_types(kind: SqlType) -> frozenset[type]:
-    """The Python types of the plain values of a type. Those of an array are in its elements.
-
-    >>> plain_types(SqlType("int8")), plain_types(SqlType("date"))
-    (frozenset({<class 'int'>}), frozenset({<class 'str'>}))
-    """
-    return frozenset((list,)) if kind.array else frozenset(_NUMBERS.get(kind.group, (str,)))
-
-
-def checked(kind: SqlType) -> Function:
-    """:func:`stored`, of a value that may be one of another type, as where a column's type changes under a view.
-
-    ValueError, TypeError or AttributeError where nothing of this type can be made of it, or SQLite cannot hold it: a
-    text among numbers would stand in a document as it is, and be anything but its value (H563).
-    """
-    if kind.array:
-        member = checked(kind.element)
-        return lambda value: orjson.dumps(_each_checked(member, value)).decode()
-    types, convert, load = plain_types(kind), stored(kind) or _same, loaded(kind) or _same
-
-    def held(value: Any) -> Any:
-        number = isinstance(value, int) and kind.group is not Group.BOOLEAN
-        if type(value) not in types or (number and not -(2**63) <= value < 2**63):
-            raise ValueError(f"no {kind}")
-        found = convert(value)
-        try:
-            load(found)
-        except NotComputable:
-            pass  # A document that computes with it says so.
-        except ArithmeticError as failure:
-            raise ValueError(f"no {kind}") from failure
-        return found
-
-    return held
-
-
-def _each_checked(member: Function, values: Any) -> list[Any]:
-    """An array as it is, each of whose elements was checked."""
-    if not isinstance(values, list):
-        raise TypeError("no array")
-    for value in values:
-        if isinstance(value, list):
-            _each_checked(member, value)
-        elif value is not None:
-            member(value)
-    return values
-
-
 _CELLS: dict[Group, Function] = {
     Group.BOOLEAN: int,
     Group.FLOAT: _float_cell,

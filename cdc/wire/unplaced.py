@@ -1,4 +1,4 @@
-"""Deletes of which nothing says exactly where they stand: the cleaner has taken the record that did (hazard H566).
+"""Deletes of which nothing says exactly where they stand: the cleaner has taken the record that did.
 
 Debezium writes a delete and a tombstone behind it. A compacted topic keeps the tombstone alone, which has no position.
 """

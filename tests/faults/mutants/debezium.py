@@ -263,4 +263,9 @@ MUTANTS = (
         "pos if highest is None or pos > highest else _behind(highest)", "pos",
         "tests/unit/cdc/wire/debezium/test_present_run.py",
     ),
+    Mutant(
+        "take a first tombstone for settled (H570)", "cdc/wire/debezium/reading.py",
+        "if self.highest is None and not self._lone:", "if self.highest is None:",
+        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+    ),
 )  # fmt: skip

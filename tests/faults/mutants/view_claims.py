@@ -85,64 +85,9 @@ MUTANTS = (
         "tests/integration/views/test_asking_runners.py -k h552",
     ),
     Mutant(
-        "keep a value of another type (H563)", "cdc/views/stored_values.py",
-        "if type(value) not in types or", "if False and", "tests/unit/cdc/views/test_eager.py -k h563",
-    ),
-    Mutant(
-        "keep an integer that SQLite cannot hold (H563)", "cdc/views/stored_values.py",
-        "(number and not -(2**63) <= value < 2**63)", "False", "tests/unit/cdc/views/test_eager.py -k h563",
-    ),
-    Mutant(
-        "go on with a key of another type (H563)", "connectors/view_eager.py",
-        " or any(plain_types(kept[name]).isdisjoint(plain_types(key[name])) for name in key):", ":",
-        "tests/unit/connectors/test_view_eager.py -k h563",
-    ),
-    Mutant(
-        "hold an eager view for a value that is not known (H564)", "cdc/views/keeper.py",
-        "known < self._topic_claim and not self._eager", "known < self._topic_claim",
-        "tests/unit/cdc/views/test_eager_unknown.py -k h564",
-    ),
-    Mutant(
-        "leave an eager state as it was level long ago (H565)", "cdc/views/eager.py",
-        "0 < retention_s * 1000 / _LOOKS < now_ms - reached.level_ms", "now_ms < 0",
-        "tests/unit/cdc/views/test_eager_unknown.py -k h565",
-    ),
-    Mutant(
-        "place a lone tombstone below its row (H566)", "connectors/view_tombstones.py",
-        "return lifted(pos.decode(), known).encode()", "return pos", "tests/unit/connectors/test_view_tombstones.py",
-    ),
-    Mutant(
-        "take a first tombstone for settled (H566)", "cdc/wire/debezium/reading.py",
-        "if self.highest is None and not self._lone:", "if self.highest is None:",
-        "tests/unit/connectors/test_view_tombstones.py",
-    ),
-    Mutant(
         "take a failing row's part out of its group (H547)", "cdc/views/keeper.py",
         "known = {k: c for k, c in computed.items() if not isinstance(c, NotComputable)}",
         "known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}",
         "tests/unit/cdc/views/test_failed_rows.py -k h547",
-    ),
-    Mutant(
-        "read a topic made anew where the former one was read (H573)", "connectors/view_eager.py",
-        "_behind(epochs, epoch, ends) for", "epochs.behind(epoch) for", "tests/integration/log/test_made_anew.py",
-    ),
-    Mutant(
-        "take a topic made anew for the one that was noted (H573)", "connectors/view_eager.py",
-        "self._looks.epochs.of_topics({topic: found.topic_id for topic, found in facts.items()})", "self._looks.epochs",
-        "tests/integration/log/test_made_anew.py",
-    ),
-    Mutant(
-        "keep the former value for a NULL that may be unchanged (H574)", "connectors/view_eager.py",
-        "self._unsaid.said(self._tombstones.placed(translated_lot(self._translation, lot)))",
-        "self._tombstones.placed(translated_lot(self._translation, lot))", "tests/contract/test_eager_log.py -k h574",
-    ),
-    Mutant(
-        "believe the state of a row that the reading has changed (H574)", "connectors/view_unsaid.py",
-        "if seen is not None or self._forgot:", "if False:", "tests/unit/connectors/test_view_unsaid.py",
-    ),
-    Mutant(
-        "believe the row before an old record (H574)", "connectors/view_unsaid.py",
-        "sure = lot.times_ms[number] > self._sure_ms() and", "sure =",
-        "tests/unit/connectors/test_view_unsaid.py",
     ),
 )  # fmt: skip

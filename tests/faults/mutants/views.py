@@ -13,7 +13,6 @@ _IDENTITY = "tests/unit/cdc/views/test_view_identity.py"
 _DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
-_EAGER = "tests/unit/cdc/views/test_eager.py"
 _NUMBERED = "tests/unit/cdc/views/test_numbered_above.py"
 _CLOSING = "tests/unit/cdc/views/test_closing.py"
 _POSTS = "tests/unit/connectors/test_view_posts.py"
@@ -21,38 +20,6 @@ _SESSIONS = "tests/integration/views/test_sessions.py"
 _GENERATIONS = "tests/unit/spark/test_view_generations.py"
 
 MUTANTS = (
-    Mutant(
-        "begin an eager view's versions below those of its topic", "cdc/views/eager.py",
-        "before = max(reached.fence, reached.published)", "before = reached.fence", _EAGER,
-    ),
-    Mutant(
-        "sweep an epoch before its reading is over", "cdc/views/eager.py",
-        "settled = reach.settled and reach.epoch == epoch", "settled = True", _EAGER,
-    ),
-    Mutant(
-        "sweep an epoch that read a part of its tables", "cdc/views/eager.py",
-        "due = self.settled and self.reread and", "due = self.settled and", _EAGER,
-    ),
-    Mutant(
-        "say that an older claim shows what the newest cut does", "cdc/views/eager.py",
-        "return self._shown[found - 1] if found", "return self._shown[-1] if found", _EAGER,
-    ),
-    Mutant(
-        "hold an eager cut back at its fence", "cdc/views/cut_reading.py",
-        "everything=eager is not None", "everything=False", _EAGER,
-    ),
-    Mutant(
-        "go on in a new epoch where the one before ended", "cdc/views/cut_reading.py",
-        "eager.starts(reached.offsets)", "reached.offsets", _EAGER,
-    ),
-    Mutant(
-        "take a row below a truncate that another partition said", "cdc/views/cut_reading.py",
-        'elif record.pos >= self._cleared.get(str(self._tables[record.topic]), ""):', "else:", _EAGER,
-    ),
-    Mutant(
-        "pass a row over for a value that Postgres has not", "cdc/views/record_rows.py",
-        "take = _fitting if self._foreign else _taken", "take = _taken", _EAGER,
-    ),
     Mutant(
         "show a row whatever LSN it was read at", "cdc/views/row_changes.py",
         "if change.ripe <= fence:", "if True:", _ROWS,

@@ -21,9 +21,9 @@ from connectors.kafka.clients import fetching_config, producer_config
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
-from connectors.view_eager import translated_lot
 from spark.debezium_feed import Translation
 from spark.known_epochs import SnapshotAgain
+from spark.source import records_of
 from tests.waiting import wait_until
 
 CLEANED = {
@@ -80,7 +80,7 @@ class ReadTable:
         with closing(reading.open()) as reader:
             try:
                 for lot in reader.read([Span(self.topic, p, BEGINNING, end) for p, end in ends.items()]):
-                    translated_lot(translation, lot)
+                    translation(records_of([lot]))
             except SnapshotAgain:
                 return -read_epochs(settings).latest
         return read_epochs(settings).latest

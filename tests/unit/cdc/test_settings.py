@@ -124,3 +124,11 @@ def test_h446_a_rest_is_a_setting_of_ours_and_none_of_the_store() -> None:
     settings = parse(document(sinks={"warehouse": {"kind": "delta", "path": "/srv/lake", "every_s": 30}}))
     sink = settings.sinks["warehouse"]
     assert sink.every_s == 30.0 and "every_s" not in sink.options()
+
+
+def test_views_over_debeziums_topics_are_refused() -> None:
+    debezium = {**document(), "source": {**document()["source"], "kind": "debezium"}}
+    parse(debezium)
+    with pytest.raises(ConfigError, match="no view is kept over Debezium's topics: they do not say which") as refused:
+        parse({**debezium, "views": {"v": {"sql": "v.sql"}}})
+    assert "over tables that cdc run captures" in refused.value.hint

@@ -90,5 +90,5 @@ def test_h340_whatever_registers_native_shapes_has_a_lineage() -> None:
     }
     assert found == {
         "connect/handed_over.py", "connect/locate.py", "forgetting.py", "frame_log.py",
-        "verified.py", "view_eager.py", "view_log.py", "view_planning.py", "view_topics.py",
+        "verified.py", "view_log.py", "view_planning.py", "view_topics.py",
     }  # fmt: skip
