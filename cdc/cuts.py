@@ -30,7 +30,6 @@ class VerifiedTable:
 
     ``query``: the text of a view, run with ``search_path``, in place of a table's rows. ``finish``: its function on
     finished documents, from a row on the wire to one.
-    ``settled``: a look at which keys stay as they are, whatever the source says. It is taken behind a comparison.
     ``left_out``: columns that stand in neither shape because they cannot be compared: column -> why.
     """
 
@@ -41,7 +40,6 @@ class VerifiedTable:
     query: str = ""
     search_path: tuple[str, ...] = ()
     finish: Callable[[bytes], bytes] | None = None
-    settled: Callable[[], Callable[[str], bool]] | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property

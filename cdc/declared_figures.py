@@ -236,6 +236,5 @@ VIEWS = declared(
     _counter("cdc_view_records_total", "Records read from the tables' topics", "view"),
     _counter("cdc_view_published_rows_total", "Documents published", "view"),
     _counter("cdc_view_deleted_rows_total", "Deletions of documents published", "view"),
-    _counter("cdc_view_late_rows_total", "Changes published that came too late for their closed window", "view"),
 )
 """The figures of ``cdc view run``."""

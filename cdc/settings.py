@@ -185,11 +185,6 @@ class ViewSettings(SettingsModel):
     post_limit: SomeTime = Field(
         timedelta(seconds=5), description="a document for which that function takes longer is parked, by its key"
     )
-    close: Duration = Field(
-        timedelta(0),
-        description="a window closes so long after the time in its key, 0s for never; its figure stays then",
-    )
-    window: str = Field("", description="column of the key with the window's time, where several have a time")
 
 
 class ViewRunnerSettings(SettingsModel):

@@ -47,7 +47,6 @@ class ViewFigures:
     records: int = 0
     published: int = 0
     deleted: int = 0
-    late: int = 0
     stopped: str = ""
     away: str = ""
     cure: str = ""
@@ -86,7 +85,6 @@ class ViewHealth:
             page.set("cdc_view_records_total", one.records, view=one.name)
             page.set("cdc_view_published_rows_total", one.published, view=one.name)
             page.set("cdc_view_deleted_rows_total", one.deleted, view=one.name)
-            page.set("cdc_view_late_rows_total", one.late, view=one.name)
         yield from page.families()
 
     def alive(self) -> tuple[bool, str]:
@@ -119,7 +117,6 @@ class ViewHealth:
                 "waiting": one.waiting,
                 "parked": one.parked,
                 "held": one.held,
-                "late": one.late,
                 "stopped": one.stopped or None,
                 "away": one.away or None,
                 "trouble": f"stopped: {one.stopped}" if one.stopped else f"away: {one.away}" if one.away else "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
@@ -21,7 +20,7 @@ from connectors.postgres.selection import Pattern, keeps_some, kept
 from connectors.verified import gone_tables, masked_otherwise, open_cut, verified_tables
 from connectors.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.view_recomputing import KafkaRunners
-from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
+from connectors.view_topics import known_views, taken_views, view_patterns
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink
 from sinks.stores import kind_of, sink_settings
@@ -65,10 +64,7 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
             left_out[str(table)] = f"{masked[0]} has masks, and its SELECT over the source gives plain values"
             continue
         root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
-        verified = _verified(known, planned, estimate(root))
-        if planned.window is not None:
-            verified = replace(verified, settled=partial(closed_windows, settings, known, planned.window))
-        tables[table] = verified
+        tables[table] = _verified(known, planned, estimate(root))
     return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused, left_out)
 
 

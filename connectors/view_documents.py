@@ -29,9 +29,6 @@ def stored_document(path: Path, plan: ViewPlan, generation: int, key: Row) -> Sh
     """A document of a state. UsageError where that is not built yet, and as :class:`ViewState`."""
     with closing(ViewState(path, plan, generation)) as state, state.guarded():
         require_built(state.reached, path)
-        final = state.final_row(key)
-        if final is not None:
-            return ShownDocument(final)
         blocked = EmbeddedState(state.rows, state.unseen, plan).blocked()
         held = held_by(state.reached)
         if state.groups is not None:

@@ -13,7 +13,7 @@ from cdc.settings import Settings
 from cdc.topic import views_topic
 from cdc.views.answers import answer_key
 from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.known_views import KnownView, claim_key, closed_key, coming_key, identity_key, known_key, late_topic
+from cdc.views.known_views import KnownView, claim_key, coming_key, identity_key, known_key
 from cdc.views.state_faults import is_there, opening_fault
 from cdc.views.view_ports import ViewOutput
 from connectors.kafka.admin import TopicAdmin
@@ -25,7 +25,7 @@ from connectors.view_looks import state_path
 from connectors.view_topics import generation_topics, known_views
 
 _FILES = ("", "-wal", "-shm")
-_OF_A_GENERATION = (claim_key, closed_key, answer_key, identity_key)
+_OF_A_GENERATION = (claim_key, answer_key, identity_key)
 """The keys of what the views topic says of one."""
 
 
@@ -157,10 +157,6 @@ def _drop(settings: Settings, name: str, numbers: Sequence[int], topics: Mapping
     if views_topic(settings.name) in admin.describe([views_topic(settings.name)]):
         KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(key, None) for key in keys])
     yield f"view {name}: forgotten; sinks name it no more"
-    late = late_topic(settings.name, name)
-    if late in admin.describe([late]):
-        admin.delete([late])
-        yield f"topic {late}: deleted"
     # Last: they say what there is to drop once nothing else knows the view.
     for topic in topics.values():
         admin.delete([topic])

@@ -15,13 +15,13 @@ from functools import partial
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, CdcError, ConfigError, UsageError
+from cdc.errors import ActiveError, CdcError, UsageError
 from cdc.lsn import Lsn
 from cdc.progress import Progress
 from cdc.settings import Settings
 from cdc.topic import views_topic
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
-from cdc.views.known_views import KnownView, closed_key, coming_key
+from cdc.views.known_views import KnownView, coming_key
 from cdc.views.state_faults import StateDamaged
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -68,8 +68,7 @@ class ViewRebuild:
         """Build a view anew, to the end.
 
         UsageError where the settings have no such view, or it was never published. ConfigError for a text that cannot
-        be kept, and for a changed one of a view whose documents may rest on more than the log has. ActiveError while a
-        runner keeps the state that is to be made.
+        be kept. ActiveError while a runner keeps the state that is to be made.
         """
         settings = self._settings
         if name not in settings.views:
@@ -127,7 +126,6 @@ class ViewRebuild:
         if coming is not None and coming.generation == known.generation:
             # It was published to its end, or nearly: what is wanted now comes behind it.
             coming = None
-        self._require_made_of_the_log(view, known)
         topics = generation_topics(self._settings, view.name)
         if coming is not None:
             topics[coming.generation] = coming.topic
@@ -140,16 +138,6 @@ class ViewRebuild:
         self._topic.write([noted_identity(view, number), (coming_key(view.name), made.to_json())])
         crash_point("generation_noted")
         return made
-
-    def _require_made_of_the_log(self, view: PlannedView, known: KnownView) -> None:
-        """ConfigError where a former document cannot be made of the log once more."""
-        hint = "give the changed one another name in cdc.toml, and the stores that name"
-        closed = self._topic.read().get(closed_key(view.name, known.generation)) is not None
-        if view.window is not None or closed:
-            raise ConfigError(
-                f"windows of the view {view.name} close, and rows of those may be gone: it takes no other text",
-                hint=hint,
-            )
 
     def _build(self, view: PlannedView, known: KnownView, coming: KnownView) -> None:
         of_known = f"generation {known.generation}, which its runner keeps meanwhile"

@@ -14,9 +14,8 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import progress_topic, schema_topic, views_topic
 from cdc.views.answers import RunnerAnswer, answer_key, read_answer
-from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence, fence_of
-from cdc.views.known_views import claim_key, closed_key, closed_value, read_closed
+from cdc.views.known_views import claim_key
 from cdc.views.view_records import ViewRecord
 from cdc.wire.format import POS
 from cdc.wire.records import Lot, RecordReader, Span
@@ -129,7 +128,6 @@ class KafkaViewOutput:
         self._view = view
         self._claims = views_topic(settings.name)
         self._key = claim_key(view, generation)
-        self._closed_key = closed_key(view, generation)
         self._answer_key = answer_key(view, generation)
         self._topic = topic
         self._partitions = partitions
@@ -145,9 +143,7 @@ class KafkaViewOutput:
         self._producer = Producer(config)
         self._do(lambda: self._producer.init_transactions(_TIMEOUT_S), "taking over the view's topic")
 
-    def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
-    ) -> Mapping[int, int]:
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
         """See the protocol. Raises ActiveError when another runner writes, LogError when a record is not taken."""
         self._do(self._producer.begin_transaction, "writing the view's topic")
         ends = dict(self._ends)
@@ -158,7 +154,7 @@ class KafkaViewOutput:
                 failures.append(error)  # Such a message says nothing of its offset.
                 return
             offset, partition = message.offset(), message.partition()
-            if message.topic() == self._topic and offset is not None and partition is not None:
+            if offset is not None and partition is not None:
                 ends[partition] = max(ends.get(partition, 0), offset + 1)
 
         for record in records:
@@ -170,8 +166,6 @@ class KafkaViewOutput:
             raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
         if claim is not None:
             self._claim(claim, ends)
-        if closed is not None:
-            self._producer.produce(self._claims, value=closed_value(closed), key=self._closed_key, partition=0)
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the view's topic")
         self._ends, self._claimed = ends, claim or self._claimed
         return ends
@@ -239,18 +233,6 @@ class KafkaViewOutput:
     def newest(self) -> Position | None:
         """See the protocol."""
         return self._newest
-
-    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
-        """See the protocol."""
-        for partition in range(self._partitions):
-            for message in read_range(self._settings.log, self._topic, partition, ends.get(partition)):
-                key, value = message.key(), message.value()
-                if isinstance(key, bytes):
-                    yield key, value if isinstance(value, bytes) else None
-
-    def closed(self) -> ClosedUpTo | None:
-        """See the protocol."""
-        return read_closed(KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._closed_key))
 
     def claimed(self) -> Fence | None:
         """See the protocol."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
-from cdc.errors import ConfigError, DamagedError, NewerError
+from cdc.errors import ConfigError
 from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.fences import fence_of
 from cdc.views.state_faults import ELSEWHERE
-from cdc.views.state_reach import Reached
 from cdc.views.view_state import SIZES
-from cdc.views.window_keys import time_text
 from connectors.view_topics import known_views, unfed_views
 
 _FILES = ("", "-wal")
@@ -67,11 +64,6 @@ def _state(path: Path) -> RunnerState | None:
         size_bytes = state_bytes(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as session:
             waiting, parked = session.execute(SIZES).fetchone()
-            kept = session.execute("SELECT document FROM kept").fetchone()
-            reached = Reached.from_json(kept[0]) if kept else None
-    except (OSError, sqlite3.Error, DamagedError, NewerError):
+    except (OSError, sqlite3.Error):
         return None
-    found = RunnerState(waiting=waiting, parked=parked, size_bytes=size_bytes)
-    if reached is None or not reached.closed_at:
-        return found
-    return replace(found, late=reached.late, left=reached.left, closed_before=time_text(reached.closed_us))
+    return RunnerState(waiting=waiting, parked=parked, size_bytes=size_bytes)

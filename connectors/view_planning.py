@@ -17,7 +17,6 @@ from cdc.views.record_rows import view_shape
 from cdc.views.refused import ViewRefused
 from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, other_key, other_shape, plan_digest
 from cdc.views.view_plan import ViewPlan, planned
-from cdc.views.window_keys import WindowKey, window_key
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -33,7 +32,6 @@ class PlannedView:
     plan: ViewPlan
     shapes: tuple[TableSchema, ...]
     post: Post | None = None
-    window: WindowKey | None = None
 
     @property
     def digest(self) -> str:
@@ -82,9 +80,7 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
         ) from None
     plan = _planned(settings, name, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
-    window = window_key(name, plan, section.close, section.window)
-    post = _post(name, section, plan)
-    return PlannedView(name, section, plan, used, post, window)
+    return PlannedView(name, section, plan, used, _post(name, section, plan))
 
 
 def planned_views(settings: Settings, names: Sequence[str]) -> dict[str, PlannedView | CdcError]:

@@ -23,7 +23,7 @@ from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewHealth
 from cdc.views.fences import NEVER
 from cdc.views.keeper import Keeper, KeeperParts
-from cdc.views.known_views import KnownView, Views, identity_key, late_topic
+from cdc.views.known_views import KnownView, Views, identity_key
 from cdc.views.record_rows import PlanOutdated, view_shape
 from cdc.views.silent_output import SilentOutput
 from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
@@ -56,9 +56,6 @@ def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
     admin.create([_views_spec(settings)])
     views = known_views(settings)
     known, identity = views.known.get(view.name), views.identities.get(view.name)
-    if view.window is not None:
-        late = table_topic_spec(settings.log, late_topic(settings.name, view.name))
-        admin.create([replace(late, partitions=1)])
     if known is None:
         made = made_generation(settings, view, 1)
         KafkaCompactedTopic(settings.log, views_topic(settings.name)).write(
@@ -142,10 +139,7 @@ def opened_keeper(
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
-        late = late_topic(settings.name, view.name)
-        parts = KeeperParts(
-            view.plan, state, source, output, records, tables, view.post, view.window, late, known.topic_id, above
-        )
+        parts = KeeperParts(view.plan, state, source, output, records, tables, view.post, known.topic_id, above)
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state

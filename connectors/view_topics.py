@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -13,8 +13,7 @@ from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import VIEW_SCHEMA, TableName, schema_topic, view_topic, views_topic
-from cdc.views.known_views import KnownView, Views, closed_key, is_claim, late_topic, read_closed, read_views
-from cdc.views.window_keys import WindowKey
+from cdc.views.known_views import KnownView, Views, is_claim, read_views
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import KafkaCompactedTopic, bounds, read_on
@@ -80,13 +79,6 @@ class ViewsLook:
         self._consumer.close()
 
 
-def closed_windows(settings: Settings, view: KnownView, window: WindowKey) -> Callable[[str], bool]:
-    """Whether the window of a store key is closed, as of now. LogError when no broker answers."""
-    found = KafkaCompactedTopic(settings.log, views_topic(settings.name)).read()
-    closed = read_closed(found.get(closed_key(view.view, view.generation)))
-    return lambda key: closed is not None and window.of_store_key(key) <= closed.us
-
-
 def generation_topics(settings: Settings, name: str) -> dict[int, str]:
     """The topics of a view's generations that are there, by their numbers. LogError when no broker answers."""
     start = view_topic(settings.name, name, 0).removesuffix("0")
@@ -99,10 +91,8 @@ def topics_of_views(settings: Settings) -> list[str]:
     own, admin = views_topic(settings.name), TopicAdmin(settings.log)
     if own not in admin.describe([own]):
         return []
-    views = known_views(settings)
-    late = admin.describe([late_topic(settings.name, name) for name in views.known])
-    topics = [topic for name in views.known for topic in generation_topics(settings, name).values()]
-    return [*topics, *late, own]
+    topics = [topic for name in known_views(settings).known for topic in generation_topics(settings, name).values()]
+    return [*topics, own]
 
 
 def view_patterns(patterns: Iterable[str]) -> list[str]:

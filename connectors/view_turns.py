@@ -143,7 +143,6 @@ class KeptView:
         figures.records += turn.records
         figures.published += turn.documents
         figures.deleted += turn.deletions
-        figures.late += turn.late
         figures.lsn = keeper.claimed.lsn or None
         figures.held = bool(state.reached.held or state.reached.awaited)
         if self._counted_s is None or now_s - self._counted_s >= _COUNT_EVERY_S:

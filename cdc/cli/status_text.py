@@ -146,8 +146,7 @@ def view_table(views: Sequence[ViewStatus]) -> Table:
     for title in ("behind", "age"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("state", no_wrap=True)
-    closing = any(view.facts.state is not None and view.facts.state.closed_before for view in views)
-    for title in ("waiting", "on disk", *(["late"] if closing else [])):
+    for title in ("waiting", "on disk"):
         table.add_column(title, no_wrap=True, justify="right")
     for view in views:
         facts, kept = view.facts, view.facts.state
@@ -159,7 +158,6 @@ def view_table(views: Sequence[ViewStatus]) -> Table:
             Text(view.shown, style=_STYLES.get(view.shown, "yellow")),
             f"{kept.waiting:,}" if kept is not None else "?",
             size(kept.size_bytes) if kept is not None else "?",
-            *([f"{kept.late:,}" if kept is not None else "?"] if closing else []),
         )
     return table
 

@@ -340,7 +340,7 @@ def _level(found: _Pointed, name: str, here: str, pace: str) -> Shown:
 
 
 def _views(found: _Pointed) -> Grid:
-    columns = ("view", "state", "shows", "behind", "age", "takes up", "waiting", "late", "on disk")
+    columns = ("view", "state", "shows", "behind", "age", "takes up", "waiting", "on disk")
     rows = []
     for name in found.document["views"]:
         here = f"/views/{step(name)}"
@@ -353,7 +353,6 @@ def _views(found: _Pointed) -> Grid:
                 found.aged(here, "log", "source"),
                 found.figure(f"/pace/views/{step(name)}/bytes_s", rate, "log"),
                 found.figure(f"{here}/waiting", count, "log"),
-                found.figure(f"{here}/late", count, "log"),
                 found.figure(f"{here}/state_bytes", size, "log"),
             ]
         )

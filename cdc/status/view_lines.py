@@ -15,15 +15,11 @@ from cdc.status.figures import age, aged
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerState:
     """The facts in a runner's state. ``waiting``: keys whose documents are not published yet. ``parked``: documents
-    that cannot be. ``size_bytes``: of its files. ``late``, ``left``: rows that came too late for a closed window, and
-    that left one. ``closed_before``: up to which time windows are closed, ISO 8601, None where none is."""
+    that cannot be. ``size_bytes``: of its files."""
 
     waiting: int
     parked: int
     size_bytes: int
-    late: int = 0
-    left: int = 0
-    closed_before: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +63,6 @@ class ViewStatus:
             "waiting": state.waiting if state is not None else None,
             "parked": state.parked if state is not None else None,
             "state_bytes": state.size_bytes if state is not None else None,
-            "late": state.late if state is not None else None,
-            "left": state.left if state is not None else None,
-            "closed": state.closed_before if state is not None else None,
             "held": facts.held or None,
             "fed": facts.fed,
         }

@@ -248,11 +248,6 @@ def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> No
     """Count what is proven, keep what is open for another pass."""
     moving: list[str] = []
     left = 0
-    if pair.table.settled is not None:
-        # A key may have become settled while the sides were read.
-        differing = list(found)
-        settled = pair.table.settled()
-        found = [one for one in differing if not settled(one.key)]
     for difference in found:
         proven = bound is not None and (difference.pos is None or difference.pos < bound)
         if proven or difference.kind in (Kind.AHEAD, Kind.SHARED):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from cdc.position import Position
-from cdc.views.closed_windows import Final
 from cdc.views.lookups import Row
 from cdc.views.post_functions import Post, finished
 from cdc.views.refused import NotComputable
@@ -34,7 +33,7 @@ class PieceMaker:
         self._post = post
         self._largest = largest
 
-    def finished(self, row: str | NotComputable | None) -> str | NotComputable | None:
+    def _finished(self, row: str | NotComputable | None) -> str | NotComputable | None:
         """A computed row as it is published. NotComputable, with the reason, for one that cannot be."""
         made = finished(self._post, row)
         if isinstance(made, str) and len(made) > self._largest and len(made.encode()) > self._largest:
@@ -44,32 +43,26 @@ class PieceMaker:
     def of(
         self,
         computed: Mapping[Row, str | NotComputable | None],
-        finals: Mapping[Row, Final],
         known: Mapping[Row, bytes],
         blocked: Collection[Row],
         above: Position,
         now_ns: int,
     ) -> DocumentPiece:
-        """``computed``: a row for each key. ``finals``: those that are the last figure of a window, and no other.
-
-        ``known``: digests of what was published last. ``blocked``: documents of which a row is not known.
-        ``above``: the position that records are numbered above.
+        """``computed``: a row for each key. ``known``: digests of what was published last. ``blocked``: documents of
+        which a row is not known. ``above``: the position that records are numbered above.
         """
         piece = DocumentPiece()
         for key, found in computed.items():
-            final = finals.get(key)
-            if final is None and key in blocked:
+            if key in blocked:
                 piece.parked[key] = LACKS
                 continue
-            row = final.row if final is not None else self.finished(found)
-            at = final.at if final is not None else ""
+            row = self._finished(found)
             if isinstance(row, NotComputable):
                 piece.parked[key] = str(row)
             elif row is not None:
-                digest = blake2b((row + at).encode(), digest_size=16).digest()
+                digest = blake2b(row.encode(), digest_size=16).digest()
                 if known.get(key) != digest:
-                    made = self._records.document(key, row, above, known=key in known, now_ns=now_ns, final_at=at)
-                    piece.written += made
+                    piece.written += self._records.document(key, row, above, known=key in known, now_ns=now_ns)
                     piece.digests[key] = digest
             elif key in known:
                 piece.written += self._records.deletion(key, above, now_ns)

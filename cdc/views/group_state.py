@@ -96,8 +96,6 @@ class GroupState:
         self._load_keys = [loaded(kind) for kind in grouping.keys]
         self.always: tuple[Row, ...] = () if grouping.keys else ((),)
         """The group that is there without rows, too: the one of a view without GROUP BY."""
-        self.having = grouping.having
-        """Whether a group of rows may have none in the view."""
         names = [name for c in self._columns for name in ([c.value, c.order] if c.by_order else [c.value])]
         made = "".join(f", {name}" for name in names)
         columns = f"key TEXT, part INTEGER, grp TEXT{made}, PRIMARY KEY (key, part)"
@@ -111,36 +109,33 @@ class GroupState:
         marks = ", ".join("?" * (3 + len(names)))
         self._insert = f"INSERT OR REPLACE INTO contributions VALUES ({marks})"
         wanted = "key IN (SELECT value FROM json_each(?)) ORDER BY key, part"
-        self._select = f"SELECT key, part, grp{made} FROM contributions WHERE {wanted}"
-        self._select_group = f"SELECT key, grp{made} FROM contributions WHERE grp = ?"
+        self._select = f"SELECT key, grp{made} FROM contributions WHERE {wanted}"
 
     def absorb(self, computed: Mapping[Row, Contributed | None]) -> set[Row]:
         """Take new contributions of driving rows in, None for none. Returns the keys of the groups that changed."""
         names = {orjson.dumps(key).decode(): key for key in computed}
         found = self._connection.execute(self._select, (orjson.dumps(list(names)).decode(),))
-        old: dict[str, dict[int, tuple[Any, ...]]] = {}
+        old: dict[str, list[tuple[Any, ...]]] = {}
         for row in found:
-            old.setdefault(row[0], {})[row[1]] = row[2:]
+            old.setdefault(row[0], []).append(row[1:])
         changes: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
         put: list[tuple[Any, ...]] = []
         gone: list[tuple[str, int]] = []
         for name, key in names.items():
-            # Of a row some of whose groups are closed the parts have gaps.
-            parts = old.get(name, {})
-            before, after = list(parts.values()), [self.stored(*one) for one in computed[key] or ()]
+            before, after = old.get(name, []), [self._stored(*one) for one in computed[key] or ()]
             if before == after:
                 continue
             for sign, rows in ((-1, before), (1, after)):
                 for row in rows:
                     changes.setdefault(row[0], []).append((sign, row[1:]))
             put += [(name, part, *row) for part, row in enumerate(after)]
-            gone += [(name, part) for part in parts if part >= len(after)]
+            gone += [(name, part) for part in range(len(after), len(before))]
         self._connection.executemany(self._insert, put)
         self._connection.executemany("DELETE FROM contributions WHERE key = ? AND part = ?", gone)
         self._change(changes)
         return {tuple(orjson.loads(name)) for name in changes}
 
-    def stored(self, keys: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _stored(self, keys: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
         """A contribution as the state holds it: the group's name, and the values of the figures."""
         stored = [v if f is None or v is None else f(v) for v, f in zip(keys, self._keys, strict=True)]
         cells = [c for column, value in zip(self._columns, values, strict=True) for c in column.cells(value)]
@@ -198,24 +193,6 @@ class GroupState:
             "SELECT n FROM different WHERE grp = ? AND figure = ? AND value = ?", place
         ).fetchone()
         return 0 if found is None else int(found[0])
-
-    def known(self, names: Iterable[str]) -> set[str]:
-        """Those of these names of groups that rows contribute to."""
-        asked = orjson.dumps(list(set(names))).decode()
-        found = self._connection.execute(
-            "SELECT grp FROM figures WHERE grp IN (SELECT value FROM json_each(?))", (asked,)
-        )
-        return {name for (name,) in found}
-
-    def contributions_to(self, name: str) -> list[tuple[str, tuple[Any, ...]]]:
-        """The contributions to a group: the name of each row's key, and the values as :meth:`stored` makes them."""
-        found = self._connection.execute(self._select_group, (name,))
-        return [(row[0], row[2:]) for row in found]
-
-    def remove(self, name: str) -> None:
-        """All that is kept of a group goes."""
-        for table in ("contributions", "figures", "different"):
-            self._connection.execute(f"DELETE FROM {table} WHERE grp = ?", (name,))
 
     def every(self) -> Iterable[Row]:
         """The keys of all groups."""

@@ -17,8 +17,6 @@ from cdc.clock import Clock
 from cdc.topic import TableName
 from cdc.views.asked_keys import AskedOnce, rows_asked
 from cdc.views.awaited_tables import AwaitedTables
-from cdc.views.closed_windows import Final
-from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
@@ -42,9 +40,8 @@ from cdc.views.record_changes import RecordChanges
 from cdc.views.refused import NotComputable
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
-from cdc.views.view_records import ViewRecords, final_of, key_row
+from cdc.views.view_records import ViewRecords, key_row
 from cdc.views.view_state import ViewState
-from cdc.views.window_keys import WindowKey
 
 log = logging.getLogger(__name__)
 
@@ -56,25 +53,23 @@ _PIECE_RECORDS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The work of one turn: records read, documents, deletions and late changes published."""
+    """The work of one turn: records read, documents and deletions published."""
 
     records: int = 0
     documents: int = 0
     deletions: int = 0
-    late: int = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing moved."""
-        return not (self.records or self.documents or self.deletions or self.late)
+        return not (self.records or self.documents or self.deletions)
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperParts:
     """The parts of a runner. ``topics``: the topic of each table that the view uses. ``post``: the user's function on
-    finished documents. ``window``: by which groups close, None where none do. ``late``: the topic of late changes.
-    ``topic_id``: Kafka's, of the view's topic. ``above``: the fence that is above all that other generations of the
-    view have published, NEVER for one that is only built."""
+    finished documents. ``topic_id``: Kafka's, of the view's topic. ``above``: the fence that is above all that other
+    generations of the view have published, NEVER for one that is only built."""
 
     plan: ViewPlan
     state: ViewState
@@ -83,8 +78,6 @@ class KeeperParts:
     records: ViewRecords
     topics: Mapping[TableName, str]
     post: Post | None = None
-    window: WindowKey | None = None
-    late: str = ""
     topic_id: str = ""
     above: Fence = BEFORE_ALL
 
@@ -105,21 +98,19 @@ class Keeper:
         self._output = parts.output
         self._pieces = PieceMaker(parts.records, parts.post, largest)
         self._records = parts.records
-        self._closing = Closing(plan, state, parts.window, parts.late)
         self._tables = {topic: table for table, topic in parts.topics.items()}
         self._clock = clock
         self._piece = piece
         self._applied = EmbeddedState(state.rows, state.unseen, plan)
         self._documents = DocumentSource(plan)
         self._asked = AskedOnce(parts.input, parts.output, parts.records.topic)
-        self._changes = RecordChanges(plan, self._tables, self._input.shape, timed=parts.window is not None)
+        self._changes = RecordChanges(plan, self._tables, self._input.shape)
         self._topic_id = parts.topic_id
         self._above = parts.above
         self._blocked: frozenset[Row] = frozenset()
         self._watched = AwaitedTables(parts.input, parts.output, parts.topics, clock)
         self._at_end = False
         self._bulk = bulk
-        self._fence = BEFORE_ALL
         self._claimed = BEFORE_ALL
         self._topic_claim = BEFORE_ALL
 
@@ -155,10 +146,8 @@ class Keeper:
             state.settled((), dict.fromkeys(rows, b""))
             if state.reached.built:
                 state.queue(rows, state.reached.fence)
-            finals = self._finals_behind(state.reached.ends)
             newest, anew = self._output.newest(), state.of_other_types
             state.note(ends=ends, **published_before(state.reached, claimed, newest, self._above, anew=anew))
-            self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._asked.begin(state.reached.asked)
         self._blocked = frozenset(self._applied.blocked())
         self._bind()
@@ -166,24 +155,12 @@ class Keeper:
     def _bind(self) -> None:
         """Go on under a plan that has wider types than the one that the state was made by (H466): what a narrower one
         could not compute, and is parked, is computed anew, as all is."""
-        state, self._fence = self._state, self._state.reached.fence
+        state, fence = self._state, self._state.reached.fence
         with state.transaction():
             if state.of_other_types and state.reached.built:
-                state.queue(*self._all(self._fence))
-                state.queue(state.parked()[0], self._fence)
+                state.queue(*self._all(fence))
+                state.queue(state.parked()[0], fence)
             state.bind()
-
-    def _finals_behind(self, ends: Mapping[int, int]) -> list[tuple[Row, Final]]:
-        """The last figures of windows that stand in the topic behind what the state knows of it."""
-        found: dict[Row, Final] = {}
-        for key, value in self._output.values_behind(ends) if self._closing.used else ():
-            try:
-                final = final_of(self._plan, key, value)
-            except (ValueError, KeyError, TypeError):
-                continue  # None of ours, or a floor.
-            if final is not None:
-                found[final[0]] = Final(*final[1:])
-        return list(found.items())
 
     def turn(self) -> Turn:
         """One look at the log, and one piece of what waits. LogError where a broker, or the state's disk, is away."""
@@ -223,18 +200,8 @@ class Keeper:
         cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
             self._take(cut)
-            if self._closing.used and self._may_publish():
-                self._close(cut.fence, progress.heartbeat_ms, reached.fence)
         self._tell(cut)
         return cut.records
-
-    def _close(self, fence: Fence, heartbeat_ms: int, below: Fence) -> None:
-        """Close the windows that are due, unless rows are not known that may belong to them."""
-        if self._blocked or self._state.reached.awaited or self._state.parked()[1]:
-            return
-        time_ms = min(max(self._changes.newest_ms, heartbeat_ms), self._input.progress_ms or heartbeat_ms)
-        done = self._closing.close(time_ms, fence, lambda _, row: self._pieces.finished(row))
-        self._state.queue(done, below)
 
     def _tell(self, cut: CutReading) -> None:
         """Log the records that were passed over, and the sweeps that are waited for."""
@@ -248,7 +215,6 @@ class Keeper:
     def _take(self, cut: CutReading) -> None:
         """Apply one cut, within the transaction."""
         state, reached = self._state, self._state.reached
-        self._fence = cut.fence
         whole = not reached.built or cut.most_records > self._bulk
         keys: set[Row] = set()
         known = KnownUpTo(shown_up_to(reached, self._topic_claim), self._topic_claim)
@@ -306,10 +272,10 @@ class Keeper:
         groups = self._state.groups
         if groups is None:
             return self._state.roots(), below
-        known = set(groups.every()) | self._closing.every()
+        known = set(groups.every())
         # Rows that contributed and are gone are no roots any more.
-        drivers = self._closing.drivers().union(groups.drivers())
-        _, below = self._concerned(drivers.union(self._state.roots(), self._state.parked()[1]), below)
+        drivers = {*groups.drivers(), *self._state.roots(), *self._state.parked()[1]}
+        _, below = self._concerned(drivers, below)
         return known.union(groups.every()), below
 
     def _concerned(self, roots: Iterable[Row], below: Fence) -> tuple[Iterable[Row], Fence]:
@@ -328,7 +294,7 @@ class Keeper:
             failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
             below = self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)
             known = {k: c for k, c in computed.items() if not isinstance(c, NotComputable)}
-            found |= self._closing.absorb(known, self._state.rows, self._fence)
+            found |= groups.absorb(known)
         return found, below
 
     def _may_publish(self) -> bool:
@@ -353,9 +319,8 @@ class Keeper:
         computed = self._documents.of(state.rows, keys) if groups is None else groups.of(keys)
         now_ns = self._clock.now_ns()
         blocked = self._blocked_documents() if self._blocked else self._blocked
-        finals = self._closing.finals(keys)
         above = reached.numbered_above(reached.fence)
-        piece = self._pieces.of(computed, finals, state.digests(keys), blocked, above, now_ns)
+        piece = self._pieces.of(computed, state.digests(keys), blocked, above, now_ns)
         done = [key for key in keys if key not in piece.parked]
         # The mark would take parked documents that are there from before the build.
         kept = reached.sweep and (state.digests(blocked) or not reached.due_sweep(state.claim(done), self._topic_claim))
@@ -363,31 +328,25 @@ class Keeper:
         if last and reached.sweep is not None:
             # The floor of the build: what was published since lies above it.
             piece.written += self._records.sweep(reached.sweep, now_ns)
-        late = self._commit(piece, done, swept=last)
+        self._commit(piece, done, swept=last)
         deletions = sum(1 for digest in piece.digests.values() if digest is None)
-        return Turn(0, len(piece.digests) - deletions, deletions, late)
+        return Turn(0, len(piece.digests) - deletions, deletions)
 
-    def _commit(self, piece: DocumentPiece, keys: list[Row], *, swept: bool) -> int:
-        """Publish, then clear what waited. Killed between, it is published once more, and says the same. Returns how
-        many late changes were published with it."""
+    def _commit(self, piece: DocumentPiece, keys: list[Row], *, swept: bool) -> None:
+        """Publish, then clear what waited. Killed between, it is published once more, and says the same."""
         state = self._state
         # Until the mark of the build is there, what went before the build still shows.
         published = max(state.reached.fence, state.reached.published) if piece.digests else state.reached.published
-        late, numbers, all_late = self._closing.late(self._piece)
-        claim = self._claim_after(keys, published) if all_late and (swept or state.reached.sweep is None) else None
-        closed = self._closing.told_with(claim)
-        written = [*piece.written, *late]
-        ends = self._output.publish(written, claim, closed) if written or claim else state.reached.ends
+        claim = self._claim_after(keys, published) if swept or state.reached.sweep is None else None
+        ends = self._output.publish(piece.written, claim) if piece.written or claim else state.reached.ends
         with state.transaction():
             state.settled(keys, piece.digests)
             state.park(piece.parked)
-            self._closing.written(numbers, closed)
             state.note(ends=ends, published=published, sweep=None if swept else state.reached.sweep)
         if claim is not None:
             self._claimed = self._topic_claim = claim
         for key, reason in piece.parked.items():
             log.warning("document_parked", extra={"key": list(key), "reason": reason})
-        return len(late)
 
     def _claim_after(self, keys: Iterable[Row], published: Fence) -> Fence | None:
         """The fence that may be claimed when these keys are published. ``published``: the greatest fence of any."""

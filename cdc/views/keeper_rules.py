@@ -136,7 +136,7 @@ def published_before(
     published = max(reached.published, claimed, others, BEFORE_ALL if newest is None else fence_at(newest))
     own = reached.numbered_above(reached.published)
     met = [own._replace(tx_seq=own.tx_seq + NUMBERS)] if anew else [own]
-    # A state before need not have published at this fence as this one would: a window closes once.
+    # A state before may have known a value that this one does not, and have published otherwise at this fence.
     return {
         "published": published,
         "met": max([*met, newest] if newest is not None else met).text(),

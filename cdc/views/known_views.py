@@ -13,7 +13,6 @@ from cdc.json_bytes import dumped
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, record_of
-from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.view_identity import ViewIdentity
 
 _VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
@@ -79,27 +78,6 @@ def claim_key(view: str, generation: int) -> bytes:
 def identity_key(view: str, generation: int) -> bytes:
     """The key of what a generation is made of, as :class:`cdc.views.view_identity.ViewIdentity`."""
     return dumped({"what": "identity", "view": view, "generation": generation})
-
-
-def closed_key(view: str, generation: int) -> bytes:
-    """The key of what is said of a view's closed windows."""
-    return dumped({"what": "closed", "view": view, "generation": generation})
-
-
-def closed_value(closed: ClosedUpTo) -> bytes:
-    """The value under :func:`closed_key`. :func:`read_closed` reads it back."""
-    return dumped({FORMAT: FIRST, "us": closed.us, "at": closed.at})
-
-
-def read_closed(value: bytes | None) -> ClosedUpTo | None:
-    """The windows that are closed. None where nothing says it. NewerError and DamagedError as every stored document."""
-    about = "what the views topic says of closed windows"
-    return None if value is None else record_of(ClosedUpTo, read_members(value, about), about)
-
-
-def late_topic(name: str, view: str) -> str:
-    """The topic of what came too late for a view's closed windows."""
-    return f"{name}.view.{view}.late"
 
 
 def is_claim(key: bytes) -> bool:

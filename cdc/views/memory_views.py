@@ -11,7 +11,6 @@ from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.answers import RunnerAnswer
-from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.format import POS
@@ -81,15 +80,13 @@ class MemoryViewInput:
 @dataclass
 class MemoryViewTopic:
     """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write.
-    ``held``: why nothing is published. ``closed``: which windows are closed. ``late``: the newest late change of each
-    key. ``topic_id``: Kafka's. ``answers``: to those who asked for documents once more."""
+    ``held``: why nothing is published. ``topic_id``: Kafka's. ``answers``: to those who asked for documents once
+    more."""
 
     records: dict[int, list[ViewRecord]] = field(default_factory=dict)
     claims: list[Fence] = field(default_factory=list)
     writer: int = 0
     held: Sequence[str] = ()
-    closed: ClosedUpTo | None = None
-    late: dict[bytes, ViewRecord] = field(default_factory=dict)
     topic_id: str = "first"
     answers: list[RunnerAnswer] = field(default_factory=list)
 
@@ -110,19 +107,13 @@ class MemoryViewOutput:
         self._after = after
         self._newest: Position | None = None
 
-    def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
-    ) -> Mapping[int, int]:
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
         """All records and the claim, or nothing. ActiveError when another one was opened since."""
         self._require_writer()
         if self._before is not None:
             self._before()
         for record in records:
-            if record.topic.endswith(".late"):
-                self._topic.late[record.key] = record
-            else:
-                self._topic.records.setdefault(record.partition, []).append(record)
-        self._topic.closed = closed or self._topic.closed
+            self._topic.records.setdefault(record.partition, []).append(record)
         if claim is not None:
             self._topic.claims.append(claim)
             self._topic.held = ()
@@ -139,15 +130,6 @@ class MemoryViewOutput:
     def newest(self) -> Position | None:
         """See the protocol."""
         return self._newest
-
-    def closed(self) -> ClosedUpTo | None:
-        """See the protocol."""
-        return self._topic.closed
-
-    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
-        """See the protocol."""
-        for partition, records in self._topic.records.items():
-            yield from ((record.key, record.value) for record in records[ends.get(partition, 0) :])
 
     def tell(self, held: Sequence[str]) -> None:
         """See the protocol."""

@@ -34,22 +34,14 @@ _SEEN = SEEN_LSN.encode()
 
 
 class RecordChanges:
-    """``tables``: the table of each topic. ``shape``: a version of a topic's table. ``timed``: whether
-    :attr:`newest_ms` is wanted."""
+    """``tables``: the table of each topic. ``shape``: a version of a topic's table."""
 
     def __init__(
-        self,
-        plan: ViewPlan,
-        tables: Mapping[str, TableName],
-        shape: Callable[[str, int], TableSchema],
-        timed: bool = False,
+        self, plan: ViewPlan, tables: Mapping[str, TableName], shape: Callable[[str, int], TableSchema]
     ) -> None:
         self._plan = plan
         self._tables = tables
         self._shape = shape
-        self._timed = timed
-        self.newest_ms = 0
-        """The newest commit time of a streamed change so far, in ms since 1970."""
         self._readers: dict[tuple[str, int], StateRows] = {}
 
     def of(self, record: TopicRecord, sure_ms: float) -> RowChange:
@@ -66,22 +58,11 @@ class RecordChanges:
             return RowChange(table, key, None, record.pos, read_below(note, record.pos), sure=sure)
         if record.op == DELETE_OP:
             later = _SEEN in record.value
-            document = orjson.loads(record.value) if later or self._timed else None
-            self._note_time(record, document)
-            ripe = self._ripe(table, record.pos, document)[0] if later else BEFORE_ALL
+            ripe = self._ripe(table, record.pos, orjson.loads(record.value))[0] if later else BEFORE_ALL
             return RowChange(table, key, None, record.pos, ripe, sure=sure)
         document = orjson.loads(record.value)
-        if self._timed:
-            self._note_time(record, document)
         ripe, places = self._ripe(table, record.pos, document) if _SEEN in record.value else (BEFORE_ALL, NO_PLACES)
         return RowChange(table, key, reader.row(document[AFTER]), record.pos, ripe, places, sure)
-
-    def _note_time(self, record: TopicRecord, document: Any) -> None:
-        """A row of a later snapshot has the time of its reading, which may lie behind the fence."""
-        if self._timed and Position.parse(record.pos).streamed:
-            time_ms = member(member(document, SOURCE), "ts_ms")
-            if type(time_ms) is int:
-                self.newest_ms = max(self.newest_ms, time_ms)
 
     def lost(self, letter: DeadLetter) -> RowChange | None:
         """The change that capture put aside. None for a letter of another kind, and for a delete.

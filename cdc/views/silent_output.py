@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cdc.position import Position
 from cdc.views.answers import RunnerAnswer
-from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 
@@ -18,19 +17,9 @@ class SilentOutput:
     tries.
     """
 
-    def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
-    ) -> Mapping[int, int]:
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
         """RuntimeError."""
         raise RuntimeError("a generation that is only built has published")
-
-    def closed(self) -> ClosedUpTo | None:
-        """None."""
-        return None
-
-    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
-        """None of them."""
-        return iter(())
 
     def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
         """No key, and no end."""

@@ -31,11 +31,9 @@ class Reached:
     ``marks``: sweep marks seen, as ``table floor partition``. ``proven``: the cleaner took nothing before it was read.
     ``swept``: the epoch of each table's last sweep. ``later``: sweeps of a later fence, as ``table floor epoch lsn``.
     ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
-    of which the log lacks rows, each with a sentence. ``time_ms``: the newest time of the source, since 1970.
-    ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any closed.
-    ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one. ``topic_id``:
-    Kafka's, of the view's topic, empty in a state that did not note it. ``asked``: the id of the newest
-    wish for documents once more that was taken up, empty before any. ``identity``: as
+    of which the log lacks rows, each with a sentence. ``topic_id``: Kafka's, of the view's topic, empty in a state
+    that did not note it. ``asked``: the id of the newest wish for documents once more that was taken up, empty before
+    any. ``identity``: as
     :func:`cdc.views.view_identity.state_identity` has it, empty where a version before noted ``plan`` alone.
     ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
     claimed (H467, H468). ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
@@ -59,11 +57,6 @@ class Reached:
     cleared: Mapping[str, str] = field(default_factory=dict)
     letters: int = 0
     held: Mapping[str, str] = field(default_factory=dict)
-    time_ms: int = 0
-    closed_us: int = 0
-    closed_at: str = ""
-    late: int = 0
-    left: int = 0
     topic_id: str = ""
     asked: str = ""
     identity: str = ""

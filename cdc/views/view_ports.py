@@ -10,7 +10,6 @@ from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.answers import RunnerAnswer
-from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Lot, Span
@@ -69,22 +68,11 @@ class ViewInput(Protocol):
 class ViewOutput(Protocol):
     """The view's topic. Nobody else writes to it: a second writer ends the first one."""
 
-    def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
-    ) -> Mapping[int, int]:
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
         """Write records in one transaction, all or none. Returns the offset behind the last of each partition.
 
-        ``claim``: the view's progress, which goes with them. ``closed``: which windows are closed, if that is new.
-        ActiveError when another runner writes.
+        ``claim``: the view's progress, which goes with them. ActiveError when another runner writes.
         """
-        ...
-
-    def closed(self) -> ClosedUpTo | None:
-        """The windows that are closed, by the topic. None before the first."""
-        ...
-
-    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Keys and values of what stands behind offsets."""
         ...
 
     def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:

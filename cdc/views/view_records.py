@@ -27,18 +27,14 @@ from cdc.wire.format import (
     SOURCE,
     TRUNCATE_OP,
     UPDATE_OP,
-    member,
 )
 from cdc.wire.jsontext import quote
 
-FINAL = "final"
-"""Member of ``source`` in the last figure of a window: the position at which it closed."""
 NUMBERS = 3
 """Of a fence's positions a document has the first, and a deletion the next two."""
 _MOST_KEPT = 16
 _JSON_KINDS = {Group.BOOLEAN: bool, Group.INTEGER: int}
 _SOURCE = b',"%b":{' % SOURCE.encode()
-_SOURCE_END = b'},"transaction":null,'
 
 
 class ViewRecord(NamedTuple):
@@ -87,18 +83,11 @@ class ViewRecords:
             for (name, load, write), value in zip(self._key, key, strict=True)
         ]
 
-    def document(
-        self, key: Row, row: str, above: Position, *, known: bool, now_ns: int, final_at: str = ""
-    ) -> list[ViewRecord]:
-        """A document, numbered above a position. ``known``: one was published before. ``final_at``: of a window's last
-        figure, the position at which it closed."""
+    def document(self, key: Row, row: str, above: Position, *, known: bool, now_ns: int) -> list[ViewRecord]:
+        """A document, numbered above a position. ``known``: one was published before."""
         op = UPDATE_OP if known else CREATE_OP
         pos = _behind(above, 1)
-        tail = self._tail(pos, op, now_ns)
-        if final_at:
-            before, end, after = tail.rpartition(_SOURCE_END)
-            tail = b'%b,"%b":"%b"%b%b' % (before, FINAL.encode(), final_at.encode(), end, after)
-        value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), tail)
+        value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), self._tail(pos, op, now_ns))
         return [self._record(self.key(key), value, pos, op)]
 
     def deletion(self, key: Row, above: Position, now_ns: int) -> list[ViewRecord]:
@@ -172,20 +161,6 @@ def key_part(value: object, kind: SqlType, nullable: bool) -> Any:
         return value if convert is None else convert(value)
     except (ArithmeticError, AttributeError, TypeError) as failure:
         raise ValueError(f"no {kind}") from failure
-
-
-def final_of(plan: ViewPlan, key: bytes, value: bytes | None) -> tuple[Row, str, str] | None:
-    """Of a record that is the last figure of a window: its key, its row as JSON text, and where it closed.
-
-    None for every other record. ValueError where it is none of ours.
-    """
-    if value is None or b'"%b":"' % FINAL.encode() not in value:
-        return None
-    found = orjson.loads(value)
-    at = member(member(found, SOURCE), FINAL)
-    if not isinstance(at, str):
-        return None
-    return key_row(plan, key), row_of(value).decode(), at
 
 
 def row_of(value: bytes) -> bytes:

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import orjson
 
-from cdc.errors import ConfigError
 from cdc.foreign import quoted
-from cdc.views.closed_windows import ClosedWindows
 from cdc.views.fences import Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
@@ -25,7 +23,6 @@ from cdc.views.state_faults import StateAway, is_damaged, opening_fault
 from cdc.views.state_reach import Bound, Reached
 from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
-from cdc.views.window_keys import WindowKey
 
 _NEWEST_SHARE = 4
 _LESS = "(excluded.epoch, excluded.lsn) < (pending.epoch, pending.lsn)"
@@ -101,26 +98,6 @@ class ViewState:
     def bind(self) -> None:
         """Note the plan that the state goes on under. Within a transaction."""
         self.note(**self._bound._asdict())
-
-    def windows(self, window: WindowKey | None) -> ClosedWindows | None:
-        """The windows that are closed, by the settings' ``close``. None where none of the view close.
-
-        ConfigError where windows are closed, and the settings say no more that they do.
-        """
-        if window is not None and self.groups is not None:
-            return ClosedWindows(self._connection, self.groups, window)
-        if self.reached.closed_at:
-            hint = "put close back. Or cdc view rebuild opens all windows, as far as the tables have their rows"
-            said = f"windows of the view in {self._path} are closed, and it has no close any more"
-            raise ConfigError(said, hint=hint)
-        return None
-
-    def final_row(self, key: Row) -> str | None:
-        """The last figure of a closed window as it is published. None where there is none."""
-        if not self.reached.closed_at:
-            return None
-        found = self._connection.execute("SELECT document FROM closed WHERE grp = ?", (_name(key),)).fetchone()
-        return None if found is None else found[0]
 
     def close(self) -> None:
         """Close the file."""

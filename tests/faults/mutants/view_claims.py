@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.faults.mutants.mutant import Mutant
 
-_CLOSING = "tests/unit/cdc/views/test_closing.py"
 _KEYS = "tests/unit/cdc/views/test_key_rows.py"
 _PGSYNC = "tests/unit/cdc/views/test_pgsync_schema.py"
 _FAILED = "tests/unit/cdc/views/test_failed_rows.py"
@@ -45,15 +44,6 @@ MUTANTS = (
         "know a value up to the commit of the row that lost it (H493)", "cdc/views/embedded_state.py",
         "min(Fence(position.epoch, position.commit_lsn), self.claimed)",
         "Fence(position.epoch, position.commit_lsn)", "tests/unit/cdc/views/test_lost_claims.py",
-    ),
-    Mutant(
-        "believe what a copied state has of a closed window (H492)", "cdc/views/closed_windows.py",
-        'mark = _UNSURE if elsewhere else b""', 'mark = b""', f"{_CLOSING} -k h492",
-    ),
-    Mutant(
-        "know rows that others have brought into a window without a figure (H492)", "cdc/views/closed_windows.py",
-        'at = "" if closed is None or not self._groups.having else closed.at',
-        'at = "" if closed is None else closed.at', f"{_CLOSING} -k h492",
     ),
     Mutant(
         "sweep parked documents away below the view's claim (H510)", "cdc/views/state_reach.py",

@@ -14,7 +14,6 @@ _DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
 _NUMBERED = "tests/unit/cdc/views/test_numbered_above.py"
-_CLOSING = "tests/unit/cdc/views/test_closing.py"
 _POSTS = "tests/unit/connectors/test_view_posts.py"
 _SESSIONS = "tests/integration/views/test_sessions.py"
 _GENERATIONS = "tests/unit/spark/test_view_generations.py"
@@ -210,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         "leave a row in groups that it has left", "cdc/views/group_state.py",
-        "gone += [(name, part) for part in parts if part >= len(after)]", "pass", _KEEPER,
+        "gone += [(name, part) for part in range(len(after), len(before))]", "pass", _KEEPER,
     ),
     Mutant(
         "take one row of a series alone", "cdc/views/contributing.py",
@@ -223,34 +222,6 @@ MUTANTS = (
     Mutant(
         "take what is not in a list with NULL for false", "cdc/views/aggregating.py",
         "return None if any(v is None for (v,) in rows) else False", "return False", _GENERATED,
-    ),
-    Mutant(
-        "close a window by the time of the progress record", "cdc/views/keeper.py",
-        "time_ms = min(max(self._changes.newest_ms, heartbeat_ms), self._input.progress_ms or heartbeat_ms)",
-        "time_ms = self._input.progress_ms", f"{_CLOSING} -k behind",
-    ),
-    Mutant(
-        "take a late row into its window", "cdc/views/closed_windows.py",
-        "if name in shut or (closed is not None and time_us <= closed.us and name not in still_open):", "if False:",
-        f"{_CLOSING} -k kept",
-    ),
-    Mutant(
-        "pass over what leaves a closed window", "cdc/views/closed_windows.py",
-        "(unsure if behind or had[group].endswith(_UNSURE) else late).append(one)", "pass", f"{_CLOSING} -k kept",
-    ),
-    Mutant(
-        "call a row late that changes nothing", "cdc/views/closed_windows.py",
-        "if had.get(group) != digest or behind:", "if True:", f"{_CLOSING} -k was",
-    ),
-    Mutant(
-        "forget which windows were closed with the state", "cdc/views/keeper.py",
-        "for key, value in self._output.values_behind(ends) if self._closing.used else ():",
-        "for key, value in list[tuple[bytes, bytes]]():", f"{_CLOSING} -k was",
-    ),
-    Mutant(
-        "claim an LSN beside late rows that are not out", "cdc/views/keeper.py",
-        "if all_late and (swept or state.reached.sweep is None) else None",
-        "if swept or state.reached.sweep is None else None", f"{_CLOSING} -k many",
     ),
     Mutant(
         "let a function of the user's take its time", "cdc/views/post_functions.py",
@@ -268,11 +239,6 @@ MUTANTS = (
     Mutant(
         "leave out the row at the end of a range", "cdc/views/row_ranges.py",
         "(bisect_right if low_open else bisect_left)", "(bisect_right)", _SESSIONS,
-    ),
-    Mutant(
-        "count the parts of a row without its closed windows", "cdc/views/group_state.py",
-        "for part in parts if part >= len(after)", "for part in range(len(after), len(before))",
-        f"{_CLOSING} -k hopping",
     ),
     Mutant(
         "end all views for one whose state is away", "connectors/view_turns.py",
@@ -313,10 +279,6 @@ MUTANTS = (
     Mutant(
         "claim an LSN for rows that are to be read again (H467)", "cdc/views/keeper.py",
         "return None if reached.awaited else found", "return found", _AWAITED,
-    ),
-    Mutant(
-        "close windows over rows that are to be read again (H467)", "cdc/views/keeper.py",
-        "self._blocked or self._state.reached.awaited or", "self._blocked or", _CLOSING + " -k h467",
     ),
     Mutant(
         "look at no tables while the source rests (H468)", "cdc/views/awaited_tables.py",

@@ -113,7 +113,7 @@ def test_h110_a_silent_part_shows_no_figure() -> None:
     log = tile(found, "Log")
     assert [log[name].text for name in ("holds", "behind", "age", "grows by")] == ["?"] * 4
     assert notes["Log"][0] == f"not known: the log since {since}, the source since {since}"
-    assert [shown.text for shown in row(found, "Views", "slim").values()] == ["slim", *"????????"]
+    assert [shown.text for shown in row(found, "Views", "slim").values()] == ["slim", *"???????"]
     cache = row(found, "Stores", "cache")
     assert cache["state"] == Shown("unreachable", "/sinks/cache/state", "unreachable", "bad")
     assert [cache[name].text for name in ("shows", "behind", "age", "takes up", "caught up in")] == ["?"] * 5
@@ -248,9 +248,7 @@ def test_a_store_that_comes_no_nearer_is_told_from_not_known() -> None:
     assert row(found, "Stores", "cache")["caught up in"] == Shown("no nearer")
 
 
-def test_the_page_has_the_terminal_s_figures_of_views() -> None:
-    late = replace(BUSY.views[0], state=RunnerState(waiting=0, parked=0, size_bytes=1, late=17))
-    assert row(board(replace(BUSY, views=[late]))[0], "Views", "slim")["late"].text == "17"
+def test_the_page_has_the_terminal_s_figures_of_a_connector() -> None:
     connector = ConnectorFacts(name="c", database="mysql", address="db", state="RUNNING", moved="of the server b2")
     facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=connector)
     assert tile(board(facts)[0], "Connector")["server"].text == "of the server b2"

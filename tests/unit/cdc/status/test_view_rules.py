@@ -38,9 +38,6 @@ def test_h172_each_view_has_a_line() -> None:
         "state_bytes": 3 * 1024**2,
         "held": None,
         "fed": True,
-        "late": 0,
-        "left": 0,
-        "closed": None,
     }
     assert (document["new"]["state"], document["new"]["lsn"], document["new"]["waiting"]) == ("building", None, None)
     (line,) = [line for line in page(shown) if line.startswith("order_search")]

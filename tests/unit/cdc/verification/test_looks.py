@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import pyarrow as pa
 
 from cdc.clock import ManualClock
 from cdc.cuts import VerifiedTable
@@ -20,7 +18,6 @@ from cdc.verification.result import Kind, VerificationReport
 from cdc.verification.spool import Spool
 from tests.unit.cdc.verification.test_rounds import (
     SHAPE,
-    STORED,
     TABLE,
     Silent,
     Source,
@@ -200,25 +197,6 @@ def test_without_a_ceiling_no_position_is_ahead(tmp_path: Path) -> None:
         source.finish()
         store.finish()
         assert [(one.key, one.kind) for one in differences(source, store)] == [("1", Kind.STALE)]
-
-
-def test_keys_that_stay_as_they_are_do_not_count() -> None:
-    """Which they are is asked behind the reading: a key may have become one of them meanwhile."""
-    settled = set[str]()
-
-    class Closing(Store):
-        def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-            yield from super().scan(schema)
-            yield pa.RecordBatch.from_pylist([], schema=STORED)
-            settled.add("1")
-
-    table = replace(TABLE, settled=lambda: settled.copy().__contains__)
-    source = Source({"1": row(1, "1"), "2": row(2, "2")})
-    report, _ = compared(
-        source, {"cache": Closing({"1": at(8, row(1, "0")), "2": at(8, row(2, "0"))})}, Silent(), table=table
-    )
-    assert (report.differences, report.undecided) == (1, 0)
-    assert report.verdicts[0].keys[Kind.STALE] == ["2"]
 
 
 def test_a_table_compared_in_all_columns_is_not_named() -> None:
