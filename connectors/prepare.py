@@ -14,8 +14,8 @@ from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, LogError
+from cdc.kept_topics import require_kept_topics
 from cdc.masks import rules_of
-from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, SnapshotState, TopicsState
@@ -76,7 +76,7 @@ def prepare(
     known, slot, head = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
-    _require_kept_topics(settings, known, tables, begun=slot is not None or handing_over)
+    require_kept_topics(known, {str(table.table): table.topic for table in tables})
     if known is not None and known.encoding != settings.log.encoding:
         raise ConfigError(
             f"[log] encoding is {settings.log.encoding}, the pipeline was made with {known.encoding}",
@@ -142,19 +142,6 @@ def noted_documents(
 
 def _has_slot(conn: Connection, settings: Settings) -> bool:
     return read_slot(conn, settings.slot) is not None
-
-
-def _require_kept_topics(
-    settings: Settings, known: TopicsState | None, tables: Sequence[CapturedTable], *, begun: bool
-) -> None:
-    """ConfigError where a table gets another topic than it has, unless an epoch has begun whose snapshot is to come: it
-    fills the new one (H197)."""
-    meant = {str(table.table): table.topic for table in tables}
-    require_unused(known, meant)
-    if settings.source.kind == "debezium":
-        require_kept(moved_topics(known, meant), CONNECT_RESET)
-    elif begun:
-        require_kept(moved_topics(known, meant), NEW_EPOCH)
 
 
 def _first_rows(table: CapturedTable) -> RequestState:

@@ -15,7 +15,7 @@ from cdc.checks.secrecy import check_settings
 from cdc.errors import CdcError
 from cdc.following import Unfollowed
 from cdc.found import Unknown, look
-from cdc.moved_topics import NEW_EPOCH, MovedTopic, moved_topics
+from cdc.kept_topics import topic_problems
 from cdc.running import Process
 from cdc.settings import Settings, is_postgres, topics_maker
 from cdc.state import SlotState, SnapshotState, TopicsState
@@ -75,13 +75,15 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
         left = look(lambda: probes.not_followed(known.documents))
         try:
             source = probes.source()
-            moved = moved_topics(known.topics, {str(table.table): table.topic for table in source.tables})
-            tables = _topics_asked(source, moved)
+            meant = {str(table.table): table.topic for table in source.tables}
+            # The topic that each table has: that another one is missing is no fault by itself.
+            had = known.topics.tables if known.topics is not None else {}
+            tables = [had.get(table, topic) for table, topic in meant.items()]
             yield ok("postgres", "reachable", "Postgres answers")
             slot, named = state if isinstance(state, Unknown) else known.slot, {} if isinstance(left, Unknown) else left
             yield from check_source(source, settings, slot, named)
-            if settings.source.kind == "postgres" and known.slot is not None:
-                yield from (fail("postgres", "topics", one.said, one.cure(NEW_EPOCH)) for one in moved)
+            if settings.source.kind == "postgres":
+                yield from (fail("postgres", "topics", *problem) for problem in topic_problems(known.topics, meant))
         except CdcError as error:
             yield failure("postgres", "reachable", error)
     log = state if isinstance(state, Unknown) else look(lambda: probes.log(tables, known.topics))
@@ -100,9 +102,3 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
             yield from probes.store(name)
         except CdcError as error:
             yield failure(name, "reachable", error)
-
-
-def _topics_asked(source: SourceFacts, moved: Iterable[MovedTopic]) -> list[str]:
-    """The topic that each table has now. That the next one is missing is no fault by itself."""
-    before = {one.now: one.before for one in moved}
-    return [before.get(table.topic, table.topic) for table in source.tables]

@@ -12,7 +12,7 @@ from typing import Any
 from cdc.checks.conditions import unfed_view
 from cdc.checks.facts import LogFacts, SourceFacts
 from cdc.found import Found, Unknown
-from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, MovedTopic, moved_topics
+from cdc.kept_topics import topic_problems
 from cdc.progress import Watermark
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
@@ -112,7 +112,8 @@ def _topics(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
     if topics is None:
         yield Difference("topics", "the pipeline's topics are not made yet", _maker(settings))
         return
-    moved, filled = _moved(made, topics), CONNECT_RESET if settings.source.kind == "debezium" else NEW_EPOCH
+    source = made.source if made.source is not None and not isinstance(made.source, Unknown) else None
+    meant = {str(table.table): table.topic for table in source.tables} if source is not None else {}
     if topics.encoding != settings.log.encoding:
         yield Difference(
             "topics",
@@ -121,21 +122,15 @@ def _topics(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
         )
     if log is not None and not isinstance(log, Unknown):
         yield from (Difference("topics", fault.message, fault.fix) for fault in log.faults)
-        missing = [one for one in log.missing if one not in {other.now for other in moved}]
+        moved = {topic for table, topic in meant.items() if topics.tables.get(table, topic) != topic}
+        missing = [one for one in log.missing if one not in moved]
         yield from (Difference("topics", f"the topic {one} is not made yet", _maker(settings)) for one in missing)
-    yield from (Difference("topics", one.said, one.cure(filled)) for one in moved)
-    if made.source is not None and not isinstance(made.source, Unknown):
-        wanted = {str(table.table) for table in made.source.tables}
-        for table in sorted(topics.tables.keys() - wanted):
+    yield from (Difference("topics", *problem) for problem in topic_problems(topics, meant))
+    if source is not None:
+        for table in sorted(topics.tables.keys() - meant.keys()):
             # A fact, and no advice: its rows may be wanted where they are.
             yield Difference("topics", f"{table} is not captured any more: its topic and its rows in stores stay")
     yield from _snapshot(settings, made)
-
-
-def _moved(made: MadeFacts, topics: TopicsState) -> list[MovedTopic]:
-    if made.source is None or isinstance(made.source, Unknown):
-        return []
-    return moved_topics(topics, {str(table.table): table.topic for table in made.source.tables})
 
 
 def _snapshot(settings: Settings, made: MadeFacts) -> Iterator[Difference]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cdc.checks.finding import Finding, Level, fail, failure, ok, warn
-from cdc.errors import CdcError, ConfigError, Exit
+from cdc.errors import CdcError, Exit
 from cdc.found import Unknown, look
 from cdc.settings import Settings
 from connectors.connect.connector import Connector
 from connectors.connect.identities import identity_cautions
-from connectors.connect.moved import ask_moved, begins_anew, require_filled
 from connectors.connect.published import captured_now, makes_publication
+from connectors.connect.topics import moved_topics
 from connectors.debezium.assignments import assignment_problems
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.connector_config import debezium_settings
@@ -69,7 +69,6 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield ok(PART, "configuration", "Kafka Connect accepts the configuration")
     try:
         yield from _running(connector)
-        yield from _moved(settings, connector)
     except CdcError as error:
         yield failure(PART, "connector", error)
 
@@ -79,22 +78,10 @@ def _assigned(settings: Settings) -> Iterator[Finding]:
     asks = makes_publication(settings)
     met = look(lambda: captured_now(settings)) if asks else ()
     problems = assignment_problems(settings, () if isinstance(met, Unknown) else met, asked=asks)
-    yield from (fail(PART, "topics", problem, fix) for problem, fix in problems)
-
-
-def _moved(settings: Settings, connector: Connector) -> Iterator[Finding]:
-    """Tables whose topic changed, and would lack their rows. None while the connector has no offsets: it reads all."""
-    try:
-        running = connector.running_config()
-        begins = begins_anew(connector.condition(), connector.offsets())
-    except MissingConnector:
-        running, begins = {}, True  # whether it does is found out at its deploy
-    moved = look(lambda: ask_moved(settings, running))
-    if not isinstance(moved, Unknown):  # a Kafka that does not answer is a finding of its own
-        try:
-            require_filled(settings, moved, begins=begins)
-        except ConfigError as error:
-            yield failure(PART, "topics", error)
+    moved = look(lambda: moved_topics(settings))
+    # A Kafka that does not answer is a finding of its own.
+    for problem, fix in (*problems, *(() if isinstance(moved, Unknown) else moved)):
+        yield fail(PART, "topics", problem, fix)
 
 
 def _same_kafka(settings: Settings, workers: str) -> Iterator[Finding]:

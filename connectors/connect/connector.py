@@ -16,23 +16,20 @@ from connectors.connect.connector_states import ConnectorStates
 from connectors.connect.deployed import Change, Deployed
 from connectors.connect.joined import Asked, ask_for_rows, joined_tables
 from connectors.connect.lag import read_lag
-from connectors.connect.moved import ask_moved, begins_anew, noted_topics, require_filled
 from connectors.connect.published import Known, Published, makes_publication, publish
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
 from connectors.connect.signalling import make_signal_topic, send
 from connectors.connect.streaming import Streaming, watch_connector
-from connectors.connect.topics import prepare_topics
+from connectors.connect.topics import noted_topics, prepare_topics, require_topics
 from connectors.connect.unread_tables import (
     AGAIN_MS,
     empty_tables,
-    note_every,
     note_unread,
     unread_cautions,
     unread_tables,
 )
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
-from connectors.debezium.assignments import require_assignable
 from connectors.debezium.client import ConnectClient, MissingConnector
 from connectors.debezium.connector_config import (
     ConnectorConfig,
@@ -125,7 +122,8 @@ class Connector:
         changes = changed_options(wanted, running or {})
         if running is None or changes:
             self._refuse_invalid()
-        halted, waiting = self._refuse_moved(running), unread_tables(self._settings)
+        require_topics(self._settings)
+        halted, waiting = running is not None and self._halted(), unread_tables(self._settings)
         known = Known(topics=noted_topics(self._settings), running=running, due=tuple(self._due(running, waiting)))
         published = self._publish(known)
         joined = joined_tables(self._settings, published, known)
@@ -253,7 +251,7 @@ class Connector:
         """
         wanted = self.wanted()
         self._refuse_invalid()
-        require_filled(self._settings, ask_moved(self._settings, {}), begins=False)
+        require_topics(self._settings)
         make_signal_topic(self._settings)
         if self._running() is None:
             self._make_stopped()
@@ -338,21 +336,6 @@ class Connector:
         except CdcError:
             if isinstance(failure, CdcError):
                 failure.hint = f"the connector is left stopped: cdc connect resume; {failure.hint}".rstrip("; ")
-
-    def _refuse_moved(self, running: ConnectorConfig | None) -> bool:
-        """Whether the connector is paused or stopped. ConfigError where a table's topic changes and would lack rows.
-
-        One that is missing may have offsets, and is asked for them where a topic changes: it is made, and not started.
-        """
-        require_assignable(self._settings, asked=makes_publication(self._settings))
-        moved = ask_moved(self._settings, running or {})
-        if moved and running is None:
-            # The configuration that it gets proves no reading.
-            note_every(self._settings, noted_topics(self._settings))
-            self._make_stopped()
-        if moved:
-            require_filled(self._settings, moved, begins=begins_anew(self.condition(), self.offsets()))
-        return (running is not None or bool(moved)) and self._halted()
 
     def _make_stopped(self) -> None:
         self.client.create_stopped(self.name, self.wanted())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cdc.moved_topics import require_unused
+from cdc.errors import ConfigError
+from cdc.kept_topics import require_kept_topics, topic_problems
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
@@ -77,6 +78,37 @@ def compaction_lag_s(settings: Settings) -> float:
     return min((int(found.config.get("min.compaction.lag.ms", 0)) / 1000 for found in facts.values()), default=0.0)
 
 
+def noted_topics(settings: Settings) -> TopicsState | None:
+    """The topics that were noted in ``<name>.state``. None before any is."""
+    state = state_topic(settings.name)
+    if not TopicAdmin(settings.log).describe([state]):
+        return None
+    return TopicsState.find(KafkaCompactedTopic(settings.log, state).read())
+
+
+def moved_topics(settings: Settings) -> list[tuple[str, str]]:
+    """Each sentence and its hint for captured tables that would get another topic than the one that their rows are in,
+    or one that was another table's. LogError where Kafka does not answer."""
+    known = noted_topics(settings)
+    if known is None:
+        return []
+    if not makes_publication(settings):
+        # Of a pattern whose tables nobody asked for: Debezium made the topic, and it was noted by none.
+        names = {*TopicAdmin(settings.log).names()}
+        usual = {table: tables.usual_topic(settings, table) for table in tables.renamed_tables(settings)}
+        made = {table: topic for table, topic in usual.items() if topic in names}
+        known = replace(known, tables={**made, **known.tables})
+    captured = [table for table in known.tables if tables.captures(settings, table)]
+    return list(topic_problems(known, {table: tables.topic_of(settings, table) for table in captured}))
+
+
+def require_topics(settings: Settings) -> None:
+    """ConfigError for a topic of ``[source.topics]`` that a table cannot have, or that is not the one it has."""
+    require_assignable(settings, asked=makes_publication(settings))
+    for problem, hint in moved_topics(settings):
+        raise ConfigError(problem, hint=hint)
+
+
 def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:
     """Make the pipeline's topics and those of the tables that are named or ``met`` by a pattern, check the ones that
     exist, and note them in ``<name>.state`` for the sinks. Returns those made now. Safe to repeat.
@@ -94,7 +126,7 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())
     names = {str(table): topic for table, topic in meant.items()}
-    require_unused(known, names)
+    require_kept_topics(known, names)
     for spec in specs:
         if known is None or spec.topic not in known.topics:
             raise_first(spec_problems(spec, facts[spec.topic]))

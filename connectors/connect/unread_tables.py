@@ -21,12 +21,12 @@ from psycopg import sql
 from cdc.errors import CdcError
 from cdc.settings import Settings
 from cdc.sql import load
-from cdc.state import Document, TopicsState
+from cdc.state import Document
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from cdc.wire.debezium.read_rows import is_read_row
 from connectors.connect.published import makes_publication
-from connectors.debezium.captured_tables import captures, named_tables, topic_of
+from connectors.debezium.captured_tables import captures, topic_of
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.postgres.connections import connect
@@ -103,15 +103,6 @@ def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[
     ends = {table: {str(p): end for p, end in found.get(topic, {}).items()} for table, topic in new.items()}
     state = UnreadState(asked_ms=asked_ms, ends={**kept, **ends})
     KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(state.key(), state.to_json())])
-
-
-def note_every(settings: Settings, known: TopicsState | None) -> None:
-    """Note every captured table that is ``known``, or named, as one that is still to be asked for.
-
-    Raises LogError where Kafka does not answer.
-    """
-    tables = [table for table in (known.tables if known is not None else ()) if captures(settings, table)]
-    note_unread(settings, {}, dict.fromkeys([*tables, *named_tables(settings)]))
 
 
 def _noted(settings: Settings) -> UnreadState:

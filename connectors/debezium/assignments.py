@@ -1,11 +1,11 @@
-"""``[source.topics]`` as the connector carries it out: a router for each renamed table, and what no router can part.
+"""``[source.topics]`` as the connector carries it out: a router for each renamed table, and what none can give.
 
-Kafka Connect applies routers one after another, so a later one may meet what an earlier one made (H196).
+Kafka Connect applies routers one after another, so a later one would meet the topic that an earlier one made. A topic
+that is the usual one of another table is therefore refused.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,58 +13,21 @@ from cdc.errors import ConfigError
 from cdc.settings import Settings
 from cdc.topic import TableName, collisions
 from connectors.debezium import captured_tables as tables
-from connectors.debezium.regex import quoted, spelled, unquoted
+from connectors.debezium.regex import quoted, spelled
 
 _ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
-_ASIDE = "/"
-"""Kafka takes no topic with it, so that no router but the one meant for it meets such a name."""
-_GENERATED = re.compile(r"topic\d+(_placed)?")
 _HINT = '[source.topics] gives one of them another: "schema.table" = "topic"'
 
 
 def routers(settings: Settings) -> dict[str, str]:
-    """The options of the routers, and ``transforms`` in their order. Empty without ``[source.topics]``.
-
-    A table whose topic is the usual one of a table behind it waits under a name that no topic has, until every router
-    has been passed. All others are moved in one step.
-    """
-    renamed = sorted(settings.source.topics.items())
-    usual = [tables.usual_topic(settings, spelled(table)) for table, _ in renamed]
+    """The options of the routers, and ``transforms`` in their order. Empty without ``[source.topics]``."""
     config: dict[str, str] = {}
-    placed: dict[str, str] = {}
-    for number, (_, topic) in enumerate(renamed):
-        name, met = f"topic{number + 1}", topic in usual[number + 1 :]
-        aside = f"{_ASIDE}{usual[number]}"
-        config |= _router(name, usual[number], aside if met else topic)
-        if met:
-            placed |= _router(f"{name}_placed", aside, topic)
-    names = [option.split(".")[1] for option in (config | placed) if option.endswith(".type")]
-    return config | placed | ({"transforms": ",".join(names)} if names else {})
-
-
-def _router(name: str, before: str, after: str) -> dict[str, str]:
-    head = f"transforms.{name}"
-    return {f"{head}.type": _ROUTER, f"{head}.regex": quoted(before), f"{head}.replacement": after}
-
-
-def routed(config: Mapping[str, str], topic: str) -> str:
-    """The topic after the generated routers of a configuration, of this version or an earlier one."""
-    for met, after in _routers_of(config):
-        topic = after if topic == met else topic
-    return topic
-
-
-def met_by_routers(config: Mapping[str, str]) -> list[str]:
-    """The topics that its generated routers meet."""
-    return [met for met, _ in _routers_of(config)]
-
-
-def _routers_of(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The topic that each meets and the one that it makes, in their order."""
-    for name in map(str.strip, config.get("transforms", "").split(",")):
-        head = f"transforms.{name}"
-        if _GENERATED.fullmatch(name) is not None and config.get(f"{head}.type") == _ROUTER:
-            yield unquoted(config.get(f"{head}.regex", "")), config.get(f"{head}.replacement", "")
+    for number, (table, topic) in enumerate(sorted(settings.source.topics.items()), 1):
+        head = f"transforms.topic{number}"
+        usual = tables.usual_topic(settings, spelled(table))
+        config |= {f"{head}.type": _ROUTER, f"{head}.regex": quoted(usual), f"{head}.replacement": topic}
+    names = [option.split(".")[1] for option in config if option.endswith(".type")]
+    return config | ({"transforms": ",".join(names)} if names else {})
 
 
 def connector_topics(settings: Settings) -> frozenset[str]:
@@ -97,9 +60,13 @@ def assignment_problems(
     yield from ((problem, _HINT) for problem in collisions(settings.name, meant.items()))
     if settings.source.kind == "debezium":
         own = connector_topics(settings)
+        usual = {tables.usual_topic(settings, str(table)): table for table in meant}
         for table, topic in meant.items():
             if topic in own:
                 yield f"the table {table} would use the topic {topic}, which the connector keeps for itself", _HINT
+            other = usual.get(topic, table)
+            if other != table and meant[other] != topic:
+                yield f"the table {table} would use the topic {topic}, which is the usual one of {other}", _HINT
         yield from _unparted(settings, list(captured))
         if not asked:
             yield from _met_by_patterns(settings, meant)

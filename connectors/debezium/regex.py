@@ -19,15 +19,6 @@ def quoted(name: str) -> str:
     return "".join("\\x2c" if c == "," else "\\" + c if c in _SPECIAL else c for c in name)
 
 
-def unquoted(expression: str) -> str:
-    r"""The name that :func:`quoted` made an expression of.
-
-    >>> unquoted(quoted("order.items, old"))
-    'order.items, old'
-    """
-    return _ESCAPED.sub(lambda found: "," if found[1] == "x2c" else found[1], expression)
-
-
 def table_list(tables: Iterable[str], exclude: Iterable[str] = ()) -> str:
     r"""``table.include.list`` for our patterns (``schema.table``, ``schema.*``).
 

@@ -29,12 +29,8 @@ MUTANTS = (
     ),
     Mutant(
         "leave SQL Server's database out of a renamed topic", "connectors/debezium/assignments.py",
-        "tables.usual_topic(settings, spelled(table)) for", 'f"{settings.name}.{table}" for',
+        "usual = tables.usual_topic(settings, spelled(table))", 'usual = f"{settings.name}.{table}"',
         "tests/unit/connectors/debezium/test_tables.py",
-    ),
-    Mutant(
-        "let a router move on what one before it made", "connectors/debezium/assignments.py",
-        "topic in usual[number + 1 :]", "False", "tests/unit/connectors/debezium/test_assignments.py",
     ),
     Mutant(
         "let names that Debezium writes alike be parted", "connectors/debezium/assignments.py",
@@ -42,22 +38,18 @@ MUTANTS = (
         "tests/unit/connectors/debezium/test_assignments.py",
     ),
     Mutant(
-        "take a connector that runs without stored offsets for one that begins", "connectors/connect/moved.py",
-        "status.state == STOPPED and not status.tasks and not stored", "not stored",
-        "tests/unit/connectors/connect/test_moved.py",
+        "let a router move on what one before it made", "connectors/debezium/assignments.py",
+        "if other != table and meant[other] != topic:", "if False:",
+        "tests/unit/connectors/debezium/test_assignments.py",
     ),
     Mutant(
-        "believe the notes of a topic that a router does not lead to", "connectors/connect/moved.py",
-        "if table in known.tables and running:", "if False:", "tests/unit/connectors/connect/test_moved.py",
-    ),
-    Mutant(
-        "give a table a topic that was another's", "cdc/moved_topics.py",
-        "if topic in known.topics and", "if False and", "tests/unit/cdc/test_moved_topics.py",
+        "give a table a topic that was another's", "cdc/kept_topics.py",
+        "elif before is None and topic in known.topics:", "elif False:", "tests/unit/cdc/test_kept_topics.py",
     ),
     Mutant(
         "pass over a published table that joins", "connectors/connect/published.py",
         "not (str(table) in known.tables and _listed(listed, str(table)))", "False",
-        "tests/unit/connectors/connect/test_moved.py",
+        "tests/unit/connectors/connect/test_published.py",
     ),
     Mutant(
         "take the topics of excluded tables", "connectors/debezium/captured_tables.py",
@@ -140,7 +132,7 @@ MUTANTS = (
         "take every table for read where the connector is gone", "connectors/connect/published.py",
         "    if known is None:\n        return done\n",
         "    if known is None or running is None:\n        return done\n",
-        "tests/unit/connectors/connect/test_moved.py",
+        "tests/unit/connectors/connect/test_published.py",
     ),
     Mutant(
         "take a configuration for the proof of a reading", "connectors/connect/joined.py",

@@ -134,9 +134,8 @@ def test_h197_a_moved_table_is_told_once() -> None:
     log = LogFacts(cluster_id="k", present=(), missing=("own.y",))
     assert told(replace(facts, source=there, log=log), moved) == [
         (
-            f"the rows of {ORDERS} are in the topic {topic(ORDERS)}, and the settings name own.y",
-            f'put it back: [source.topics] "{ORDERS}" = "{topic(ORDERS)}"; or fill the new topic: '
-            "cdc init --new-epoch, then cdc snapshot",
+            f"{ORDERS} has the topic {topic(ORDERS)}, and the settings name own.y",
+            f'put it back: [source.topics] "{ORDERS}" = "{topic(ORDERS)}"; a pipeline of another name may have another',
         )
     ]
 

@@ -135,7 +135,6 @@ LISTS = {
     "cdc/wire/plain": "readers of Debezium's numbers; other kinds are alike in both encodings",
     "connectors/postgres/cut": "keys that an index reads by; others are read by a scan",
     "connectors/postgres/held": "placeholders that are numbers",
-    "connectors/postgres/problems": "types of text that Debezium's truncation knows; others are refused",
     "connectors/postgres/reselect": "types of text that a column may change between",
     "connectors/postgres/wire_values": "a consumer above",
     "sinks/cache/cached_types": "types of Python that a reader of the cache gets; others are plain",
