@@ -165,7 +165,6 @@ class Watermark:
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
     what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
-    ``versions``: topic -> the store's own version of the table, in a share of a store that numbers them.
     ``left``: topic -> what is known of a table that the store was fed with before, until it shows all of it again
     (hazard H479).
     """
@@ -179,7 +178,6 @@ class Watermark:
     aside: Mapping[str, str] = field(default_factory=dict)
     epoch_id: str = ""
     lineage: SourceLineage | None = None
-    versions: Mapping[str, int] = field(default_factory=dict, compare=False)
     left: Mapping[str, LeftTable] = field(default_factory=dict)
 
     def left_beside(self, fed: Collection[str], now_ms: int) -> Mapping[str, LeftTable]:
@@ -195,12 +193,6 @@ class Watermark:
     def sure_ms(self, topic: str) -> int:
         """When, in ms since 1970, the store was last sure to show all of a table. 0 where nobody knows."""
         return self.held[topic].since_ms if topic in self.held else self.level_ms
-
-    @property
-    def parts(self) -> tuple[Watermark, ...]:
-        """The watermarks of some of the store's tables each: of each application that feeds it. Where there is one,
-        this one alone."""
-        return (self,)
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
@@ -224,8 +216,6 @@ class Watermark:
             document["epoch_id"] = self.epoch_id
         if self.lineage is not None:
             document["lineage"] = self.lineage.document()
-        if self.versions:
-            document["versions"] = dict(self.versions)
         if self.left:
             document["left"] = {
                 topic: {"topic_id": one.topic_id, "since_ms": one.since_ms} for topic, one in self.left.items()
@@ -244,20 +234,3 @@ class Watermark:
         if lowest < 0:
             raise DamagedError(f"{about} has a number below 0")
         return read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedWatermark(Watermark):
-    """The word of several applications together, each of its share of the tables: ``epoch`` and ``lsn`` are the least.
-
-    No store keeps it: it is put together when it is read (:func:`cdc.shares.together`).
-    """
-
-    shares: tuple[Watermark, ...] = ()
-
-    @property
-    def parts(self) -> tuple[Watermark, ...]:
-        return self.shares
-
-    def to_json(self) -> bytes:
-        raise NotImplementedError("each share has a watermark of its own")

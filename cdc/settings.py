@@ -39,7 +39,7 @@ from cdc.setting_types import (
     named_tables,
 )
 from cdc.settings_faults import KnownSettings, config_error, faults_of
-from cdc.sink_settings import AnySink, Kinds, read_sinks
+from cdc.sink_settings import AnySink, Kinds, read_sinks, require_apart
 
 
 class SourceSettings(SettingsModel):
@@ -323,6 +323,7 @@ def parse(
             f"{origin}: no view is kept over Debezium's topics: they do not say which records are whole transactions",
             hint="leave the sections [views.NAME] out; views are over tables that cdc run captures",
         )
+    require_apart(sinks, settings.name, origin)
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 
 

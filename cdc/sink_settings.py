@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
+from cdc.errors import ConfigError
 from cdc.setting_types import Secret, SettingsModel, Tables
 from cdc.settings_faults import Fault, faults_of, kinds_in, unknown_kind
 
@@ -105,3 +106,16 @@ def read_sinks(document: Mapping[str, Any], kinds: Kinds) -> tuple[dict[str, Sin
         except ValidationError as error:
             faults += faults_of(error, ("sinks", name))
     return read, faults
+
+
+def require_apart(sinks: Mapping[str, SinkSettings], pipeline: str, origin: str) -> None:
+    """ConfigError where two sinks have one store under one prefix: each would overwrite the other's rows and
+    watermarks."""
+    seen: dict[tuple[str, str], str] = {}
+    for name, sink in sinks.items():
+        other = seen.setdefault((sink.place, sink.prefix or pipeline), name)
+        if other != name:
+            raise ConfigError(
+                f"{origin}: the sinks {other} and {name} write to one store under one prefix",
+                hint=f'give one another prefix: [sinks.{name}] prefix = "{name}"',
+            )

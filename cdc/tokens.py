@@ -75,8 +75,6 @@ _OF_KINSHIP = {
     Kinship.STRANGE: Standing.STRANGE,
 }
 
-_WORST_FIRST = (Standing.LOST, Standing.STRANGE, Standing.UNNAMED, Standing.PROMOTION, Standing.BEHIND)
-
 
 def standing(token: Token, watermark: Watermark | None) -> Standing:
     """How a watermark relates to a token. Another lineage is never shown, whatever its LSN.
@@ -86,12 +84,6 @@ def standing(token: Token, watermark: Watermark | None) -> Standing:
     """
     if watermark is None:
         return Standing.EMPTY
-    found = {_standing(token, part) for part in watermark.parts}
-    # The one that needs the most: a share that is behind waits in vain beside one that never shows the token.
-    return next((one for one in _WORST_FIRST if one in found), Standing.SHOWN)
-
-
-def _standing(token: Token, watermark: Watermark) -> Standing:
     if watermark.lineage is None:
         return Standing.UNNAMED
     kinship = watermark.lineage.kinship(token.system, token.timeline, token.lsn)

@@ -26,7 +26,6 @@ from sinks.registry import Option, SinkSpec, attribute
 
 if TYPE_CHECKING:
     from sinks.generations import Generations
-    from sinks.shared_notes import OpenNotes
 
 GROUP = "headrace.sinks"
 _OURS = (
@@ -81,16 +80,13 @@ class SinkKind:
     callable of a SinkSpec and a Clock that returns an OpenSink. An executor imports it by this name. ``probe``: the
     same of a callable of a SinkSpec that returns StoreFacts within some seconds, for ``cdc check``. ``facts``: findings
     of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write to the
-    store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``notes``:
-    ``module:attribute`` of a callable of a SinkSpec and a Clock that returns :class:`sinks.shared_notes.OpenNotes`:
-    several applications may feed the store, each its share of the tables. Empty: one alone. ``one_alone``: why a store
-    of the kind takes one application alone, empty where it takes several. ``manual``: where the kind is described. A
-    file or an address. ``kept``: what a store keeps of a deleted key and for how long, for ``cdc forget``: durations of
-    the log's and the sink's section stand as ``{name}``. ``oldest``: by product in lower case, the major version that
-    the sink needs. ``meant_by``: names of other products that mean this kind. ``fills_lost_tables``: whether ``cdc
-    verify --repair`` may fill a table of which the store holds nothing.
-    ``spark``: by a sink's options, the parts of a store that Spark writes. ``example``: the section that ``cdc config
-    example`` shows, its name and its settings. ``shown``: not as a comment.
+    store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``manual``: where the kind is
+    described. A file or an address. ``kept``: what a store keeps of a deleted key and for how long, for ``cdc forget``:
+    durations of the log's and the sink's section stand as ``{name}``. ``oldest``: by product in lower case, the major
+    version that the sink needs. ``meant_by``: names of other products that mean this kind. ``fills_lost_tables``:
+    whether ``cdc verify --repair`` may fill a table of which the store holds nothing. ``spark``: by a sink's options,
+    the parts of a store that Spark writes. ``example``: the section that ``cdc config example`` shows, its name and its
+    settings. ``shown``: not as a comment.
     """
 
     name: str
@@ -101,8 +97,6 @@ class SinkKind:
     facts: Callable[[str, StoreFacts], Iterable[Finding]] = lambda _name, _facts: ()
     parallel: bool = False
     generations: Rebuilds | None = None
-    notes: str = ""
-    one_alone: Callable[[SinkSpec], str] = lambda _spec: ""
     oldest: Mapping[str, int] = field(default_factory=dict)
     meant_by: tuple[str, ...] = ()
     kept: str = "the key of the delete for {replay_window}, and what the manual of this kind of store says"
@@ -225,12 +219,6 @@ def rebuilds_of(kind: str) -> Rebuilds:
 def beside(spec: SinkSpec, number: int) -> SinkSpec:
     """The place of a generation, for a sink that fills it while another one is in use."""
     return rebuilds_of(spec.kind).beside(spec, number)
-
-
-def open_store_notes(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> OpenNotes:
-    """Connect to the notes of a store that several applications may feed. SinkError when it cannot be reached."""
-    opened: OpenNotes = attribute(kind_named(spec.kind).notes, spec.kind)(spec, clock)
-    return opened
 
 
 def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations:

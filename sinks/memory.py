@@ -10,12 +10,10 @@ import pyarrow as pa
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
-from cdc.shares import Share
 from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
 from sinks.notes import PlacedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
-from sinks.shared_notes import OpenNotes, ShareNotes
 from sinks.store import StoreSink
 
 _SCAN_ROWS = 10_000
@@ -41,10 +39,9 @@ class MemoryStore:
     forget_ns: dict[tuple[TableName, str], int] = field(default_factory=dict)
     notes: dict[str, bytes] = field(default_factory=dict)
 
-    def open(self, share: Share | None = None) -> OpenSink:
-        """The three ports over this store, for an application of a share of the tables, or of all."""
-        tables, notes = _MemoryTables(self), self.open_notes().notes
-        notes = ShareNotes(notes, share) if share is not None else notes
+    def open(self) -> OpenSink:
+        """The three ports over this store."""
+        tables, notes = _MemoryTables(self), _MemoryNotes(self)
         sink = StoreSink(tables, notes, _NoSession(), shared=True)
         return OpenSink(
             sink=sink,
@@ -53,10 +50,6 @@ class MemoryStore:
             discards=_MemoryDiscards(self),
             sweep_late=sink.sweep_late,
         )
-
-    def open_notes(self) -> OpenNotes:
-        """The notes alone."""
-        return OpenNotes(_MemoryNotes(self), lambda: None)
 
     def table(self, table: TableName) -> dict[str, StoredRow]:
         """A table's rows by key, forgotten deletes gone."""

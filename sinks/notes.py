@@ -13,8 +13,7 @@ from cdc.errors import DamagedError
 from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from cdc.shares import MOST, together
-from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
+from cdc.stored import FIRST, FORMAT, read_members, reading
 from cdc.topic import TableName
 from cdc.wire.floors import read_floor
 from sinks.tries import is_look
@@ -24,7 +23,6 @@ log = logging.getLogger("headrace.sinks")
 WATERMARK = "watermark"
 FORGOTTEN = b"null"
 _ID = "id"
-SHARE = "share:"
 
 
 class Notes(Protocol):
@@ -37,52 +35,10 @@ class Notes(Protocol):
         """Durable when this returns, together with what the store's transaction has, if it has them."""
 
 
-_LAYOUT_FORMAT = 2
-"""Of a note that stands in the watermark's place: readers of the first format refuse it, and none takes a share for the
-whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareLayout:
-    """How a store is fed by ``shares`` applications. ``layout``: grows with each change of their number, so that an
-    application of before writes nothing that counts."""
-
-    layout: int
-    shares: int
-
-    def note(self, number: int) -> str:
-        """The name of the note with the watermark of a share."""
-        return f"{SHARE}{self.layout}:{number}/{self.shares}"
-
-    def to_json(self) -> bytes:
-        """The note in the watermark's place. Its LSN shows nothing, to who passes over the format."""
-        return dumped({FORMAT: _LAYOUT_FORMAT, "epoch": 0, "lsn": 0, "layout": self.layout, "shares": self.shares})
-
-    @classmethod
-    def find(cls, notes: Mapping[str, bytes]) -> ShareLayout | None:
-        """None where one application feeds the store, or none has. DamagedError and NewerError as for a watermark."""
-        text, about = notes.get(WATERMARK, FORGOTTEN), "the watermark in the store"
-        if text == FORGOTTEN:
-            return None
-        members = read_members(text, about, _LAYOUT_FORMAT)
-        if members.get(FORMAT, FIRST) == FIRST:
-            return None
-        found = record_of(cls, members, about)
-        if not (found.layout >= 1 and 1 <= found.shares <= MOST):
-            raise DamagedError(f"{about} has a number of shares that cannot be")
-        return found
-
-
 def read_watermark(notes: Mapping[str, bytes]) -> Watermark | None:
-    """The watermark that is in these notes, of all shares together. None in a store that has none. DamagedError and
-    NewerError where it cannot be understood."""
-    layout = ShareLayout.find(notes)
-    if layout is None:
-        return _read(notes.get(WATERMARK, FORGOTTEN))
-    return together([_read(notes.get(layout.note(one), FORGOTTEN)) for one in range(1, layout.shares + 1)])
-
-
-def _read(text: bytes) -> Watermark | None:
+    """The watermark that is in these notes. None in a store that has none. DamagedError and NewerError where it cannot
+    be understood."""
+    text = notes.get(WATERMARK, FORGOTTEN)
     return Watermark.from_json(text) if text != FORGOTTEN else None
 
 
@@ -305,13 +261,6 @@ class TableIds:
 def is_table_id(name: str) -> bool:
     """Whether a note of this name is one of :class:`TableIds`."""
     return name.startswith(f"{_ID}:")
-
-
-def noted_tables(notes: Mapping[str, bytes]) -> list[TableName]:
-    """The tables whose place was ever made ready, by these notes."""
-    with reading("what the store has noted of its tables"):
-        names = [name.removeprefix("columns:") for name in notes if name.startswith("columns:")]
-        return [TableName(*orjson.loads(name)) for name in names]
 
 
 def _note(table: TableName, what: str = "floor") -> str:

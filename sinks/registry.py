@@ -11,7 +11,6 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
 from cdc.foreign import remember
 from cdc.secret_reference import reveal
-from cdc.shares import Share
 
 if TYPE_CHECKING:
     from sinks.port import OpenSink
@@ -28,8 +27,7 @@ class SinkSpec:
     ``prefix``: before all the store's names. ``parallel``: several processes write at once, so that each reads anew
     before each batch what the one that ``leads`` may have changed: the floors, and which generation is in use.
     ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere. ``references``: where those of
-    them are read that may change. ``share``: the tables that the application feeds which opens it. None for all, and
-    for a reader. ``every_s``: from one batch's start to the next at least, 0 for no rest.
+    them are read that may change. ``every_s``: from one batch's start to the next at least, 0 for no rest.
     """
 
     kind: str
@@ -40,7 +38,6 @@ class SinkSpec:
     references: Mapping[str, str] = field(default_factory=dict)
     parallel: bool = False
     leads: bool = False
-    share: Share | None = None
     every_s: float = 0.0
 
     def renewed(self) -> SinkSpec:

@@ -16,7 +16,6 @@ from sinks.batch_plan import Readable, TableBatch, floor_marks, plan
 from sinks.fill import Filler
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
-from sinks.shared_notes import beneath
 from sinks.side_by_side import SideBySide, by_table
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
@@ -150,7 +149,7 @@ class StoreSink:
     def sweep_late(self) -> None:
         """Remove what was written below floors that others have raised since, as of a process that stood still for a
         while (hazard H473). Before, nobody knows of it. SinkError as for :meth:`apply`."""
-        floors = Floors(beneath(self._notes))
+        floors = Floors(self._notes)
         for table, (shape, before) in self._written.items():
             floor = floors.of(table)
             if floor > before:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from contextlib import closing
 from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ConfigError, UsageError
-from cdc.progress import SharedWatermark
+from cdc.errors import UsageError
 from cdc.settings import Settings
 from cdc.sink_settings import SinkSettings
-from sinks.kinds import SinkKind, kind_named, open_store_notes
-from sinks.notes import NotedWatermarks
+from sinks.kinds import SinkKind, kind_named
 from sinks.registry import Option, SinkSpec, open_sink
 from sinks.sections import read_section
 
@@ -58,17 +54,3 @@ def sink_settings(name: str, settings: Settings) -> SinkSettings:
         hint = f"did you mean {close[0]}?" if close else f"the sinks are {', '.join(settings.sinks) or 'none'}"
         raise UsageError(f"there is no sink {name}", hint=hint)
     return read_section(name, settings.sinks[name])
-
-
-def require_whole_store(settings: Settings, sink: str) -> None:
-    """ConfigError for a store that is fed in shares: a generation is filled by one application, and followed by one."""
-    if not kind_of(sink, settings).notes:
-        return
-    with closing(open_store_notes(spec_of(sink, settings), SYSTEM_CLOCK)) as opened:
-        mark = NotedWatermarks(opened.notes).read()
-    if isinstance(mark, SharedWatermark) and len(mark.parts) > 1:
-        raise ConfigError(
-            f"the store of {sink} is fed in {len(mark.parts)} shares, and a rebuild needs one application",
-            hint=f"stop them, then cdc share {sink} 1, cdc rebuild {sink}, cdc share {sink} {len(mark.parts)}, and "
-            "start them again",
-        )

@@ -170,8 +170,7 @@ class _Running:
             clock=application.clock,
         )
         if application.http_address:
-            # A question is about the store, also where this application feeds a share of it.
-            waits = WaitPage({n: replace(s, share=None) for n, s in application.specs.items()}, application.connect)
+            waits = WaitPage(application.specs, application.connect)
             at_end.callback(waits.close)
             server = metrics.serve(application.http_address, {"/wait": waits.answer})
             if server is not None:

@@ -20,7 +20,6 @@ from cdc.clock import Clock
 from cdc.errors import CdcError, Exit, Retry
 from cdc.progress import Hold, Watermark
 from cdc.schema import TableSchema
-from cdc.shares import table_of_topic
 from sinks.port import CannotCarry, Sink
 from sinks.table_shapes import SchemaBook
 from spark.place import span
@@ -165,7 +164,7 @@ def _named_again(before: Watermark, topics: SinkTopics) -> Mapping[str, Hold]:
     found = {}
     for topic, left in before.left.items():
         if topic in topics.ids:
-            table = topics.views.get(topic, table_of_topic(topic))
+            table = topics.views.get(topic) or topic.partition(".")[2]
             anew = left.topic_id not in ("", topics.ids[topic])
             reason = f"{table}: its topic was made anew while it was none of the tables, {_MISSED}" if anew else ""
             found[topic] = Hold(table=table, reason=reason, since_ms=left.since_ms)

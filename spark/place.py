@@ -125,8 +125,7 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
         raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
     raise ActiveError(
         f"another cdc sink is writing to the store of {sink}, or a copy of it that is ahead was put back meanwhile",
-        hint="let one application feed a store, or each share of it. If none other does, start this one again: it goes "
-        "on from the copy",
+        hint="let one application feed a store. If none other does, start this one again: it goes on from the copy",
         retry=Retry.NEVER,
     )
 

@@ -23,7 +23,7 @@ PART = "settings"
 
 def check_settings(settings: Settings) -> Iterator[Finding]:
     """Every finding about the settings, without asking any server."""
-    checks = (check_secrets, check_passwords_in_the_clear, check_plain_connections, check_shared_stores)
+    checks = (check_secrets, check_passwords_in_the_clear, check_plain_connections)
     found = [finding for check in checks for finding in check(settings)]
     yield from found or [ok(PART, "settings", "no secret lies open, nothing goes to another machine in the clear")]
 
@@ -83,17 +83,6 @@ def check_plain_connections(settings: Settings) -> Iterator[Finding]:
 def remote_brokers(settings: Settings) -> list[str]:
     """The bootstrap servers on other machines."""
     return [s for s in settings.log.bootstrap_servers.split(",") if not _loopback(s.strip().rpartition(":")[0])]
-
-
-def check_shared_stores(settings: Settings) -> Iterator[Finding]:
-    """Two sinks in one place would overwrite each other's rows and watermarks."""
-    seen: dict[tuple[str, str], str] = {}
-    for name, sink in settings.sinks.items():
-        key = (sink.place, sink.prefix or settings.name)
-        if key in seen:
-            message = f"the sinks {seen[key]} and {name} write to the same place"
-            yield fail(PART, "shared_store", message, f'give one another prefix: [sinks.{name}] prefix = "{name}"')
-        seen.setdefault(key, name)
 
 
 def secrets(value: Any, path: str = "") -> Iterator[tuple[str, Secret]]:

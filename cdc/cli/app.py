@@ -52,7 +52,6 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("wait", "Look"),
     Entry("dead", "Mend"),
     Entry("rebuild", "Mend"),
-    Entry("share", "Mend"),
     Entry("forget", "Mend"),
     Entry("connect", "Mend"),
     Entry("drop", "Mend"),

@@ -12,7 +12,6 @@ from cdc.cli import completion
 from cdc.cli.terminal import echo
 from cdc.errors import UsageError
 from cdc.jvm.jars import spark_jars
-from cdc.shares import Share
 from cdc.wiring.sinks import run_sinks
 from sinks.spark_parts import jar_sets, parts_of
 
@@ -34,9 +33,6 @@ def sink(
     views: Annotated[
         bool, typer.Option("--views", help="Keep the views of the settings, too, as cdc view run does.")
     ] = False,
-    share: Annotated[
-        str, typer.Option("--share", metavar="I/N", help="Feed a share of the tables alone: 1/3, 2/3 and 3/3 all.")
-    ] = "",
     jars: Annotated[
         bool, typer.Option("--jars", help="Print the jars that spark-submit has to be given, and feed nothing.")
     ] = False,
@@ -51,20 +47,13 @@ def sink(
     if jars:
         echo(",".join(map(str, spark_jars(*jar_sets(parts_of(settings, names or []))))))
         return
-    mine = Share.parse(share) if share else None
-    # One of one has all tables: nobody shares with it.
-    mine = mine if mine is not None and mine.count > 1 else None
-    if views and mine is not None:
-        raise UsageError(
-            "--views keeps the views of all tables, and --share feeds some", hint="cdc view run keeps them"
-        )
     if views and until_caught_up:
         raise UsageError(
             "--until-caught-up ends before views have published",
             hint="cdc view run --until-caught-up first, then cdc sink --until-caught-up",
         )
     with _views_beside(settings) if views else nullcontext():
-        run_sinks(settings, names or [], until_caught_up=until_caught_up, share=mine)
+        run_sinks(settings, names or [], until_caught_up=until_caught_up)
 
 
 def _views_beside(settings: Settings) -> AbstractContextManager[object]:

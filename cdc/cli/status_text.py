@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from rich.console import Console, Group
@@ -54,7 +53,7 @@ def view(shown: Status, look: LiveLook | None = None, room: PageRoom = _ALL) -> 
     views: list[Text | Table] = [Text(""), *_rows(view_table, shown.views, _is_good_view, room)] if shown.views else []
     unfed = [_condition(unfed_view(view.facts.name), room, style="") for view in shown.views if not view.facts.fed]
     views += _few(unfed, room.lines)
-    stores = _rows(sink_table if room.rows is None else _without_shares, shown.sinks, _is_good_sink, room)
+    stores = _rows(sink_table, shown.sinks, _is_good_sink, room)
     rest = (*stores, *views, *_fresh(shown, room))
     if look is None:
         return Group(*_head(shown, None, room), Text(""), *rest, *passed)
@@ -172,12 +171,8 @@ def _fresh(shown: Status, room: PageRoom) -> list[Text]:
     return [Text(""), title, *_few([Text(line) for line in lines], room.lines)]
 
 
-def _without_shares(sinks: Sequence[SinkStatus]) -> Table:
-    return sink_table([replace(sink, shares=()) for sink in sinks])
-
-
 def sink_table(sinks: Sequence[SinkStatus]) -> Table:
-    """One line per store, and one for each of its shares."""
+    """One line per store."""
     table = _table("store")
     for title in ("behind", "age"):
         table.add_column(title, no_wrap=True, justify="right")
@@ -185,9 +180,6 @@ def sink_table(sinks: Sequence[SinkStatus]) -> Table:
     table.add_column("parked", no_wrap=True, justify="right")
     for sink in sinks:
         table.add_row(*_cells(sink))
-        for share in sink.shares:
-            *cells, _ = _cells(replace(share, name=f"  {share.name}"))
-            table.add_row(*cells, "")
     return table
 
 

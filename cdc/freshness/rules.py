@@ -14,7 +14,6 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.shares import standing_of_shares
 from cdc.tokens import Standing, Token, sentence, standing
 
 FIRST_PAUSE_S = 0.01
@@ -53,7 +52,6 @@ def wait_until_shown(
 
     def late(watermark: Watermark | None) -> DifferenceFound:
         stands = f"stands at {Lsn(watermark.lsn)}" if watermark is not None else "has no watermark yet"
-        stands += standing_of_shares(watermark)
         return DifferenceFound(
             f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
             hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
@@ -94,8 +92,7 @@ def wait_until_token_shown(
 def not_shown(sink: str, token: Token, watermark: Watermark | None, waited_s: float) -> DifferenceFound:
     """The error for a store that does not show a token."""
     waited = f"; waited {waited_s:g} s" if waited_s else ""
-    said = f"{sentence(sink, token, watermark)}{standing_of_shares(watermark)}"
-    return DifferenceFound(f"{said}{waited}", hint=_HINTS[standing(token, watermark)])
+    return DifferenceFound(f"{sentence(sink, token, watermark)}{waited}", hint=_HINTS[standing(token, watermark)])
 
 
 _RUNNING = "cdc status shows where it is held up; cdc run and cdc sink have to be running"

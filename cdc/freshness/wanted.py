@@ -13,7 +13,6 @@ from cdc.errors import CdcError, DifferenceFound, UsageError
 from cdc.freshness.rules import not_shown, require_whole, shows, speaks_for
 from cdc.lsn import Lsn
 from cdc.progress import Watermark
-from cdc.shares import those_with
 from cdc.tokens import Standing, Token, standing
 from cdc.topic import VIEW_SCHEMA, TableName, table_topic, view_topic
 
@@ -126,15 +125,7 @@ class Wanted:
         )
 
     def _reached(self, watermark: Watermark | None) -> bool:
-        """Whether each application that feeds a table that counts has come so far."""
-        if watermark is None:
-            return self._shown(None)
-        return all(self._shown(part) for part in those_with(watermark, self._counts_in))
-
-    def _counts_in(self, part: Watermark) -> bool:
-        return not self.tables or any(topics_of(table, part.topic_ids) for table in self.tables)
-
-    def _shown(self, watermark: Watermark | None) -> bool:
+        """Whether the store has come so far."""
         if not isinstance(self.token, Token):
             return watermark is not None and shows(watermark, self.token.lsn, self.token.epoch)
         found = standing(self.token, watermark)

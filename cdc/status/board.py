@@ -276,23 +276,12 @@ def _log(found: _Pointed) -> Tile:
 
 def _stores(found: _Pointed) -> Grid:
     columns = ("store", "state", "shows", "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys")
-    rows = []
-    for name, sink in found.document["sinks"].items():
-        rows.append(_store(found, name))
-        rows += [_share(found, name, number) for number in range(len(sink["shares"]))]
+    rows = [_store(found, name) for name in found.document["sinks"]]
     return Grid("Stores", columns, rows, _MEANING)
 
 
-def _share(found: _Pointed, name: str, number: int) -> list[Shown]:
-    """One application of a store that several feed."""
-    here = f"/sinks/{step(name)}/shares/{number}"
-    first, behind, lag = _places(found, name, here)
-    share = found.figure(f"{here}/share", lambda text: f"{name} {text}")
-    return [share, found.state(f"{here}/state"), first, behind, lag, *[Shown("")] * 5]
-
-
 def _places(found: _Pointed, name: str, here: str) -> tuple[Shown, Shown, Shown]:
-    """Where a store, or a share of it, is: its LSN, how far behind, and how long."""
+    """Where a store is: its LSN, how far behind, and how long."""
     if found.at(f"{here}/lag_records") is not None:
         behind = found.figure(f"{here}/lag_records", "{:,} records".format, name, "log")
     else:

@@ -68,13 +68,8 @@ def _store_conditions(sink: SinkStatus, shown: Status, limits: LimitSettings) ->
             f"{sink.name} is empty, and the log is not: cdc sink {sink.name} fills it", f"cdc sink {sink.name}"
         )
     elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
-        late = f"{aged(sink.lag_s, sink.lag_at_least)} behind{sink.last}"
+        late = f"{aged(sink.lag_s, sink.lag_at_least)} behind"
         yield Condition(f"{sink.name} is {late}; the limit is {age(limit_s)}", WATCH)
-    for share in (one.name for one in sink.shares if one.state == "empty"):
-        feeds = f"cdc sink {sink.name} --share {share} feeds its tables"
-        yield Condition(
-            f"{sink.name}: the share {share} has not begun: {feeds}", f"cdc sink {sink.name} --share {share}"
-        )
     for table, reason in sorted(sink.held.items()):
         hold = Hold(table=table, reason=reason)
         yield Condition(hold.sentence(sink.name), BY_ITSELF if hold.passing else f"cdc rebuild {sink.name}")

@@ -20,7 +20,7 @@ from cdc.state import SlotState
 from cdc.status.conditions import conditions
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document, lag_of
-from cdc.status.sink_lines import SinkStatus, with_shares
+from cdc.status.sink_lines import SinkStatus
 from cdc.status.view_lines import ViewFacts, ViewStatus, view_status
 
 QUIET_BYTES = 64 * 1024
@@ -212,15 +212,6 @@ def _log_lag_s(facts: StatusFacts, lag_bytes: int | None) -> float | None:
 
 
 def _store_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
-    def judged(name: str, part: Watermark | None) -> SinkStatus:
-        ends = {topic: parts for topic, parts in facts.ends.items() if part is not None and topic in part.topic_ids}
-        own = replace(sink, name=name, watermark=part)
-        return _sink_status(own, replace(facts, ends=ends), wal_lsn, log_lag_s)
-
-    return with_shares(_sink_status(sink, facts, wal_lsn, log_lag_s), known(sink.watermark), judged)
-
-
-def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
     watermark = sink.watermark
     if isinstance(watermark, Unknown) or watermark is None:
         return SinkStatus(

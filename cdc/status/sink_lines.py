@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdc.lsn import Lsn
 from cdc.measures import Quantiles
-from cdc.progress import SharedWatermark, Watermark
 from cdc.rebuild.rules import RebuildState
 from cdc.running import FillShare
 from cdc.status.fresh import fresh_document
@@ -23,8 +22,7 @@ class SinkStatus:
     where it is being brought up to date. ``lag_at_least``: ``lag_s`` may be more. ``lag_records``: of the topics, where
     there are no LSNs. ``fresh``: from commit to store in the last minutes, None where nothing came; ``fresh_known``:
     whether a running ``cdc sink`` reported it.
-    ``fill``: how far that process is with a fill, None where none runs. ``rebuild``: that is not over.
-    ``shares``: one line for each application of a store that several feed, under the name of its share."""
+    ``fill``: how far that process is with a fill, None where none runs. ``rebuild``: that is not over."""
 
     name: str
     kind: str
@@ -41,13 +39,6 @@ class SinkStatus:
     fresh_known: bool = False
     fill: FillShare | None = None
     rebuild: RebuildState | None = None
-    shares: Sequence[SinkStatus] = ()
-
-    @property
-    def last(self) -> str:
-        """The share that is furthest behind, for a sentence. Empty where one application feeds the store."""
-        late = max(self.shares, key=lambda share: share.lag_s or 0.0, default=None)
-        return f", by its share {late.name}" if late is not None else ""
 
     def document(self) -> dict[str, Any]:
         """As ``cdc status --json`` prints it. Unknown members are null."""
@@ -65,22 +56,5 @@ class SinkStatus:
             "error": self.error,
             "fill": {"share": fill.share, "remaining_seconds": fill.left_s} if fill is not None else None,
             "rebuild": self.rebuild.noted() if self.rebuild is not None else None,
-            "shares": [share.of_share() for share in self.shares],
             **fresh_document(self.fresh_known, self.fresh),
         }
-
-    def of_share(self) -> dict[str, Any]:
-        """The same of one share."""
-        whole = ("kind", "parked", "shares", "fill", "rebuild", "freshness", "freshness_known")
-        return {"share": self.name, **{name: one for name, one in self.document().items() if name not in whole}}
-
-
-def with_shares(
-    shown: SinkStatus, watermark: Watermark | None, judged: Callable[[str, Watermark | None], SinkStatus]
-) -> SinkStatus:
-    """The line of a store with those of its shares. ``judged``: the line of a part of the store, by a name."""
-    parts = watermark.parts if isinstance(watermark, SharedWatermark) else ()
-    if len(parts) < 2:
-        return shown
-    begun = [part if part.topic_ids or part.offsets else None for part in parts]
-    return replace(shown, shares=[judged(f"{n}/{len(parts)}", part) for n, part in enumerate(begun, 1)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,12 +13,11 @@ from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring import open_state, require_broker
 from cdc.wiring.sinks import build_sinks, open_sink_log
-from sinks.stores import require_whole_store, sink_settings, spec_of
+from sinks.stores import sink_settings, spec_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc.rebuild.ports import RebuildGenerations
     from cdc.schema import TableSchema
     from spark.application import SinkApplication
 
@@ -37,12 +36,10 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
 
     sink_settings(sink, settings)
     require_broker(settings)
-    whole = partial(require_whole_store, settings, sink)
-    whole()
     spec = spec_of(sink, settings)
     with closing(open_generations(spec)) as generations:
         ports = RebuildPorts(
-            generations=WholeGenerations(generations, whole),
+            generations=generations,
             filling=SparkFilling(lambda: _application(settings, sink), session),
             letters=DeadLetterTopic(settings.log, dead_topic(settings.name)),
             state=open_state(settings),
@@ -50,31 +47,6 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
             written=partial(newest_progress, settings),
         )
         yield Rebuild(sink, ports, separate=rebuilds_of(spec.kind).apart)
-
-
-class WholeGenerations:
-    """Generations of a store that one application feeds. Implements :class:`cdc.rebuild.ports.RebuildGenerations`.
-
-    ``require`` raises where several do, since the rebuild began: a generation is filled and followed as a whole.
-    """
-
-    def __init__(self, generations: RebuildGenerations, require: Callable[[], None]) -> None:
-        self._generations = generations
-        self._require = require
-
-    def in_use(self) -> int:
-        return self._generations.in_use()
-
-    def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        self._require()
-        self._generations.keep(number, shapes)
-
-    def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        self._require()
-        self._generations.switch(number, shapes)
-
-    def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        self._generations.discard(number, shapes)
 
 
 def _application(settings: Settings, sink: str) -> SinkApplication:

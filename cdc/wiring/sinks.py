@@ -12,30 +12,24 @@ from cdc.javaclient import allowed_urls, java_options
 from cdc.topic import dead_topic, progress_topic
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
-from cdc.wiring.shares import of_share, own_places, require_shares
 from sinks.spark_parts import jar_sets, needed_classes, parts_of, with_parts
 from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
-    from cdc.shares import Share
     from connectors.sink_log import SinkLog
     from spark.application import SinkApplication
     from spark.spark_session import SessionSpec
 
 
-def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool, share: Share | None = None) -> None:
-    """Feed these sinks (all by default) until asked to stop. See :func:`spark.application.run`. ``share``: of the
-    tables of each.
+def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
+    """Feed these sinks (all by default) until asked to stop. See :func:`spark.application.run`.
 
-    UsageError for a sink that the settings do not name. ConfigError for a share of a store that takes none.
+    UsageError for a sink that the settings do not name.
     """
     for name in names:
         sink_settings(name, settings)
-    if share is not None:
-        require_shares(settings, names or settings.sinks)
-    application = build_sinks(own_places(settings, share), list(dict.fromkeys(names)))
-    application = of_share(application, share) if share is not None else application
+    application = build_sinks(settings, list(dict.fromkeys(names)))
     from spark.application import run
     from spark.stop import STOP_FILE, SinkStop
 

@@ -46,7 +46,6 @@ KIND = SinkKind(
     facts=check_eviction,
     parallel=True,
     generations=Rebuilds(opener="sinks.cache.cache_generations:open_generations"),
-    notes="sinks.cache.cache_store:open_notes",
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. A row that read_through put beside it for its "
     "keep_s",

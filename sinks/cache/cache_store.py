@@ -19,7 +19,6 @@ from sinks.names import cache_table
 from sinks.notes import NotedWatermarks
 from sinks.port import Applied, OpenSink, Refused, StoredRow, rows_at_once, stored_batch
 from sinks.registry import SinkSpec
-from sinks.shared_notes import OpenNotes, beneath, noted
 from sinks.store import StoreSink
 
 _KEYS_PER_SCRIPT = 500
@@ -51,19 +50,13 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     )
 
 
-def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
-    """The notes alone, of the generation in use. SinkError as for :func:`open_cache`."""
-    client = CacheClient(spec.text("url"), spec.secrets.get("password"), clock)
-    return OpenNotes(CachePlace(client, spec).notes, client.close)
-
-
 class CachePlace(OpenGeneration):
     """Where the keys of a generation are: those of the first one below the prefix itself."""
 
     def __init__(self, client: CacheClient, spec: SinkSpec) -> None:
         super().__init__(CacheNotes(client, lambda: spec.prefix), spec.options.get("generation"), shared=spec.follows)
         self._base = spec.prefix
-        self.notes = noted(CacheNotes(client, lambda: self.prefix), spec)
+        self.notes = CacheNotes(client, lambda: self.prefix)
 
     @property
     def prefix(self) -> str:
@@ -85,7 +78,7 @@ class _CacheTables:
     def __init__(self, client: CacheClient, place: CachePlace, replay_window_s: float) -> None:
         self._client = client
         self._place = place
-        self._types = NotedTypes(beneath(place.notes))
+        self._types = NotedTypes(place.notes)
         self._remember_ms = str(max(1, int(replay_window_s * 1000)))
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:

@@ -62,14 +62,13 @@ class Fill:
 
     def serves(self, watermark: Watermark | None, since: Token | None) -> bool:
         """Whether the row may be read. Not where the store shows all that is as old as the row: it may have shown a
-        newer one since, and have evicted it. ``watermark``: of the applications that feed the row's table. ``since``:
-        not a row that was read before this token either."""
+        newer one since, and have evicted it. ``since``: not a row that was read before this token
+        either."""
         # At the same LSN it may have been read before the commit was visible.
         seen = since is None or (
             (self.token.system, self.token.timeline) == (since.system, since.timeline) and self.token.lsn > since.lsn
         )
-        parts = watermark.parts if watermark is not None else (None,)
-        return seen and all(standing(self.token, part) in _NOT_PASSED for part in parts)
+        return seen and standing(self.token, watermark) in _NOT_PASSED
 
     def arguments(self, keep_s: float) -> Sequence[str | bytes | int]:
         """Those of the script."""

@@ -12,12 +12,11 @@ from uuid import UUID
 import redis
 from redis.cluster import RedisCluster
 
-from cdc.errors import DamagedError, NewerError, SinkError, UsageError
+from cdc.errors import SinkError, UsageError
 from cdc.foreign import quoted
 from cdc.freshness.wanted import NotShown, Wanted, topics_of
 from cdc.position import Position
 from cdc.progress import Watermark
-from cdc.shares import those_with, together
 from cdc.stored import reading
 from cdc.tokens import Token
 from cdc.topic import TableName
@@ -29,7 +28,7 @@ from sinks.cache.cached_fills import FIELDS, KEEP, Fill
 from sinks.cache.cached_types import row_of_json, typed, types_note, types_of
 from sinks.generations import FIRST, GENERATION
 from sinks.names import cache_fill, cache_table
-from sinks.notes import WATERMARK, NotedWatermarks, ShareLayout
+from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.store_facts import bad_url, place
 
 KeyPart = str | int | bool | Decimal | UUID | date | None
@@ -84,7 +83,6 @@ class Cache:
         self._where = place(url, URLS)
         self._name = name
         self._generation = FIRST
-        self._layout: ShareLayout | None = None
         self._fed: set[str] = set()
         self._cluster = cluster
         options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
@@ -164,7 +162,7 @@ class Cache:
                 # The row may be evicted, and the fill is of before it.
                 self._quietly("unlink", place)
             return found.row
-        if fill is not None and fill.serves(_feeding(table, look.watermark()), since):
+        if fill is not None and fill.serves(look.watermark(), since):
             return typed(fill.document(), look.types())
         fill = Fill.of(read())
         self._quietly("eval", KEEP, 1, place, *fill.arguments(keep_s))
@@ -204,19 +202,15 @@ class Cache:
         # was not known.
         while True:
             found = look()
-            layout = found.layout() if found.noted else self._layout
-            if (found.generation, layout) == (self._generation, self._layout):
+            if found.generation == self._generation:
                 return found
-            self._generation, self._layout = found.generation, layout
+            self._generation = found.generation
 
     def _fill_place(self, generation: int, table: str, key: str) -> str:
         return cache_fill(self._name, generation, _named(table), key)
 
     def _notes(self) -> list[_Call]:
-        layout = self._layout
-        shares = [layout.note(one) for one in range(1, layout.shares + 1)] if layout is not None else []
-        place = f"{generation_prefix(self._name, self._generation)}:_watermark"
-        return [("hmget", *(place, WATERMARK, *shares))]
+        return [("hget", f"{generation_prefix(self._name, self._generation)}:_watermark", WATERMARK)]
 
     def _ask(self, notes: list[_Call], rows: Sequence[_Call] = ()) -> _Look:
         """The watermark comes before the rows, which are at least as new. The generation comes last: it was in use all
@@ -228,9 +222,8 @@ class Cache:
             *found, number = [answer for calls in lots if calls for answer in self._answers(calls)]
         except redis.RedisError as error:
             raise self._away(error) from None
-        named = [name for call in notes for name in list(call)[2:]]
-        texts = dict(zip(named, self._own(found[0]), strict=True)) if notes else {}
-        return _Look(_number(self._own(number)), texts, found[len(notes) :])
+        text = self._own(found[0]) if notes else None
+        return _Look(_number(self._own(number)), text, found[len(notes) :])
 
     def _answers(self, calls: Sequence[_Call]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
@@ -257,8 +250,7 @@ class Cache:
     def _require_fed(self, table: str) -> None:
         """UsageError for a table of which the cache has read no topic."""
         watermark = self.watermark()
-        parts = watermark.parts if watermark is not None else ()
-        topics = [topic for part in parts for topic in (*part.topic_ids, *part.offsets)]
+        topics = [*watermark.topic_ids, *watermark.offsets] if watermark is not None else []
         if topics and not topics_of(table, topics):
             raise UsageError(
                 f"the cache of {self._name} is fed with no table {quoted(table)}", hint="see the sink's tables setting"
@@ -301,7 +293,7 @@ class _Look:
     """The findings of one trip: the generation in use, the watermark of the one that was asked, and its rows."""
 
     generation: int
-    texts: Mapping[str, bytes | None]
+    noted: bytes | None
     rows: Sequence[Any]
     noted_types: bytes | None = None
 
@@ -309,31 +301,9 @@ class _Look:
         """The types by which plain values become Python's. Empty where they stay plain."""
         return types_of(self.noted_types) or {}
 
-    @property
-    def noted(self) -> bool:
-        """Whether the watermark was asked for."""
-        return bool(self.texts)
-
-    def layout(self) -> ShareLayout | None:
-        """The shares in which the cache is fed. None where one application feeds it."""
-        try:
-            return ShareLayout.find(self._known())
-        except (DamagedError, NewerError):
-            return None  # who asks for the watermark hears why
-
     def watermark(self) -> Watermark | None:
         """None before any."""
-        return NotedWatermarks(_Fields({name.encode(): text for name, text in self._known().items()})).read()
-
-    def _known(self) -> dict[str, bytes]:
-        return {name: text for name, text in self.texts.items() if text is not None}
-
-
-def _feeding(table: str, watermark: Watermark | None) -> Watermark | None:
-    """The watermark of the applications that feed a table: another's may be behind it."""
-    if watermark is None:
-        return None
-    return together(those_with(watermark, lambda part: bool(topics_of(table, part.topic_ids))))
+        return NotedWatermarks(_Fields({WATERMARK: self.noted} if self.noted is not None else {})).read()
 
 
 def _within(table: str) -> str:
@@ -353,8 +323,8 @@ def _is_of_another_type(answer: object) -> bool:
 class _Fields:
     """Notes that were read already. Implements :class:`sinks.notes.Notes`."""
 
-    def __init__(self, fields: Mapping[bytes, bytes]) -> None:
-        self._fields = {name.decode(errors="replace"): text for name, text in fields.items()}
+    def __init__(self, fields: Mapping[str, bytes]) -> None:
+        self._fields = fields
 
     def read(self) -> Mapping[str, bytes]:
         return self._fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import deltalake
@@ -22,13 +22,12 @@ from sinks.delta.delta_notes import (
     commits_in,
     is_older_copy,
     versions_in,
-    without_places,
 )
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
 from sinks.generations import GENERATION, Generations, is_said, lower, number_in_use, taken_over
-from sinks.notes import WATERMARK, NotedWatermarks, TableIds
+from sinks.notes import WATERMARK, NotedWatermarks, TableIds, is_table_id
 from sinks.registry import SinkSpec
 
 _OF_A_PLACE = (GENERATION, VERSIONS, COMMITS)
@@ -53,7 +52,7 @@ class _DeltaGenerations:
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
         # The notes first: what they claim must not be more than the tables hold.
-        kept = without_places(self._notes.read(), _OF_A_PLACE)
+        kept = _of_content(self._notes.read())
         whole = [shape for shape in shapes if not self._is_older_copy(shape)]
         mark = NotedWatermarks(self._notes).read()
         if len(whole) < len(shapes) and mark is not None:
@@ -67,7 +66,7 @@ class _DeltaGenerations:
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
-        notes = without_places(DeltaNotes(place, self._clock).read(), _OF_A_PLACE)
+        notes = _of_content(DeltaNotes(place, self._clock).read())
         if WATERMARK not in notes:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
         used = self._notes.read()
@@ -129,3 +128,8 @@ class _DeltaGenerations:
                 taken.refresh()
                 found[path] = taken.version, taken.commit(taken.version)
         return found
+
+
+def _of_content(notes: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The notes that speak of what a place holds, and not of the place."""
+    return {name: text for name, text in notes.items() if name not in _OF_A_PLACE and not is_table_id(name)}

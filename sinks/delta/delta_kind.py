@@ -93,11 +93,6 @@ SPARK_PARTS = SparkParts(
 )
 
 
-def one_merger(spec: SinkSpec) -> str:
-    """Why a warehouse takes one application alone. Empty where it takes several."""
-    return "its tables are merged by one application, whose executors do it" if spec.optional("engine") == SPARK else ""
-
-
 def spark_parts(options: Mapping[str, Option]) -> SparkParts | None:
     """Of a warehouse that Spark merges. None for one of the embedded engine."""
     return SPARK_PARTS if options.get("engine") == SPARK else None
@@ -112,8 +107,6 @@ KIND = SinkKind(
     generations=Rebuilds(
         opener="sinks.delta.delta_generations:open_generations", beside=generation_folder, apart=False
     ),
-    notes="sinks.delta.delta_notes:open_notes",
-    one_alone=one_merger,
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. Replaced files and older versions for the "
     "table's delta.deletedFileRetentionDuration, then until the sink's next VACUUM. Bounds of columns in the "

@@ -1,58 +1,32 @@
-"""The notes of a Delta warehouse: a Delta table of names and texts, and one more for the watermark of each share."""
+"""The notes of a Delta warehouse: a Delta table of names and texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
-from cdc.errors import DamagedError
 from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from cdc.shares import Share
 from cdc.stored import reading
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
-from sinks.notes import SHARE, WATERMARK, Notes, PlacedWatermarks, TableIds, is_table_id, read_watermark
-from sinks.registry import SinkSpec
-from sinks.shared_notes import NotesApart, OpenNotes
+from sinks.notes import WATERMARK, Notes, PlacedWatermarks, TableIds
 from sinks.tries import unrepeated
 
 VERSIONS = "versions"
 COMMITS = "commits"
-_FOLDER = "_watermark"
-
-
-def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
-    """The notes alone. Nothing is connected to before it is used."""
-    storage = Storage.of(spec)
-    return OpenNotes(notes_of(DeltaNotes(storage, clock), storage, clock), lambda: None)
-
-
-def notes_of(every: DeltaNotes, storage: Storage, clock: Clock, share: Share | None = None) -> NotesApart:
-    """All notes of a warehouse, those of shares among them. ``share``: the only one that is read."""
-    return NotesApart(every, lambda name: DeltaNotes(storage, clock, share_folder(name)), share)
-
-
-def share_folder(note: str) -> str:
-    """The folder of a share's watermark, by the name of its note.
-
-    >>> share_folder("share:7:1/3")
-    '_watermark_share_7_1_of_3'
-    """
-    return f"{_FOLDER}_{note.replace('/', '_of_').replace(':', '_')}"
 
 
 class DeltaNotes:
     """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements :class:`sinks.notes.Notes`."""
 
-    def __init__(self, storage: Storage, clock: Clock, folder: str = _FOLDER) -> None:
-        self._table = Delta(storage, folder, clock, versions_kept="1 minutes")
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
         self._known: Mapping[str, bytes] | None = None
 
     def read(self) -> Mapping[str, bytes]:
@@ -100,47 +74,27 @@ class UsedTables(Protocol):
     def commits(self) -> dict[str, tuple[int, str]]:
         """Path -> that version, and what tells its commit from another one, where that is known."""
 
-    def versions_by_topic(self) -> dict[str, int]:
-        """Topic -> version of each."""
-
 
 class DeltaWatermarks(PlacedWatermarks):
-    """The watermark with the version of each table that it speaks of, in one commit (hazard H100). ``alone``: the notes
-    that no other application writes meanwhile. None for an application of a share. ``unnoted``: what is to be noted of
-    the engine beside notes that were read (hazard H372)."""
+    """The watermark with the version of each table that it speaks of, in one commit (hazard H100). ``unnoted``:
+    what is to be noted of the engine beside notes that were read (hazard H372)."""
 
     def __init__(
-        self,
-        notes: Notes,
-        tables: UsedTables,
-        alone: DeltaNotes | None,
-        unnoted: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
+        self, notes: DeltaNotes, tables: UsedTables, unnoted: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
     ) -> None:
         super().__init__(notes, tables.check)
         self._own = notes
-        self._alone = alone
         self._unnoted = unnoted
         self._tables = tables
-        self._before: Mapping[str, int] = {}
-
-    def read(self) -> Watermark | None:
-        mark = super().read()
-        self._before = mark.versions if mark is not None else {}
-        return mark
 
     def write(self, watermark: Watermark) -> None:
-        self._before = {**self._before, **self._tables.versions_by_topic()}
-        text = replace(watermark, versions=self._before).to_json()
-        if self._alone is None:
-            # cdc rebuild or cdc share may write another layout meanwhile: then this counts no more.
-            self._own.write(WATERMARK, text)
-            return
-        known = self._alone.known()
+        known = self._own.known()
         versions = {**versions_in(known), **self._tables.versions()}
         commits = {**commits_in(known), **self._tables.commits()}
         beside = {COMMITS: dumped(commits)} if commits else {}
         # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
-        self._alone.write_upon({**self._unnoted(known), WATERMARK: text, VERSIONS: dumped(versions), **beside})
+        mark = {WATERMARK: watermark.to_json(), VERSIONS: dumped(versions), **beside}
+        self._own.write_upon({**self._unnoted(known), **mark})
 
 
 class NotedVersions:
@@ -150,15 +104,10 @@ class NotedVersions:
         found = notes.read()
         self._by_path = versions_in(found)
         self._commits = commits_in(found)
-        try:
-            mark = read_watermark(found)
-        except DamagedError:
-            mark = None  # it claims nothing, and so no version either
-        self._by_topic = dict(mark.versions) if mark is not None else {}
 
-    def of(self, topic: str, path: str) -> int:
+    def of(self, path: str) -> int:
         """Of a table. -1 where nothing is known."""
-        return self._by_topic.get(topic, self._by_path.get(path, -1))
+        return self._by_path.get(path, -1)
 
     def commit_of(self, path: str, version: int) -> str:
         """Of a table at that version. Empty where nothing is known."""
@@ -170,23 +119,11 @@ def is_older_copy(table: Delta, schema: TableSchema, noted: NotedVersions, ids: 
     """Whether a table is older than the one that was noted with the last watermark: by its version, because somebody
     restored an older one since (hazard H84), because it is from before a removal (hazard H472), or because others
     have written to an older copy since, or to another line of it (hazard H505)."""
-    version = noted.of(schema.topic, path)
+    version = noted.of(path)
     older = table.version < version or (version >= 0 and table.restored_since(version))
     commit = noted.commit_of(path, version)
     older = older or (bool(commit) and table.commit(version) not in ("", commit))
     return older or ids.is_other(schema.table, table.identity())
-
-
-def without_places(notes: Mapping[str, bytes], names: tuple[str, ...]) -> dict[str, bytes]:
-    """The notes that speak of what a place holds, and not of the place: without those of some ``names``, without the
-    versions and identities of its tables, and without shares."""
-    of_place = {name for name in notes if name in names or name.startswith(SHARE) or is_table_id(name)}
-    kept = {name: text for name, text in notes.items() if name not in of_place}
-    try:
-        mark = read_watermark(notes)
-    except DamagedError:
-        return kept
-    return kept if mark is None else {**kept, WATERMARK: replace(mark, versions={}).to_json()}
 
 
 def _rows(notes: Mapping[str, bytes]) -> pa.Table:

@@ -16,7 +16,7 @@ from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
 from sinks.delta.delta_faults import Removed, Unfit
-from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, is_older_copy, notes_of
+from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, is_older_copy
 from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
@@ -33,7 +33,6 @@ from sinks.port import (
     rows_at_once,
 )
 from sinks.registry import SinkSpec
-from sinks.shared_notes import beneath, noted
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import (
     DELETED,
@@ -64,9 +63,8 @@ _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
 def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Open a warehouse. The folder is made when the first table is."""
     storage = Storage.of(spec)
-    every = DeltaNotes(storage, clock)
-    notes = noted(notes_of(every, storage, clock, spec.share), spec)
-    engine = DeltaEngine(storage, every, clock)
+    notes = DeltaNotes(storage, clock)
+    engine = DeltaEngine(storage, notes, clock)
     tables = _DeltaTables(storage, notes, engine, spec.replay_window_s, clock)
     sink = StoreSink(
         tables, notes, _DeltaSession(), shared=spec.parallel, missing=tables.missing, side_by_side=SIDE_BY_SIDE
@@ -75,7 +73,7 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     reader = _DeltaReader(storage, clock)
     return OpenSink(
         sink=sink,
-        watermarks=DeltaWatermarks(notes, tables, every if spec.share is None else None, engine.unnoted),
+        watermarks=DeltaWatermarks(notes, tables, engine.unnoted),
         reader=reader,
         current=place.current,
         discards=tables,
@@ -103,7 +101,6 @@ class _DeltaTables:
         self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, Delta] = {}
         self.engine = engine
-        self._topics: dict[str, str] = {}
 
     def missing(self, schema: TableSchema) -> bool:
         """Whether there is no such table."""
@@ -160,7 +157,7 @@ class _DeltaTables:
         return is_older_copy(self._table(schema), schema, self._noted_versions(), self._ids, table_path(schema))
 
     def _noted_version(self, schema: TableSchema) -> int:
-        return self._noted_versions().of(schema.topic, table_path(schema))
+        return self._noted_versions().of(table_path(schema))
 
     def _noted_versions(self) -> NotedVersions:
         if self._noted is None:
@@ -170,7 +167,7 @@ class _DeltaTables:
     def _enforce(self, schema: TableSchema) -> None:
         """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
         a rebuild, or another process, had raised it meanwhile (hazard H486)."""
-        floor = Floors(beneath(self._notes)).of(schema.table)
+        floor = Floors(self._notes).of(schema.table)
         if floor:
             self._table(schema).delete(f"{POS} < '{floor}'")
 
@@ -188,11 +185,6 @@ class _DeltaTables:
         """Path -> that version, and its commit where that is known."""
         known = {path: (version, self._tables[path].commit(version)) for path, version in self.versions().items()}
         return {path: one for path, one in known.items() if one[1]}
-
-    def versions_by_topic(self) -> dict[str, int]:
-        """Topic -> version of each."""
-        known = self.versions()
-        return {topic: known[path] for topic, path in self._topics.items() if path in known}
 
     def check(self) -> None:
         """PlaceMissing when a table that was used is gone, or an older copy of it is in its place."""
@@ -253,7 +245,7 @@ class _DeltaTables:
         table.tidy()
 
     def _table(self, schema: TableSchema) -> Delta:
-        path = self._topics[schema.topic] = table_path(schema)
+        path = table_path(schema)
         if path not in self._tables:
             self._tables[path] = self.engine.table(path)
         return self._tables[path]

@@ -18,7 +18,6 @@ from sinks.search.search_custom import Custom
 from sinks.search.search_documents import Documents
 from sinks.search.search_mapping import LIVE, changes, index_settings, mapping
 from sinks.search.search_notes import SearchNotes, notes_index, path
-from sinks.shared_notes import NotesApart, noted
 
 declare("search_index_made")
 
@@ -31,8 +30,7 @@ class SearchPlace(OpenGeneration):
         base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST), replicas)
         given = spec.options.get("generation")
         super().__init__(base, given, shared=spec.follows)
-        every = SearchNotes(client, lambda: notes_index(spec.prefix, self.number), replicas)
-        self.notes = noted(NotesApart(every, every.apart, spec.share), spec)
+        self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number), replicas)
         self.shown = given is None
         """Whether readers are led to it. Not to one that is filled beside."""
         self._said = GENERATION in base.read()

@@ -71,7 +71,6 @@ KIND = SinkKind(
     facts=check_health,
     parallel=True,
     generations=Rebuilds(opener="sinks.search.search_generations:open_generations"),
-    notes="sinks.search.search_store:open_notes",
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. Documents that were written over until the "
     "server merges their segments: _forcemerge does it at once",

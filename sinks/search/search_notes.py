@@ -1,5 +1,4 @@
-"""The notes of a search store: an index with a document for the watermark, one for each share's, and one for the
-others."""
+"""The notes of a search store: an index with a document for the watermark, and one for the others."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import orjson
 from cdc.json_bytes import dumped
 from sinks.generations import FIRST
 from sinks.names import index_prefix
-from sinks.notes import WATERMARK, Notes
+from sinks.notes import WATERMARK
 from sinks.port import StoreAway
 from sinks.search.search_client import Conflict, IndexGone, SearchClient
 
@@ -47,47 +46,32 @@ class SearchNotes:
 
     def read(self) -> Mapping[str, bytes]:
         try:
-            while True:
-                # In this order: where the first is still as it was, the others are of that time.
-                first, others, again = self._client.documents(f"/{path(self._index)}", (WATERMARK, _OTHERS, WATERMARK))
-                if first.get("_source") == again.get("_source"):
-                    return _notes(first) | _notes(others)
+            mark, others = self._client.documents(f"/{path(self._index)}", (WATERMARK, _OTHERS))
+            return _notes(mark) | _notes(others)
         except IndexGone:
             return {}
 
     def write(self, name: str, text: bytes) -> None:
-        self.make()
+        self._make()
         if name == WATERMARK:
-            self.put(WATERMARK, {WATERMARK: orjson.Fragment(text)})
+            self._put(WATERMARK, {WATERMARK: orjson.Fragment(text)})
         else:
             self._replace(name, text)
 
-    def apart(self, name: str) -> Notes:
-        """The watermark of a share: a document of its own, by the name of its note."""
-        return _NotesOfShare(self, name)
-
-    def document(self, identity: str) -> Mapping[str, bytes]:
-        """The notes in one document."""
-        try:
-            [found] = self._client.documents(f"/{path(self._index)}", (identity,))
-        except IndexGone:
-            return {}
-        return _notes(found)
-
-    def put(self, identity: str, source: Mapping[str, Any], params: Mapping[str, Any] | None = None) -> None:
+    def _put(self, identity: str, source: Mapping[str, Any], params: Mapping[str, Any] | None = None) -> None:
         """Replace a document. Conflict where ``params`` say what it has to be and it is not."""
         self._client.call("PUT", f"/{path(self._index)}/_doc/{path(identity)}", source, params=params)
 
     def _replace(self, name: str, text: bytes) -> None:
         """Replace one note of a document with several. The server's own partial update would join the members of the
-        old note and of the new one (hazard H364), and another application may write meanwhile."""
+        old note and of the new one (hazard H364), and another process may write meanwhile."""
         for _ in range(_TIMES):
             [found] = self._client.documents(f"/{path(self._index)}", (_OTHERS,))
             seen: dict[str, Any] = {"op_type": "create"}
             if found.get("found"):
                 seen = {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
             try:
-                self.put(_OTHERS, {n: orjson.Fragment(one) for n, one in {**_notes(found), name: text}.items()}, seen)
+                self._put(_OTHERS, {n: orjson.Fragment(one) for n, one in {**_notes(found), name: text}.items()}, seen)
             except Conflict as conflict:
                 if "version_conflict" not in conflict.kind:
                     raise
@@ -95,7 +79,7 @@ class SearchNotes:
             return
         raise StoreAway(f"the notes in {self._client.store} are changed all the time", hint="who else writes them?")
 
-    def make(self) -> None:
+    def _make(self) -> None:
         """Make the index, unless it is there."""
         if self._index in self._made:
             return
@@ -116,21 +100,6 @@ class SearchNotes:
         if self._replicas and there["number_of_replicas"] == "0" and not _spreads(there):
             copies = {"index": {"number_of_replicas": self._replicas}}
             self._client.call("PUT", f"/{path(self._index)}/_settings", copies)
-
-
-class _NotesOfShare:
-    """Implements :class:`sinks.notes.Notes`."""
-
-    def __init__(self, notes: SearchNotes, identity: str) -> None:
-        self._notes = notes
-        self._identity = identity
-
-    def read(self) -> Mapping[str, bytes]:
-        return self._notes.document(self._identity)
-
-    def write(self, name: str, text: bytes) -> None:
-        self._notes.make()
-        self._notes.put(self._identity, {name: orjson.Fragment(text)})
 
 
 def _notes(document: Mapping[str, Any]) -> dict[str, bytes]:

@@ -22,7 +22,6 @@ from sinks.search.search_documents import Documents, action, deleted, ending
 from sinks.search.search_indexes import Indexes, SearchPlace, faults, write_alias
 from sinks.search.search_mapping import DELETED, DELETED_AT, LIVE, POS
 from sinks.search.search_notes import path
-from sinks.shared_notes import OpenNotes
 from sinks.store import StoreSink
 
 declare("search_page_swept")
@@ -53,12 +52,6 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
         discards=_SearchDiscards(client, indexes, clock),
         sweep_late=sink.sweep_late,
     )
-
-
-def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
-    """The notes alone, of the generation in use. SinkError as for :func:`open_search`."""
-    client = _client(spec, clock)
-    return OpenNotes(SearchPlace(client, spec).notes, client.close)
 
 
 def _client(spec: SinkSpec, clock: Clock) -> SearchClient:

@@ -32,7 +32,7 @@ class SqlSinkSettings(SinkSettings):
 
     @property
     def place(self) -> str:
-        return self.url.rstrip("/")
+        return f"{self.url.rstrip('/')} {self.db_schema or ''}"
 
 
 def generation_tables(spec: SinkSpec, number: int) -> SinkSpec:
@@ -41,19 +41,12 @@ def generation_tables(spec: SinkSpec, number: int) -> SinkSpec:
     return replace(spec, prefix=f"{spec.prefix}@{number}", options=options)
 
 
-def one_writer(spec: SinkSpec) -> str:
-    """Why a database takes one application alone. Empty where it takes several."""
-    return "SQLite takes one writer at a time" if spec.text("url").startswith("sqlite") else ""
-
-
 KIND = SinkKind(
     name="sql",
     settings=SqlSinkSettings,
     opener="sinks.sql.sql_store:open_sql",
     probe="sinks.sql.sql_probe:probe_sql",
     generations=Rebuilds(opener="sinks.sql.sql_generations:open_generations", beside=generation_tables, apart=False),
-    notes="sinks.sql.sql_store:open_notes",
-    one_alone=one_writer,
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. What was written over the database cleans",
     meant_by=("postgres",),

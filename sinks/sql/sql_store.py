@@ -17,10 +17,9 @@ from cdc.topic import TableName
 from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
-from sinks.notes import SHARE, WATERMARK, KeptColumns, Notes, PlacedWatermarks, noted_tables
+from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
-from sinks.shared_notes import OpenNotes, noted
 from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
 from sinks.sql.sql_labels import look_at_labels, widen_labels
@@ -42,9 +41,8 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the database does not answer or refuses the login."""
     client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
     tables = tables_of(client.engine, spec)
-    notes = noted(_notes(client, spec), spec)
-    names = NamesOfOthers(notes, tables) if spec.share is not None else None
-    store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")), names=names)
+    notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
+    store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")))
     session = _SqlSession(client, store, spec.replay_window_s, clock)
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
     sink = StoreSink(store, notes, session, shared=True, missing=store.missing)
@@ -56,36 +54,6 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     )
 
 
-def open_notes(spec: SinkSpec, clock: Clock) -> OpenNotes:
-    """The notes alone. SinkError as for :func:`open_sql`."""
-    client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
-    return OpenNotes(_notes(client, spec), client.close)
-
-
-def _notes(client: SqlClient, spec: SinkSpec) -> SqlNotes:
-    return SqlNotes(client, spec.prefix, spec.optional("db_schema"))
-
-
-class NamesOfOthers:
-    """The tables of other applications of the store, which may have one of ours' names in it (hazard H366)."""
-
-    def __init__(self, notes: Notes, tables: SqlTables) -> None:
-        self._notes = notes
-        self._tables = tables
-        self._checked = True
-
-    def prepared(self) -> None:
-        """One of ours has its place since, and is noted: who comes later sees it."""
-        self._checked = False
-
-    def check(self) -> None:
-        """ConfigError when another application's table has a name of ours. Before the first rows of a table."""
-        if not self._checked:
-            for table in noted_tables(self._notes.read()):
-                self._tables.name(table)
-            self._checked = True
-
-
 class _SqlStore:
     def __init__(
         self,
@@ -95,9 +63,7 @@ class _SqlStore:
         clock: Clock,
         *,
         generic: bool,
-        names: NamesOfOthers | None = None,
     ) -> None:
-        self._names = names
         self._client = client
         self._kept = kept
         self._tables = tables
@@ -148,13 +114,9 @@ class _SqlStore:
         if not older:
             self._kept.keep(schema)
             self._client.commit()
-            if self._names is not None:
-                self._names.prepared()
         return made
 
     def write(self, batch: TableBatch) -> Applied:
-        if self._names is not None:
-            self._names.check()
         with _faults(batch.schema):
             return self._write(batch)
 
@@ -270,7 +232,7 @@ class SqlNotes:
 
     def write(self, name: str, text: bytes) -> None:
         self._client.write(lambda connection: self.put(connection, name, text))
-        if name == WATERMARK or name.startswith(SHARE):
+        if name == WATERMARK:
             # With it commits what was applied: the offsets stand with their data.
             self._client.commit()
 
@@ -287,7 +249,7 @@ class SqlNotes:
         """:meth:`write`, in a transaction that is open."""
         name = f"{self._prefix}{note}"
         if not self._is_there(connection):
-            # Applications of shares begin at once: the other one made it meanwhile.
+            # Another sink of the database may begin at the same time, and have made it meanwhile.
             unless_done(connection, self._make, self._is_there)
         if not self._update(connection, name, text):
             row = sa.insert(self._table).values(name=name, value=text.decode())

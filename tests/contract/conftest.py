@@ -10,7 +10,6 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.shares import Share
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
@@ -30,27 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-SHARED = ("memory", "redis", "opensearch", "delta", "postgres")
-"""Those that several applications may feed: opened once more as an application of a share, the only one, does."""
-
-
-def _name(param: tuple[str, Share | None]) -> str:
-    kind, share = param
-    return kind if share is None else f"{kind}-shared"
-
-
-WAYS = (
-    *((kind, None) for kind in KINDS),
-    *(pytest.param((kind, None), marks=pytest.mark.slow) for kind in BY_SPARK),
-    *((kind, Share(1, 1)) for kind in SHARED),
-)
-
-
-@pytest.fixture(params=WAYS, ids=_name)
+@pytest.fixture(params=[*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in BY_SPARK)])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty corner of each store in turn."""
-    kind, share = request.param
-    with closing(Store(kind.removesuffix("-spark"), spec_of_kind(request, kind), share)) as made:
+    kind = request.param
+    with closing(Store(kind.removesuffix("-spark"), spec_of_kind(request, kind))) as made:
         yield made
 
 

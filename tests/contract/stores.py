@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from cdc.shares import Share
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink, StoredRow
 from sinks.registry import SinkSpec, open_sink
@@ -21,11 +20,10 @@ Opener = Callable[[Clock], OpenSink]
 
 @dataclass(repr=False)
 class Store:
-    """A corner of a store. ``spec`` None: the one in memory. ``share``: the tables of who opens it."""
+    """A corner of a store. ``spec`` None: the one in memory."""
 
     kind: str
     spec: SinkSpec | None = None
-    share: Share | None = None
     memory: MemoryStore = field(default_factory=MemoryStore)
     opened: list[OpenSink] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -39,17 +37,17 @@ class Store:
         """Connect once more: as after a restart, or as another process."""
         if self.spec is None:
             self.memory.clock, self.memory.replay_window_s = clock, replay_window_s
-            sink = self.memory.open(self.share)
+            sink = self.memory.open()
         else:
             options = {**self.spec.options, "replay_window_s": replay_window_s}
-            sink = open_sink(replace(self.spec, options=options, parallel=parallel, share=self.share), clock)
+            sink = open_sink(replace(self.spec, options=options, parallel=parallel), clock)
         self.opened.append(sink)
         return sink
 
     def fresh(self) -> Store:
         """Another empty corner of the same server, closed by :meth:`close` of this one."""
         if self.spec is None:
-            return Store(self.kind, share=self.share, opened=self.opened)
+            return Store(self.kind, opened=self.opened)
         number = next(self.numbers)
         options = dict(self.spec.options)
         if self.kind in ("delta", "folder"):
@@ -59,7 +57,7 @@ class Store:
         if self.kind.startswith("postgres"):
             options["db_schema"] = f"{options['db_schema']}{number}"
         spec = replace(self.spec, prefix=f"{self.spec.prefix}{number}x", options=options)
-        return Store(self.kind, spec, self.share, opened=self.opened)
+        return Store(self.kind, spec, opened=self.opened)
 
     def close(self) -> None:
         for sink in self.opened:

@@ -86,7 +86,7 @@ def reached(store: Store) -> Iterator[Reached]:
     assert port is not None
     with Proxy(port) as proxy:
         options = {**store.spec.options, "url": url.replace(f":{port}", f":{proxy.port}", 1)}
-        with closing(Store(store.kind, replace(store.spec, options=options), store.share)) as behind:
+        with closing(Store(store.kind, replace(store.spec, options=options))) as behind:
             yield Reached(behind, ManualClock(), proxy)
 
 

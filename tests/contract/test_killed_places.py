@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -29,7 +28,7 @@ def killed_at(point: str, store: Store) -> None:
     """A process that makes the place of the orders ready ends in the middle of it."""
     if store.spec is None:
         pytest.skip("no process is killed beside a store in memory")
-    given = pickle.dumps((sys.path, replace(store.spec, share=store.share), ORDERS))
+    given = pickle.dumps((sys.path, store.spec, ORDERS))
     environment = {**os.environ, "CDC_CRASH_AT": point}
     died = subprocess.run([sys.executable, "-c", KILLED], input=given, env=environment, check=False)
     assert died.returncode == CRASH_EXIT

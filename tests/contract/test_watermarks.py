@@ -43,7 +43,7 @@ def test_a_token_is_waited_for_by_the_store_alone(store: Store) -> None:
     with StoreFreshness.of(store.spec, "the store") as freshness:
         for shown in ("2:0/50", "1:0/40"):
             token = Token.parse(f"7301444403801980345/{shown}")
-            assert freshness.wait(token, timeout_s=20 * TIME_SCALE).parts == (mark,)
+            assert freshness.wait(token, timeout_s=20 * TIME_SCALE) == mark
         for unknown in ("7301444403801980345/2:0/51", "7301444403801980346/2:0/1", "7301444403801980345/3:0/1"):
             with pytest.raises(NotShown):
                 freshness.wait(Token.parse(unknown), timeout_s=0.1)

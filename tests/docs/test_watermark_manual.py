@@ -164,7 +164,6 @@ def test_every_member_of_a_watermark_is_on_the_page() -> None:
         level_ms=1,
         aside={"shop.public.b": "set aside"},
         epoch_id="first",
-        versions={"shop.public.a": 3},
         left={"shop.public.c": LeftTable(topic_id="id", since_ms=1)},
     )
     rows = [line.split("|")[1] for line in MANUAL.splitlines() if line.startswith("| `")]

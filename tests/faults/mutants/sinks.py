@@ -222,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_notes.py",
-        "self._alone.write_upon(", "self._alone.write_all(", "tests/integration/sinks/test_delta.py -k h162",
+        "self._own.write_upon(", "self._own.write_all(", "tests/integration/sinks/test_delta.py -k h162",
     ),
     Mutant(
         "take either of two spellings of a key at one position", "sinks/batch_plan.py",
@@ -282,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         "use a row from Postgres that the watermark has passed", "sinks/cache/cached_fills.py",
-        "seen and all(standing(self.token, part) in _NOT_PASSED for part in parts)", "seen",
+        "seen and standing(self.token, watermark) in _NOT_PASSED", "seen",
         "tests/integration/sinks/test_read_through.py -k h269",
     ),
     Mutant(
@@ -310,10 +310,6 @@ MUTANTS = (
     Mutant(
         "forget a left table as soon as it is named (H479)", "spark/holds.py",
         "whole = free.without(held).ids if shown.lsn else {}", "whole = free.ids", _LEFT,
-    ),
-    Mutant(
-        "forget left tables with another number of shares (H479)", "cdc/shares.py",
-        "return Watermark(epoch=old.epoch, lsn=0, left=left) if left or not begun else None", "return None", _LEFT,
     ),
     Mutant(
         "read all keys of a table that Spark merges", "sinks/delta/spark_delta.py",

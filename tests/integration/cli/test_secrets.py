@@ -46,7 +46,6 @@ IN_THIS_PROCESS = (
     "dead retry --timeout 1",
     "dead drop --key 1 --timeout 1",
     "rebuild cache --rollback",
-    "share cache 1",
     "forget orders 1",
     "connect status",
     "view check",

@@ -18,9 +18,11 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.batch import events_of
 from sinks.kinds import spec_for
+from sinks.notes import TableFloor
 from sinks.port import CannotCarry, OpenSink, StoreAway
 from sinks.registry import open_sink
 from sinks.search.search_client import SearchClient
+from sinks.search.search_notes import SearchNotes
 from tests.contract.stores import claims_nothing, live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
 from tests.hostile_documents import EVERY
@@ -330,3 +332,14 @@ def test_h263_rows_that_are_not_available_are_not_absent(server: Server) -> None
         shard_away(server, f"{server.prefix}-public.orders-1")
         assert asked(scanned) != 0
     opened.close()
+
+
+def test_h364_a_note_replaces_the_one_before_it(server: Server) -> None:
+    """Of a sweep that is over nothing stays: it would take a floor down, once later marks make it whole."""
+    name, before = 'floor:["public","orders"]', TableFloor(sweeps={"a": (4, frozenset({0, 1}))})
+    with closing(SearchClient(server.url, None, None, None, SYSTEM_CLOCK)) as client:
+        notes = SearchNotes(client, lambda: f"{server.prefix}-_watermark")
+        for floor in (before, TableFloor(floor="b", sweeps={"c": (4, frozenset({2}))}), TableFloor(floor="c")):
+            notes.write(name, floor.to_json())
+            notes.write("another", b'{"x":1}')
+            assert TableFloor.from_json(notes.read()[name]) == floor

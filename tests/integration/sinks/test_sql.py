@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from sinks.kinds import spec_for
 from sinks.port import STRANGE_ROW, OpenSink
 from sinks.registry import open_sink
 from tests.contract.conftest import postgres_url
+from tests.contract.orders import order
 from tests.contract.stores import live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.integration.sinks.warehouse import ODD, ORDINARY, ROW, SHAPES, TYPED, VALUES
@@ -232,3 +235,22 @@ def test_a_wrong_password_is_not_tried_again_and_not_shown(database: str) -> Non
         open_sink(spec, ManualClock())
     assert refused.value.exit is Exit.CONFIG
     assert "canary" not in f"{refused.value!r}{refused.value.hint}{spec}"
+
+
+def test_h365_two_sinks_of_one_database_begin_at_once(sql_url: str, database: str) -> None:
+    """In a schema that is not there yet, each with a connection of its own."""
+
+    def run(name: str) -> int:
+        table = shape(*ORDERS.columns, table=name)
+        spec = spec_for("sql", prefix=name, options={"url": sql_url, "db_schema": "replica"})
+        with closing(open_sink(spec)) as opened:
+            for offset in range(1, 6):
+                opened.sink.apply(batch(Topic(table).upsert(order(offset), at(offset))), Shapes(table))
+                opened.commit(Watermark(epoch=1, lsn=offset, offsets={table.topic: {0: offset}}))
+            return len(rows(opened, table))
+
+    for _ in range(4):
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(run, ("orders", "lines"))) == [5, 5]
+        with psycopg.connect(database) as hand:
+            hand.execute("drop schema replica cascade")

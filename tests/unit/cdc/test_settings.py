@@ -132,3 +132,15 @@ def test_views_over_debeziums_topics_are_refused() -> None:
     with pytest.raises(ConfigError, match="no view is kept over Debezium's topics: they do not say which") as refused:
         parse({**debezium, "views": {"v": {"sql": "v.sql"}}})
     assert "over tables that cdc run captures" in refused.value.hint
+
+
+def test_two_sinks_of_one_store_are_refused() -> None:
+    """Under one prefix each would overwrite the other's rows and watermarks."""
+    cache = {"kind": "redis", "url": "redis://127.0.0.1/0"}
+    with pytest.raises(ConfigError, match="the sinks one and two write to one store under one prefix") as refused:
+        parse(document(sinks={"one": cache, "two": {**cache, "tables": ["public.a"]}}))
+    assert refused.value.hint == 'give one another prefix: [sinks.two] prefix = "two"'
+    assert set(parse(document(sinks={"one": cache, "two": {**cache, "prefix": "b"}})).sinks) == {"one", "two"}
+    reports = {"kind": "sql", "url": "postgresql+psycopg://cdc@h/reports"}
+    apart = {"one": {**reports, "db_schema": "a"}, "two": {**reports, "db_schema": "b"}}
+    assert set(parse(document(sinks=apart)).sinks) == {"one", "two"}

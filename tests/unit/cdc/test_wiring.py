@@ -5,22 +5,16 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cdc.errors import ConfigError, UsageError
-from cdc.schema import TableSchema
+from cdc.errors import UsageError
 from cdc.settings import parse
 from cdc.siblings import check_packages
 from cdc.topic import TableName
-from cdc.wiring.rebuild import WholeGenerations
-from cdc.wiring.shares import require_shares
 from cdc.wiring.sinks import build_sinks
 from connectors.postgres.selection import kept
-from sinks.sections import parse_settings
 from sinks.stores import sink_settings, spec_of
 
 SETTINGS = parse(
@@ -85,57 +79,3 @@ def test_an_unknown_sink_is_refused_with_the_likely_one() -> None:
     with pytest.raises(UsageError) as refused:
         spec_of("cahce", SETTINGS)
     assert refused.value.hint == "did you mean cache?"
-
-
-def test_stores_that_one_application_feeds_alone(other_store: Path) -> None:
-    document: dict[str, Any] = {
-        "name": "shop",
-        "source": {"dsn": "host=h", "tables": ["a.b"]},
-        "log": {"bootstrap_servers": "k:1"},
-        "sinks": {
-            "cache": {"kind": "redis", "url": "redis://h/0"},
-            "lite": {"kind": "sql", "url": "sqlite:///reports.db"},
-            "reports": {"kind": "sql", "url": "postgresql+psycopg://cdc@h/reports"},
-            "files": {"kind": "folder", "path": "/files"},
-        },
-    }
-    settings = parse_settings(document)
-    require_shares(settings, ["cache", "reports"])
-    with pytest.raises(ConfigError, match="the store of lite takes one application alone: SQLite takes one writer"):
-        require_shares(settings, ["cache", "lite"])
-    with pytest.raises(ConfigError, match="the store of files is of kind folder, and takes one application alone"):
-        require_shares(settings, ["files"])
-    connected = parse_settings({**document, "source": {**document["source"], "kind": "debezium"}})
-    with pytest.raises(ConfigError, match="topics that Debezium fills"):
-        require_shares(connected, ["cache"])
-
-
-def test_a_rebuild_ends_where_the_store_was_shared_meanwhile() -> None:
-    done: list[str] = []
-
-    class Generations:
-        """Notes what it is asked for. Implements :class:`cdc.rebuild.ports.RebuildGenerations`."""
-
-        def in_use(self) -> int:
-            return 1
-
-        def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
-            done.append(f"keep {number}")
-
-        def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
-            done.append(f"switch {number}")
-
-        def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
-            done.append(f"discard {number}")
-
-    def shared() -> None:
-        raise ConfigError("the store of cache is fed in 3 shares")
-
-    whole, fed = WholeGenerations(Generations(), lambda: None), WholeGenerations(Generations(), shared)
-    whole.keep(1, [])
-    whole.switch(2, [])
-    for step in (fed.keep, fed.switch):
-        with pytest.raises(ConfigError, match="fed in 3 shares"):
-            step(3, [])
-    fed.discard(3, [])
-    assert (fed.in_use(), done) == (1, ["keep 1", "switch 2", "discard 3"])

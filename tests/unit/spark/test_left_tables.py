@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cdc.progress import LeftTable, Watermark
-from cdc.shares import moved, owner, together
 from sinks.generations import lower
 from spark.source import EARLIEST
 from spark.store_thread import Store
@@ -171,19 +168,3 @@ def test_h503_a_table_that_goes_later_is_old_no_more(bench: Bench) -> None:
     del bench.memory.rows[ORDERS]
     bench.begun()
     assert bench.memory.open().watermarks.read() is None
-
-
-@given(st.sets(st.sampled_from(NAMES), min_size=1), st.sets(st.sampled_from(NAMES)), st.integers(1, 6))
-def test_h479_another_number_of_shares_forgets_no_left_table(fed: set[str], left: set[str], count: int) -> None:
-    mark = Watermark(
-        epoch=1, lsn=8, offsets={topic: {0: 1} for topic in fed}, topic_ids=dict.fromkeys(fed, "id"),
-        left={topic: LeftTable(topic_id="id", since_ms=5) for topic in left},
-    )  # fmt: skip
-    shares = moved(mark, count)
-    for number, share in enumerate(shares, 1):
-        mine = {topic for topic in left if owner(topic, count) == number}
-        assert set(share.left if share is not None else ()) == mine
-    assert all(moved(Watermark(epoch=1, lsn=0, left=mark.left), count)), "one that claims nothing is divided, too"
-    [back] = moved(together(shares) or mark, 1)
-    assert back is not None
-    assert set(back.left) == left

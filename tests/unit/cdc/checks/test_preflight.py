@@ -243,13 +243,6 @@ def test_records_sent_to_another_machine_in_clear_are_warned_of() -> None:
     assert [f.level for f in check_settings(parse_settings(document))] == [Level.OK]
 
 
-def test_two_sinks_in_one_place_are_refused() -> None:
-    same = {"kind": "redis", "url": "redis://127.0.0.1/0"}
-    (found,) = check_settings(settings({"one": same, "two": same}))
-    assert (found.level, found.check) == (Level.FAIL, "shared_store")
-    assert [f.level for f in check_settings(settings({"one": same, "two": {**same, "prefix": "b"}}))] == [Level.OK]
-
-
 @pytest.mark.parametrize(
     ("rights", "level", "words"),
     [

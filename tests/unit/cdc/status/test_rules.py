@@ -183,7 +183,6 @@ def test_json_has_it_all() -> None:
         "error": None,
         "fill": None,
         "rebuild": None,
-        "shares": [],
         "freshness": None,
         "freshness_known": False,
     }
