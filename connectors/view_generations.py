@@ -21,6 +21,7 @@ from cdc.progress import Progress
 from cdc.settings import Settings
 from cdc.topic import views_topic
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
+from cdc.views.keeper import Keeper
 from cdc.views.known_views import KnownView, coming_key
 from cdc.views.state_faults import StateDamaged
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -30,7 +31,6 @@ from connectors.view_ending import end_generation, end_state, throw_state_away
 from connectors.view_planning import PlannedView, planned_views
 from connectors.view_running import made_generation, noted_identity, opened_keeper, topic_fault
 from connectors.view_topics import generation_topics, known_views
-from connectors.view_turns import RunsView, StateFigures
 
 declare("generation_noted", "generation_built", "generation_known", "generation_published", "generation_tidied")
 
@@ -142,15 +142,15 @@ class ViewRebuild:
     def _build(self, view: PlannedView, known: KnownView, coming: KnownView) -> None:
         of_known = f"generation {known.generation}, which its runner keeps meanwhile"
         self._tell(f"{view.name}: generation {coming.generation} is built beside {of_known}")
-        with opened_keeper(self._settings, view, coming, self._watch(view.name)) as (runner, state):
+        with opened_keeper(self._settings, view, coming, self._watch(view.name)) as runner:
             goal: Fence | None = None
-            while goal is None or not runner.prepared or state.reached.fence < goal:
+            while goal is None or not runner.prepared or runner.reached.fence < goal:
                 turn = runner.turn()
                 if goal is None and runner.prepared:
                     # Once: the log goes on meanwhile, and so does who publishes it.
                     goal = _newest(self._settings)
-                held = "; ".join(state.reached.held.values())
-                self._say(view.name, held or f"has the log up to {Lsn(state.reached.fence.lsn)}")
+                held = "; ".join(runner.reached.held.values())
+                self._say(view.name, held or f"has the log up to {Lsn(runner.reached.fence.lsn)}")
                 if turn.idle:
                     self._clock.sleep(_IDLE_S)
         crash_point("generation_built")
@@ -158,23 +158,23 @@ class ViewRebuild:
     def _publish(self, view: PlannedView, coming: KnownView) -> None:
         self._tell(f"{view.name}: generation {coming.generation} takes the place of those before it")
         try:
-            with opened_keeper(self._settings, view, coming) as (runner, state):
-                self._until_level(view.name, runner, state)
+            with opened_keeper(self._settings, view, coming) as runner:
+                self._until_level(view.name, runner)
         except ActiveError as kept:
             # Started anew meanwhile, by the changed text: that one publishes it.
             self._tell(f"{view.name}: {kept.message}, and publishes it")
             self._until_claimed(coming)
         crash_point("generation_published")
 
-    def _until_level(self, name: str, runner: RunsView, state: StateFigures) -> None:
+    def _until_level(self, name: str, runner: Keeper) -> None:
         count = 0
         # A claim says that all is out. It does not come while a document is parked.
         while not runner.claimed.lsn:
             turn = runner.turn()
             count += turn.documents
-            reached = state.reached
+            reached = runner.reached
             if turn.idle:
-                waiting, parked = state.sizes()
+                waiting, parked = runner.sizes()
                 if parked and not waiting and reached.sweep is None and reached.fence >= reached.published:
                     self._tell(f"{name}: {parked:,} documents are parked, and its LSN waits for them")
                     break

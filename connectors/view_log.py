@@ -5,30 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
+from cdc.aside import AsideState
+from cdc.dead import DeadLetter
 from cdc.errors import ActiveError, DamagedError, LogError, TopicError
 from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.topic import progress_topic, schema_topic, views_topic
+from cdc.state import CommandState, FormState, ReadingState, RequestState, what_of
+from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, views_topic
 from cdc.views.answers import RunnerAnswer, answer_key, read_answer
+from cdc.views.asked_keys import AskedKeys
 from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key
 from cdc.views.view_records import ViewRecord
 from cdc.wire.format import POS
 from cdc.wire.records import Lot, RecordReader, Span
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.clients import fetching_config, producer_config
-from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from connectors.kafka.clients import fetching_config, producer_config, reader_config
+from connectors.kafka.compacted import KafkaCompactedTopic, read_on, read_range
+from connectors.kafka.dead_letters import letter_of
 from connectors.kafka.feed import ProgressTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.view_asides import KafkaAsides
 from connectors.view_topics import ViewTopicsChanged, known_views
 
 _T = TypeVar("_T")
+_KINDS = frozenset(kind.WHAT for kind in (AsideState, FormState, ReadingState, RequestState, CommandState, AskedKeys))
 _TIMEOUT_S = 30.0
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
@@ -37,6 +42,46 @@ def _reading(settings: Settings) -> dict[str, Any]:
     """A reader that waits a little for more. Capture writes some hundred small batches a second, and an answer to each
     took a quarter of the runner's CPU, and a fifth of the broker's."""
     return fetching_config(settings.log) | {"fetch.min.bytes": 1024**2, "fetch.wait.max.ms": 20}
+
+
+class _Asides:
+    """Rows that the log lacks: dead letters of capture, and tables set aside or read. The documents that somebody asks
+    the runner for stand in the same topic.
+
+    Both topics are read on to their ends at every call. One thread at a time. LogError when no broker answers.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._consumer = Consumer(reader_config(settings.log))
+        self._documents: dict[bytes, bytes] = {}
+        self._next = 0
+
+    def letters(self, start: int) -> tuple[Sequence[DeadLetter], int]:
+        """See :meth:`cdc.views.view_ports.ViewInput.letters`."""
+        found = []
+        for message in read_on(self._consumer, self._settings.log, dead_topic(self._settings.name), 0, start):
+            start = (message.offset() or 0) + 1
+            letter = letter_of(message)
+            if letter is not None:
+                found.append(letter)
+        return found, start
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        """See :meth:`cdc.views.view_ports.ViewInput.documents`."""
+        for message in read_on(self._consumer, self._settings.log, state_topic(self._settings.name), 0, self._next):
+            self._next = (message.offset() or 0) + 1
+            key, value = message.key(), message.value()
+            if isinstance(key, bytes) and what_of(key) in _KINDS:
+                if isinstance(value, bytes):
+                    self._documents[key] = value
+                else:
+                    self._documents.pop(key, None)
+        return self._documents
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
 
 
 class KafkaViewInput:
@@ -49,7 +94,7 @@ class KafkaViewInput:
         self._feed = ProgressTopic(settings.log, progress_topic(settings.name))
         self._reader: RecordReader = KafkaReading(tuple(sorted(_reading(settings).items()))).open()
         self._shapes: dict[tuple[str, int], TableSchema] = {}
-        self._asides = KafkaAsides(settings)
+        self._asides = _Asides(settings)
         self.letters = self._asides.letters
         self.documents = self._asides.documents
 

@@ -25,9 +25,8 @@ from cdc.views.fences import NEVER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, Views, identity_key
 from cdc.views.record_rows import PlanOutdated, view_shape
-from cdc.views.silent_output import SilentOutput
 from cdc.views.state_faults import StateAway, StateForbidden, StateTaken
-from cdc.views.view_ports import ViewInput, ViewOutput
+from cdc.views.view_ports import SilentOutput, ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
@@ -116,8 +115,8 @@ def _views_spec(settings: Settings) -> TopicSpec:
 @contextmanager
 def opened_keeper(
     settings: Settings, view: PlannedView, known: KnownView, watch: Callable[[int, int], None] | None = None
-) -> Iterator[tuple[Keeper, ViewState]]:
-    """A view's runner, begun, with its state. The block closes both.
+) -> Iterator[Keeper]:
+    """A view's runner, begun. The block closes it and its state.
 
     ``watch``: it only builds its state and publishes nothing, and says so how far it reads: see
     :class:`connectors.view_log.WatchedViewInput`. Raises TopicError when the pipeline has no topics yet.
@@ -142,7 +141,7 @@ def opened_keeper(
         parts = KeeperParts(view.plan, state, source, output, records, tables, view.post, known.topic_id, above)
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
-        yield keeper, state
+        yield keeper
 
 
 def topics_of(settings: Settings, view: PlannedView) -> tuple[dict[TableName, str], tuple[float, float], str]:
@@ -243,7 +242,7 @@ def require_published(settings: Settings, views: Views, paths: Mapping[str, Path
 
 @contextmanager
 def _opened(settings: Settings, view: PlannedView | CdcError) -> Iterator[OpenedView]:
-    """A view's runner, begun, with the figures of its state. Its topic is made where it has none.
+    """A view's runner, begun. Its topic is made where it has none.
 
     StateAway where its state cannot be used now: also where its place is forbidden, and the view has claimed before.
     Raises why it has no plan, where it has none.
@@ -254,7 +253,7 @@ def _opened(settings: Settings, view: PlannedView | CdcError) -> Iterator[Opened
     path = state_path(settings, view.name, known.generation)
     with ExitStack() as stack:
         try:
-            keeper, state = stack.enter_context(opened_keeper(settings, view, known))
+            keeper = stack.enter_context(opened_keeper(settings, view, known))
         except ActiveError as kept:
             coming = known_views(settings).coming.get(view.name)
             if coming is None or coming.generation != known.generation:
@@ -267,4 +266,4 @@ def _opened(settings: Settings, view: PlannedView | CdcError) -> Iterator[Opened
         if known_views(settings).known.get(view.name) != known:
             # Its producer may be the newer one, so nothing else would end it.
             raise ViewTopicsChanged(f"another generation of the view {view.name} is published now")
-        yield OpenedView(keeper, state, path)
+        yield OpenedView(keeper, path)

@@ -6,7 +6,7 @@ print(view.plan.key, view.document(42))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +17,18 @@ from cdc.errors import UsageError
 from cdc.foreign import quoted
 from cdc.schema import TableSchema
 from cdc.settings import Settings
+from cdc.views.document_pieces import LACKS
+from cdc.views.embedded_state import EmbeddedState
 from cdc.views.explaining import DocumentPart, parts_of
-from cdc.views.lookups import Row
+from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import read_document
 from cdc.views.refused import NotComputable
 from cdc.views.state_faults import is_there
+from cdc.views.state_reach import Reached
 from cdc.views.typed_keys import typed_row
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_state import ViewState
 from cdc.wire.plain import KEYLESS
-from connectors.view_documents import require_built, stored_document
 from connectors.view_looks import state_path
 from connectors.view_planning import newest_shapes, plan_view
 from connectors.view_topics import known_views
@@ -116,7 +118,7 @@ class View:
         row = self._key_row(key)
         path, generation = self._state()
         with closing(ViewState(path, self.plan, generation)) as state, state.guarded():
-            require_built(state.reached, path)
+            _require_built(state.reached, path)
             return parts_of(self.plan, state.rows, row)
 
     def _finished(self, found: object) -> str | None:
@@ -140,3 +142,47 @@ class View:
         if known is None or not is_there(path):
             raise UsageError(f"there is no state of the view {self.name} in {path}", hint="cdc view run makes it")
         return path, known.generation
+
+
+class ShownDocument(NamedTuple):
+    """The row of a document, None where there is none. ``lacks``: why it may be another than the text gives, a sentence
+    each: the runner claims no LSN at which it is so."""
+
+    row: str | NotComputable | None
+    lacks: tuple[str, ...] = ()
+
+
+def stored_document(path: Path, plan: ViewPlan, generation: int, key: Row) -> ShownDocument:
+    """A document of a state. UsageError where that is not built yet, and as :class:`ViewState`."""
+    with closing(ViewState(path, plan, generation)) as state, state.guarded():
+        _require_built(state.reached, path)
+        blocked = EmbeddedState(state.rows, state.unseen, plan).blocked()
+        held = _held_by(state.reached)
+        if state.groups is not None:
+            without = {*blocked, *state.parked()[1]}
+            said = _without(len(without), former=key in state.groups.groups_of(without)) if without else ()
+            return ShownDocument(state.groups.of([key])[key], (*held, *said))
+        if key in blocked:
+            return ShownDocument(NotComputable(LACKS))
+        return ShownDocument(DocumentSource(plan).of(state.rows, [key])[key], (*held,))
+
+
+def _held_by(reached: Reached) -> Iterator[str]:
+    """Why a runner claims nothing of what its state has, a sentence each."""
+    for why in (reached.held, reached.awaited):
+        yield from why.values()
+
+
+def _without(count: int, *, former: bool) -> tuple[str]:
+    rows = f"{count:,} row{'s' if count > 1 else ''} of the view"
+    if former:
+        return (f"nothing can be computed from {rows} now: the figures have the former part of one, or of several",)
+    return (f"nothing can be computed from {rows} now: the figures lack what belongs here of them",)
+
+
+def _require_built(reached: Reached, path: Path) -> None:
+    """UsageError for a state that has not read its tables yet: it would have no document of any key."""
+    if not reached.built:
+        raise UsageError(
+            f"the state in {path} is not built yet", hint="cdc view run builds it, cdc status says how far"
+        )

@@ -49,27 +49,15 @@ class RunsView(Protocol):
     def level(self) -> bool: ...
 
     @property
-    def prepared(self) -> bool: ...
+    def reached(self) -> Reached: ...
 
-
-class StateFigures(Protocol):
-    """The part of a runner's state that is shown. See :class:`cdc.views.view_state.ViewState`."""
-
-    @property
-    def reached(self) -> Reached:
-        """How far the state is."""
-        ...
-
-    def sizes(self) -> tuple[int, int]:
-        """The numbers of keys that wait and of documents that are parked."""
-        ...
+    def sizes(self) -> tuple[int, int]: ...
 
 
 class OpenedView(NamedTuple):
-    """A runner that has begun, the runner's state, and where that lies."""
+    """A runner that has begun, and where its state lies."""
 
     keeper: RunsView
-    state: StateFigures
     path: Path
 
 
@@ -130,24 +118,24 @@ class KeptView:
             raise StateAway(refused.message, hint=refused.hint) from None
         self._was_open, self._opened_s = True, self._clock.monotonic()
         self.fault, self.figures.away = None, ""
-        lsn = str(Lsn(self.opened.state.reached.fence.lsn))
+        lsn = str(Lsn(self.opened.keeper.reached.fence.lsn))
         log.info("view_started", extra={"view": self.figures.name, "lsn": lsn})
         return False
 
     def turn(self) -> bool:
         """One turn. Returns whether nothing moved. StateAway where its state cannot be looked at."""
         assert self.opened is not None
-        keeper, state, path = self.opened
+        keeper, path = self.opened
         turn = keeper.turn()
         figures, now_s = self.figures, self._clock.monotonic()
         figures.records += turn.records
         figures.published += turn.documents
         figures.deleted += turn.deletions
         figures.lsn = keeper.claimed.lsn or None
-        figures.held = bool(state.reached.held or state.reached.awaited)
+        figures.held = bool(keeper.reached.held or keeper.reached.awaited)
         if self._counted_s is None or now_s - self._counted_s >= _COUNT_EVERY_S:
             self._counted_s = now_s
-            self._count(state, path)
+            self._count(keeper, path)
         if keeper.level:
             figures.level_s = now_s
         figures.turned_s = now_s
@@ -156,9 +144,9 @@ class KeptView:
             log.info("view_published", extra={"view": figures.name, **said})
         return turn.idle
 
-    def _count(self, state: StateFigures, path: Path) -> None:
+    def _count(self, keeper: RunsView, path: Path) -> None:
         try:
-            self.figures.waiting, self.figures.parked = state.sizes()
+            self.figures.waiting, self.figures.parked = keeper.sizes()
             self.figures.state_bytes = state_bytes(path)
         except (OSError, sqlite3.Error) as failure:
             said = f"the state of the view in {path} cannot be looked at: {quoted(failure)}"

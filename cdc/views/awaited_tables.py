@@ -1,4 +1,8 @@
-"""Tables whose rows the log has as they were, among those that a view uses: pure, and a watch over them.
+"""Tables of which the log lacks rows for now, or has them as they were, among those that a view uses: pure, and a watch
+over them.
+
+A table that is set aside lacks changes until it was read again. So does one that was never read whole. While one of a
+view's tables does, nothing of the view is published and its LSN stays: nobody knows which documents are wrong.
 
 A statement may give rows other values without an event (H37, H71, H85). Capture notices it by the catalog, asks for the
 table to be read again, and the log has the rows then. A table that was dropped, or that nobody publishes, brings no
@@ -7,17 +11,20 @@ events at all. The documents of such a table go out as the log has it, and no LS
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
+from cdc.aside import asides_of
 from cdc.clock import Clock
+from cdc.position import Position
 from cdc.state import FormState, ReadingState, find_all, requests_of
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.fences import Fence
-from cdc.views.keeper_rules import cleared_by, held_by, log_held
 from cdc.views.state_reach import Reached
 from cdc.views.view_ports import ViewInput, ViewOutput
 
+log = logging.getLogger(__name__)
 _LOOK_S = 2.0
 _SHOWS = "documents may show what was before"
 
@@ -61,7 +68,7 @@ def awaited_tables(
 
 def _lacks(reading: ReadingState, awaited: bool, cleared: str, progress_ms: int) -> str:
     """Of a reading that is over: its request is gone by then. Of one that nobody here has seen begin
-    :func:`cdc.views.held_tables.held_tables` knows."""
+    :func:`held_tables` knows."""
     table = reading.table
     if reading.state == "failed":
         return f"{table} could not be read again ({reading.detail}): {_SHOWS}; cdc snapshot {table}"
@@ -84,6 +91,61 @@ def _unsent(documents: Mapping[bytes, bytes], table: str) -> str:
     )
 
 
+def held_tables(
+    documents: Mapping[bytes, bytes],
+    tables: Iterable[str],
+    *,
+    fence: Fence,
+    before: Fence,
+    held: Mapping[str, str],
+    cleared: Mapping[str, str],
+) -> dict[str, str]:
+    """Table -> why the view cannot go on, from the state topic's records as of a time behind the progress record.
+
+    ``fence``: of the cut. ``before``: of the cut before. ``held``: what was held at that one. ``cleared``: the
+    greatest floor of each table that the state has applied.
+    """
+    wanted = set(tables)
+    found = {
+        table: one.sentence()
+        for table, one in asides_of(documents).items()
+        if table in wanted and one.due and one.epoch == fence.epoch
+    }
+    readings = {
+        state.table: state for state in find_all(documents, ReadingState) if state.id == f"snapshot:{state.table}"
+    }
+    for request in requests_of(documents):
+        if request.first and request.table in wanted and request.table not in readings:
+            found.setdefault(request.table, f"{request.table} is to be read for the first time")
+    for table in wanted & readings.keys():
+        why = _unread(readings[table], before, table in held, cleared.get(table, ""))
+        if why and readings[table].epoch == fence.epoch:
+            found.setdefault(table, why)
+    return found
+
+
+def _unread(state: ReadingState, before: Fence, held: bool, cleared: str) -> str:
+    """Why a reading of a whole table holds the view, and empty where it does not.
+
+    Of a reading that began behind the cut before nobody here knows whether the table was set aside meanwhile.
+    """
+    if state.first and state.state != "done":
+        return f"{state.table} is being read for the first time"
+    if state.state != "done":
+        return f"{state.table} is being read again" if held else ""
+    if not state.floor or cleared >= state.floor:
+        return ""
+    floor = Position.parse(state.floor)
+    unknown = (floor.epoch, floor.commit_lsn) >= before
+    return f"{state.table} was read again, and the view has not come to its rows yet" if held or unknown else ""
+
+
+def _log_held(held: Mapping[str, str]) -> None:
+    """Log the tables that hold a view, each with its sentence."""
+    if held:
+        log.warning("view_held", extra={"tables": sorted(held), "why": "; ".join(held.values())})
+
+
 class AwaitedTables:
     """:func:`awaited_tables` of one view's tables, and what is told of them. For one thread."""
 
@@ -99,8 +161,15 @@ class AwaitedTables:
         self, documents: Mapping[bytes, bytes], cut: CutReading, reached: Reached
     ) -> tuple[dict[str, str], dict[str, str]]:
         """The tables that hold the view behind a cut, and those that are awaited. ``reached``: of the state before."""
-        cleared = cleared_by(cut, reached)
-        return held_by(documents, cut, reached, self._tables), self._of(documents, cut.fence, cleared, reached)
+        held = held_tables(
+            documents,
+            map(str, self._tables),
+            fence=cut.fence,
+            before=reached.fence,
+            held=reached.held,
+            cleared=cut.cleared,
+        )
+        return held, self._of(documents, cut.fence, cut.cleared, reached)
 
     def changed(self, reached: Reached) -> dict[str, str] | None:
         """The same while no cut comes, about every two seconds: a source may rest behind the statement. None where it
@@ -129,7 +198,7 @@ class AwaitedTables:
         (H476)."""
         both = {**awaited, **held}
         if both != self._told:
-            log_held(both)
+            _log_held(both)
             if both or not behind:
                 self._output.tell([both[table] for table in sorted(both)])
             self._told = both

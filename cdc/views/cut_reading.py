@@ -21,7 +21,8 @@ from cdc.wire.records import Lot
 class CutReading:
     """The records between a state and a progress record. ``tables``: the table of each topic.
 
-    ``records``, ``floors``, ``marks``, ``swept``, ``later`` and ``offsets`` are whole once :meth:`pieces` has ended.
+    ``records``, ``floors``, ``cleared``, ``marks``, ``swept``, ``later`` and ``offsets`` are whole once :meth:`pieces`
+    has ended.
     """
 
     def __init__(self, progress: Progress, reached: Reached, tables: Mapping[str, TableName]) -> None:
@@ -40,7 +41,7 @@ class CutReading:
         for text in reached.later:
             self._ripened(text)
         self._cut = LogCut(progress, self.spans)
-        self._before = reached.offsets
+        self._reached = reached
 
     def pieces(
         self, lots: Iterable[Lot], read: Callable[[TopicRecord], RowChange], most: int | None
@@ -78,9 +79,16 @@ class CutReading:
         return tuple(sorted(self._marks))
 
     @property
+    def cleared(self) -> dict[str, str]:
+        """The greatest floor of each table, with those of before."""
+        known = self._reached.cleared
+        own = {str(table): max(floor, known.get(str(table), "")) for table, floor in self.floors.items()}
+        return {**known, **own}
+
+    @property
     def offsets(self) -> dict[str, dict[int, int]]:
         """Where the next cut begins."""
-        found = {topic: dict(parts) for topic, parts in self._before.items()}
+        found = {topic: dict(parts) for topic, parts in self._reached.offsets.items()}
         for topic, parts in self._cut.ends.items():
             found.setdefault(topic, {}).update(parts)
         return found

@@ -2,6 +2,9 @@
 
 For each batch: the newest of each key, less the rows whose used columns are as they were. Then the roots reachable from
 the old rows in the old state, then the rows, then the roots reachable from the new rows in the new state (V3, V9).
+
+A document is a function of the rows that are reachable along its ties. If it changed, a row that went was reachable in
+the old state, or one that came is in the new.
 """
 
 from __future__ import annotations
@@ -13,12 +16,11 @@ from typing import NamedTuple
 from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.lookups import Row
-from cdc.views.root_keys import RootKeys
+from cdc.views.lookups import Row, TieValues, parts, twins_of
 from cdc.views.row_changes import NO_PLACES, Places, RowChange, filled, newest, parted
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.unseen_rows import UnseenRows
-from cdc.views.view_plan import ViewPlan
+from cdc.views.view_plan import Occurrence, ViewPlan
 
 
 class _Fresh(NamedTuple):
@@ -59,7 +61,9 @@ class EmbeddedState:
     def __init__(self, rows: SqliteRows, unseen: UnseenRows, plan: ViewPlan) -> None:
         self.rows = rows
         self._unseen = unseen
-        self._walk = RootKeys(plan)
+        self._plan = plan
+        self._twins = twins_of(plan)
+        self._by_number = {occurrence.number: occurrence for occurrence in plan.occurrences}
         self._widths = {table: len(relation.columns) for table, relation in plan.relations.items()}
 
     def load(
@@ -90,7 +94,6 @@ class EmbeddedState:
         waited for it is taken in. ``below``: up to there values are known that are not known from now on.
         ``put_aside``: rows that the log does not hold, each to be taken in once it is ripe.
         """
-        walk = self._walk
         taken = self._due(changes, fence, put_aside)
         for table, floor in floors.items():
             taken[table] = self._swept(table, floor, taken.get(table, {}))
@@ -98,12 +101,12 @@ class EmbeddedState:
         concerned: set[Row] = set()
         for table, changed in fresh.items():
             old = [one.row for one in changed if one.row is not None and one.concerns]
-            concerned |= walk.of(self.rows, table, old)
+            concerned |= self._roots(table, old)
         for table, changed in fresh.items():
             self._store(table, changed, below)
         for table, changed in fresh.items():
             new = [one.change.row for one in changed if one.change.row is not None and one.concerns]
-            concerned |= walk.of(self.rows, table, new)
+            concerned |= self._roots(table, new)
         return concerned
 
     def blocked(self) -> set[Row]:
@@ -111,7 +114,7 @@ class EmbeddedState:
         found: set[Row] = set()
         for table, keys in self._unseen.lacking():
             rows = [row for row, _ in self.rows.known(table, keys).values() if row is not None]
-            found |= self._walk.of(self.rows, table, rows)
+            found |= self._roots(table, rows)
         return found
 
     def _due(
@@ -160,3 +163,37 @@ class EmbeddedState:
                 same = whole is change.row
                 found.append(_Fresh(row, change if same else change._replace(row=whole), before, lacks))
         return found
+
+    def _roots(self, table: TableName, changed: Sequence[Row]) -> set[Row]:
+        """Keys of the roots whose documents hold whole rows of a relation, wherever its table stands in the view."""
+        found: set[Row] = set()
+        relation = self._plan.relations[table]
+        for occurrence in self._plan.of_table(table):
+            if self._twins[occurrence.number] != occurrence.number:
+                continue  # It reaches the same roots.
+            places = [relation.columns.index(column) for column in occurrence.columns]
+            found |= self._upward(occurrence, parts(changed, places))
+        return found
+
+    def _upward(self, occurrence: Occurrence, changed: Iterable[Row]) -> set[Row]:
+        """One step up for each tie, until the root."""
+        current = list(changed)
+        while occurrence.tie is not None and current:
+            above = self._by_number[occurrence.tie.above]
+            wanted = self._wanted(occurrence, above, current)
+            columns = above.columns
+            current = self.rows.select(above.table, columns, occurrence.tie.above_columns, wanted) if wanted else []
+            occurrence = above
+        key = self._plan.relations[occurrence.table].key
+        places = [occurrence.columns.index(column) for column in key]
+        return set(parts(current, places))
+
+    def _wanted(self, occurrence: Occurrence, above: Occurrence, rows: Iterable[Row]) -> list[Row]:
+        tie = occurrence.tie
+        assert tie is not None
+        own, over = self._plan.relations[occurrence.table], self._plan.relations[above.table]
+        converted = TieValues(
+            [(occurrence.columns.index(c), own.kind(c)) for c in tie.columns],
+            [over.kind(c) for c in tie.above_columns],
+        )
+        return converted.parameters(converted.wanted(rows))

@@ -20,15 +20,12 @@ from cdc.views.awaited_tables import AwaitedTables
 from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
-from cdc.views.fences import BEFORE_ALL, Fence, fence_of
+from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_of
 from cdc.views.keeper_rules import (
-    claim_of,
     cut_is_whole,
-    in_order,
     log_cut,
     noted_after,
     of_another_topic,
-    prepared,
     published_before,
     shown_up_to,
     too_old,
@@ -38,6 +35,7 @@ from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import Post
 from cdc.views.record_changes import RecordChanges
 from cdc.views.refused import NotComputable
+from cdc.views.state_reach import Reached
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecords, key_row
@@ -171,6 +169,15 @@ class Keeper:
         return replace(published, records=records)
 
     @property
+    def reached(self) -> Reached:
+        """How far the state is."""
+        return self._state.reached
+
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of keys that wait and of documents that are parked."""
+        return self._state.sizes()
+
+    @property
     def claimed(self) -> Fence:
         """Up to where everything is published."""
         return self._claimed
@@ -186,7 +193,8 @@ class Keeper:
     @property
     def prepared(self) -> bool:
         """Whether its state is whole at its fence, so that all its documents could be published."""
-        return prepared(self._state.reached, self._state.reached.held, self._unswept())
+        reached = self._state.reached
+        return reached.proven and reached.built and not reached.held and not self._unswept()
 
     def _advance(self) -> int:
         progress, reached = self._input.progress(), self._state.reached
@@ -298,9 +306,11 @@ class Keeper:
         return found, below
 
     def _may_publish(self) -> bool:
+        """Whether documents may go out. Until the cut has reached what was published before, keys are only collected
+        (V5)."""
         reached = self._state.reached
-        sound = in_order(reached, self._above) and not reached.held and not self._unswept()
-        return sound and not self._takes_back()
+        in_order = self._above != NEVER and reached.fence >= reached.published
+        return in_order and self.prepared and not self._takes_back()
 
     def _takes_back(self) -> bool:
         """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25)."""
@@ -349,7 +359,13 @@ class Keeper:
             log.warning("document_parked", extra={"key": list(key), "reason": reason})
 
     def _claim_after(self, keys: Iterable[Row], published: Fence) -> Fence | None:
-        """The fence that may be claimed when these keys are published. ``published``: the greatest fence of any."""
+        """The fence that may be claimed when these keys are published. None where it is claimed already.
+
+        A claim that no document is newer than says that all documents together are the view at that LSN. So one below
+        the present fence waits for a newer document. ``published``: the greatest fence of any document.
+        """
         reached, claim = self._state.reached, self._state.claim(without=keys)
-        found = claim_of(claim, reached.fence, published, self._claimed, self._topic_claim)
-        return None if reached.awaited else found
+        whole = claim == reached.fence or claim < published
+        # A state that was copied back takes nothing back of what the topic claims.
+        news = claim > self._claimed and claim >= self._topic_claim
+        return claim if whole and news and not reached.awaited else None

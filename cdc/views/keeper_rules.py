@@ -1,5 +1,5 @@
-"""The rules of a view's runner that do not depend on where its state lies: when a cut is whole, what holds the view,
-and what may be claimed. No I/O of its own but that of the log's port.
+"""The rules of a view's runner: when a state is thrown away, when a cut is whole, and what was published before. No I/O
+of its own but that of the log's port.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
-from cdc.views.held_tables import held_tables
 from cdc.views.state_reach import Reached
 from cdc.views.view_ports import ViewInput
 from cdc.views.view_records import NUMBERS
@@ -45,27 +44,6 @@ def too_old(reached: Reached, retention_s: float, now_ns: int) -> bool:
     return old
 
 
-def cleared_by(cut: CutReading, reached: Reached) -> dict[str, str]:
-    """The greatest floor of each table, with those of a cut."""
-    known = reached.cleared
-    own = {str(table): max(floor, known.get(str(table), "")) for table, floor in cut.floors.items()}
-    return {**known, **own}
-
-
-def held_by(
-    documents: Mapping[bytes, bytes], cut: CutReading, reached: Reached, tables: Iterable[TableName]
-) -> dict[str, str]:
-    """The tables of which the log lacks rows, each with a sentence. ``documents``: the state topic's records."""
-    return held_tables(
-        documents,
-        map(str, tables),
-        fence=cut.fence,
-        before=reached.fence,
-        held=reached.held,
-        cleared=cleared_by(cut, reached),
-    )
-
-
 def noted_after(
     cut: CutReading,
     reached: Reached,
@@ -88,7 +66,7 @@ def noted_after(
         "marks": cut.marks,
         "swept": cut.swept,
         "later": tuple(cut.later),
-        "cleared": cleared_by(cut, reached),
+        "cleared": cut.cleared,
         "letters": letters,
         "held": lacking[0],
         "awaited": lacking[1],
@@ -145,29 +123,6 @@ def published_before(
     }
 
 
-def in_order(reached: Reached, above: Fence) -> bool:
-    """Whether documents may go out as far as what was published before is concerned. Until the cut has reached that,
-    keys are only collected (V5). ``above``: as :func:`published_before` has it."""
-    return above != NEVER and reached.built and reached.proven and reached.fence >= reached.published
-
-
-def prepared(reached: Reached, held: Mapping[str, str], unswept: Iterable[str]) -> bool:
-    """Whether a state is whole, so that all its documents can be published."""
-    return reached.proven and reached.built and not held and not list(unswept)
-
-
-def claim_of(claim: Fence, fence: Fence, published: Fence, claimed: Fence, topic_claim: Fence) -> Fence | None:
-    """The fence that may be claimed. None where it is claimed already.
-
-    A claim that no document is newer than says that all documents together are the view at that LSN. So one below
-    the present fence waits for a newer document. ``claim``: up to where everything is published. ``fence``: of the
-    state. ``published``: the greatest fence of any document. ``topic_claim``: a state that was copied back takes
-    nothing back of it.
-    """
-    whole = claim == fence or claim < published
-    return claim if whole and claim > claimed and claim >= topic_claim else None
-
-
 def log_cut(cut: CutReading, waits: bool, progress_ms: int, unswept: Iterable[str]) -> None:
     """Log the records that were passed over, and what is waited for. ``waits``: for a newer progress record."""
     if cut.foreign:
@@ -180,9 +135,3 @@ def log_cut(cut: CutReading, waits: bool, progress_ms: int, unswept: Iterable[st
     tables = list(unswept)
     if tables:
         log.warning("view_waits_for_sweep", extra={"tables": tables})
-
-
-def log_held(held: Mapping[str, str]) -> None:
-    """Log the tables that hold a view, each with its sentence."""
-    if held:
-        log.warning("view_held", extra={"tables": sorted(held), "why": "; ".join(held.values())})

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from cdc.topic import TableName
 from cdc.views.aggregating import same_key
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import link_parameter, loaded
 from cdc.views.view_plan import KeptTable, Occurrence, Tie, ViewPlan
 
+if TYPE_CHECKING:
+    from cdc.views.sqlite_rows import SqliteRows
+
 Row = tuple[Any, ...]
 """Values as the state holds them."""
-
-
-class Rows(Protocol):
-    """Rows of relations, found by equal columns."""
-
-    def select(self, table: TableName, columns: Sequence[str], by: Sequence[str], values: Iterable[Row]) -> list[Row]:
-        """The ``columns`` of the rows whose ``by`` columns equal one of ``values``, in the order of their keys."""
-        ...
 
 
 def parts(rows: Iterable[Row], places: Sequence[int]) -> Iterable[Row]:
@@ -146,7 +140,7 @@ class DocumentSource:
         root = plan.root
         self._root_key = [root.columns.index(column) for column in plan.relations[root.table].key]
 
-    def of(self, rows: Rows, keys: Iterable[Row]) -> Mapping[Row, Any]:
+    def of(self, rows: SqliteRows, keys: Iterable[Row]) -> Mapping[Row, Any]:
         """For each key of a root its row on the wire as JSON text. Of a grouped view: what it contributes.
 
         None where there is none. NotComputable where Postgres would end the query with an error, and where a value does
@@ -170,7 +164,7 @@ class DocumentSource:
             lookup.clear()
         return found
 
-    def rows_of(self, rows: Rows, key: Row) -> list[tuple[Occurrence, list[Row]]]:
+    def rows_of(self, rows: SqliteRows, key: Row) -> list[tuple[Occurrence, list[Row]]]:
         """The rows from which the document of a root is computed, by where their table stands in the view."""
         root = self._plan.root
         roots = rows.select(root.table, root.columns, self._plan.relations[root.table].key, [key])
@@ -179,7 +173,7 @@ class DocumentSource:
             lookup.clear()
         return [(occurrence, of[occurrence.number]) for occurrence in self._plan.occurrences]
 
-    def _fill(self, rows: Rows, roots: list[Row]) -> dict[int, list[Row]]:
+    def _fill(self, rows: SqliteRows, roots: list[Row]) -> dict[int, list[Row]]:
         """Fetch what the program looks up for these roots, an occurrence behind the one that it is tied to.
 
         The rows that one occurrence has found serve those of the same table that are tied in the same way.

@@ -53,7 +53,7 @@ class _StateTable:
         return self.by_value.get(column) or self.names[column]
 
     def select(self, columns: Sequence[str], by: Sequence[str], position: bool) -> str:
-        """The statement of :meth:`views.lookups.Rows.select`, with one parameter: JSON of the values."""
+        """The statement of :meth:`SqliteRows.select`, with one parameter: JSON of the values."""
         wanted = ", ".join([*(f"t.{self.names[column]}" for column in columns), *(["t.pos"] if position else [])])
         if len(by) == 1:
             where = f"t.{self._found_by(by[0])} IN (SELECT value FROM json_each(?))"
@@ -87,7 +87,7 @@ class _StateTable:
 
 
 class SqliteRows:
-    """Implements :class:`cdc.views.lookups.Rows` over a connection. The caller begins and commits."""
+    """Rows of relations, found by equal columns, over a connection. The caller begins and commits."""
 
     def __init__(self, connection: sqlite3.Connection, relations: Mapping[TableName, KeptTable]) -> None:
         self._connection = connection
@@ -97,7 +97,7 @@ class SqliteRows:
                 connection.execute(statement)
 
     def select(self, table: TableName, columns: Sequence[str], by: Sequence[str], values: Iterable[Row]) -> list[Row]:
-        """See the protocol."""
+        """The ``columns`` of the rows whose ``by`` columns equal one of ``values``, in the order of their keys."""
         return self._select(table, columns, by, values, position=False)
 
     def _select(

@@ -68,7 +68,7 @@ MUTANTS = (
         " and not reached.held and not self._unswept()", " and not self._unswept()", _AHEAD,
     ),
     Mutant(
-        "let a view go on before it has come to a reading's rows", "cdc/views/held_tables.py",
+        "let a view go on before it has come to a reading's rows", "cdc/views/awaited_tables.py",
         'if held or unknown else ""', 'if held else ""', _HELD,
     ),
     Mutant(
@@ -132,14 +132,14 @@ MUTANTS = (
     ),
     Mutant(
         "look for documents behind a change only", "cdc/views/embedded_state.py",
-        "concerned |= walk.of(self.rows, table, old)", "pass", _GENERATED,
+        "concerned |= self._roots(table, old)", "pass", _GENERATED,
     ),
     Mutant(
         "look for documents before a change only", "cdc/views/embedded_state.py",
-        "concerned |= walk.of(self.rows, table, new)", "pass", _GENERATED,
+        "concerned |= self._roots(table, new)", "pass", _GENERATED,
     ),
     Mutant(
-        "see a table where it stands first in a view", "cdc/views/root_keys.py",
+        "see a table where it stands first in a view", "cdc/views/embedded_state.py",
         "for occurrence in self._plan.of_table(table):",
         "for occurrence in self._plan.of_table(table)[:1]:", _GENERATED,
     ),
@@ -278,7 +278,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim an LSN for rows that are to be read again (H467)", "cdc/views/keeper.py",
-        "return None if reached.awaited else found", "return found", _AWAITED,
+        "whole and news and not reached.awaited else", "whole and news else", _AWAITED,
     ),
     Mutant(
         "look at no tables while the source rests (H468)", "cdc/views/awaited_tables.py",

@@ -42,7 +42,7 @@ class Beside:
     def _run(self) -> None:
         try:
             view = plan_view(self._settings, self._name, newest_shapes(self._settings))
-            with opened_keeper(self._settings, view, ensure_view(self._settings, view)) as (keeper, _):
+            with opened_keeper(self._settings, view, ensure_view(self._settings, view)) as keeper:
                 self.keeper = keeper
                 while not self._stop.is_set():
                     keeper.turn()

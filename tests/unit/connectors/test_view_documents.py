@@ -14,7 +14,7 @@ from cdc.state import FormState
 from cdc.views.document_pieces import LACKS
 from cdc.views.refused import NotComputable
 from cdc.views.view_plan import planned
-from connectors.view_documents import ShownDocument, stored_document
+from connectors.view_showing import ShownDocument, stored_document
 from tests.unit.cdc.views.oracles import DOCUMENTS
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner
 

@@ -37,7 +37,6 @@ class Double:
     open: int = 0
     path: Path = Path("/nowhere")
     level: bool = True
-    prepared: bool = True
     claimed: Fence = BEFORE_ALL
     reached: Reached = field(default_factory=lambda: Reached(plan="p", generation=1))
 
@@ -48,7 +47,7 @@ class Double:
         if self.at_open is not None:
             raise self.at_open
         self.open += 1
-        yield OpenedView(self, self, self.path)
+        yield OpenedView(self, self.path)
         self.open -= 1
 
     def turn(self) -> Turn:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from cdc.aside import AsideState, Cause, TableState
 from cdc.position import CHUNK_SEQ, Position
 from cdc.state import Document, ReadingState, RequestState
+from cdc.views.awaited_tables import held_tables
 from cdc.views.fences import Fence
-from cdc.views.held_tables import held_tables
 
 ASIDE = AsideState(
     table="public.t", epoch=1, state=TableState.ASIDE, cause=Cause.LOCKED, detail="locked", since_lsn=80, since_ms=1

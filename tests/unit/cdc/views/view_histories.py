@@ -21,9 +21,8 @@ from cdc.views.asked_keys import AskedKeys
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
-from cdc.views.silent_output import SilentOutput
 from cdc.views.view_plan import ViewPlan, planned
-from cdc.views.view_ports import ViewOutput
+from cdc.views.view_ports import SilentOutput, ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 
