@@ -178,8 +178,6 @@ class Windows:
         self._closed = False
         self.reached = 0
         """Everything below has been streamed in this session."""
-        self.seen_lsn = 0
-        """The highest LSN as of which rows were read that were handed over. The stream may be far below."""
 
     # Readers, in any thread.
 
@@ -195,10 +193,8 @@ class Windows:
         assert window.position is not None
         return window.position
 
-    def offer(self, window: Window, *parts: WindowPairs, seen_lsn: int = 0) -> None:
-        """Hand over what was read for a window, to its end. ``seen_lsn``: of the server, behind the read."""
-        with self._changed:
-            self.seen_lsn = max(self.seen_lsn, seen_lsn)
+    def offer(self, window: Window, *parts: WindowPairs) -> None:
+        """Hand over what was read for a window, to its end."""
         self._offered.put(_Emission(window, parts, self._partition))
 
     def outcome(self, window: Window) -> Written | Overrun:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-import psycopg
 from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
-from cdc.errors import CdcError, ConfigError
+from cdc.errors import ConfigError
 from cdc.masks import rules_of
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
@@ -20,7 +19,6 @@ from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic, state_topic
 from cdc.visibility import Visibility
-from cdc.wal_witness import WalWitness
 from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted
 from connectors.kafka.admin import TopicAdmin
@@ -34,12 +32,10 @@ from connectors.kafka.topic_problems import raise_first, state_problems
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
 from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
-from connectors.postgres.connections import connect, describe, first_line, writer_lock
+from connectors.postgres.connections import connect, describe, writer_lock
 from connectors.postgres.failover import require_not_promoted
 from connectors.postgres.inherited_masks import parts_of_masked
-from connectors.postgres.lineage import started
 from connectors.postgres.slot import require_same_server, require_usable
-from connectors.postgres.witnessed import ReadServer, require_witnessed, take_witness
 from connectors.session.captured import CapturedTopics
 from connectors.session.mask_lineage import MaskLineage
 from snapshot.edges import Captured, RowLog, Session
@@ -94,20 +90,6 @@ class SnapshotSource:
         require_not_promoted(server, known, slot)
         require_same_server(server, known, describe(self.settings.source))
         require_usable(slot, known, position)
-
-    def witness(self, session: Session, known: SlotState) -> WalWitness | None:
-        try:
-            row = session.execute(b"select (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8").fetchone()
-            found = take_witness(self.settings.source, ReadServer(known, started(session)), int(row[0]) if row else 0)
-            why = "the server does not give its WAL"
-        except (CdcError, psycopg.Error) as error:
-            found, why = None, first_line(error)
-        if found is None:
-            log.warning("cut_not_noted", extra={"why": why})
-        return found
-
-    def require_witnessed(self, session: Session, known: SlotState, witness: WalWitness | None) -> None:
-        require_witnessed(session, self.settings.source, known, witness)
 
     def facts(self, session: Session) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
         return (

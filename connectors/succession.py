@@ -21,7 +21,6 @@ from cdc.settings import Settings
 from cdc.source_lineage import SourceLineage
 from cdc.state import SlotState
 from cdc.topic import progress_topic, state_topic
-from cdc.wal_witness import WalWitness
 from connectors.epoch import take_lock
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -30,13 +29,12 @@ from connectors.kafka.tail import last_progress
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection, connect, describe
 from connectors.postgres.failover import find_promotion
-from connectors.postgres.lineage import Lineage, read_history, read_wal, segment_begin
+from connectors.postgres.lineage import read_history, read_wal, segment_begin
 from connectors.postgres.slot import START_OVER, require_same_server, require_usable, require_written
 from connectors.postgres.wal_beginning import is_untouched
 from connectors.session.known_state import KnownState, known_of
 from connectors.session.mending import Ends, beginning
 
-_LEAST_BYTES = 64
 _XIDS = 2**32
 
 
@@ -92,8 +90,7 @@ def accept_server(
         newest = max((one.commit_lsn + 1 for one in tails.newest.values()), default=0)
         accepted = replace(here, history=_behind_promotion(ask, server, known, slot, max(reached.lsn, newest)))
         require_usable(slot, known.slot, reached.lsn)
-    witness = WalWitness(epoch=accepted.epoch, timeline=0, lsn=0, wal="")
-    state.write([(witness.key(), None), (accepted.key(), accepted.to_json())])
+    state.write([(accepted.key(), accepted.to_json())])
     return Successor(slot=accepted, lsn=reached.lsn)
 
 
@@ -104,7 +101,7 @@ def _behind_promotion(
     with closing(ask()) as walsender:
         history = read_history(walsender, server.timeline)
     kept = replace(slot, failover=True, synced=True) if slot is not None else None
-    promotion = find_promotion(server, Lineage(history), known.slot, kept)
+    promotion = find_promotion(server, history, known.slot, kept)
     if promotion is not None:
         promotion.require_within("the first snapshot", known.cut_lsn)
         promotion.require_within("the log", reached)
@@ -123,12 +120,12 @@ def _behind_upgrade(
     with closing(ask()) as walsender:
         begin = segment_begin(walsender, at)
     with closing(ask()) as walsender:
-        wal = read_wal(walsender, server.timeline, begin, most=at - begin, least=_LEAST_BYTES) or ""
+        wal = read_wal(walsender, server.timeline, begin, at - begin)
     above = reached.lsn <= begin or reached.lsn == at
     # In an older copy of the cluster that was upgraded, the slot is older than the log's newest transaction.
     xmin = (slot.catalog_xmin if slot is not None else None) or 0
     above = above and (not reached.xid or 0 < (xmin - reached.xid) % _XIDS < _XIDS // 2)
-    if not above or not is_untouched(bytes.fromhex(wal), begin, server.system_identifier):
+    if not above or not is_untouched(wal, begin, server.system_identifier):
         raise IdentityError(
             f"the server is another one ({server.system_identifier}, not {known.slot.system_identifier}), and its slot "
             f"{known.slot.slot} at {Lsn(at)} is not one that pg_upgrade took over from the pipeline's server: changes "

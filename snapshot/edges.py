@@ -17,7 +17,6 @@ from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, SlotState, TopicsState
 from cdc.topic import TableName
 from cdc.visibility import Visibility
-from cdc.wal_witness import WalWitness
 from cdc.wire.records import LoggedRecord
 
 Session = psycopg.Connection[Any]
@@ -85,12 +84,6 @@ class SourcePort(Protocol):
 
     def require(self, session: Session, known: SlotState, position: int) -> None:
         """IdentityError or SlotError unless it is the same server, and its slot still has all from ``position`` on."""
-
-    def witness(self, session: Session, known: SlotState) -> WalWitness | None:
-        """WAL that the server has written by now, to be noted behind a cut. None where it does not give it."""
-
-    def require_witnessed(self, session: Session, known: SlotState, witness: WalWitness | None) -> None:
-        """IdentityError where the server has not the WAL that was noted. SourceError when it does not answer."""
 
     def facts(self, session: Session) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
         """The server, the slot and the publication that the settings name."""

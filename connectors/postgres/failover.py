@@ -16,9 +16,8 @@ from cdc.checks.postgres import FAILOVER_VERSION
 from cdc.errors import ConfigError, IdentityError
 from cdc.lsn import Lsn
 from cdc.state import SlotState
-from cdc.wal_witness import WalWitness
 from connectors.postgres.connections import Connection, first_line
-from connectors.postgres.lineage import OPEN, Lineage, shared_lsn
+from connectors.postgres.lineage import OPEN, History, shared_lsn
 from connectors.postgres.slot import START_OVER, active
 
 _WAY_BACK = f"{START_OVER}; see connectors/postgres/README.md, failover"
@@ -31,17 +30,9 @@ class Promotion:
 
     timeline: int
     switch_lsn: int
-    unread: bool = False
-    """The server is on a timeline of the pipeline's number, and capture has not read that one."""
 
     def require_within(self, what: str, lsn: int) -> None:
         """IdentityError when ``lsn`` lies beyond the switch: the log holds what this server never had."""
-        if lsn > self.switch_lsn and self.unread:
-            raise IdentityError(
-                f"the server was promoted at {Lsn(self.switch_lsn)} and capture was not on it since, and {what} "
-                f"reaches to {Lsn(lsn)}: another promoted standby of the same number has written that",
-                hint=_WAY_BACK,
-            )
         if lsn > self.switch_lsn:
             raise IdentityError(
                 f"the promoted server goes on from {Lsn(self.switch_lsn)}, and {what} reaches to {Lsn(lsn)}: "
@@ -63,7 +54,7 @@ def may_be_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts | Non
 
 
 def may_be_twin(server: ServerFacts, known: SlotState) -> bool:
-    """Whether this is the pipeline's server, one that was put back, or another one on a timeline of that number."""
+    """Whether this is the pipeline's server, or another one on a timeline of that number."""
     return (
         not server.in_recovery
         and server.timeline == known.timeline
@@ -80,18 +71,20 @@ def require_not_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts 
         )
 
 
-def find_promotion(server: ServerFacts, lineage: Lineage, known: SlotState, slot: SlotFacts | None) -> Promotion | None:
-    """Where the server's WAL ceases to be the pipeline's, None where it does not (H55, H192).
+def find_promotion(
+    server: ServerFacts, history: History | None, known: SlotState, slot: SlotFacts | None
+) -> Promotion | None:
+    """Where the server's WAL ceases to be the pipeline's, None where it does not.
 
     A timeline's number is not its name: two standbys that are promoted one after the other take the same one.
     IdentityError when the server did not come from the pipeline's timeline, or has its number and no kept slot, or has
     lost its history and nothing else says where it came from.
     """
     kept = slot is not None and slot.failover and slot.synced
-    if lineage.history is None:
-        _require_proof(server, lineage, known, kept=kept)
+    if history is None:
+        _require_proof(server, known, slot, kept=kept)
         return None
-    shared = shared_lsn(known, server.timeline, lineage.history)
+    shared = shared_lsn(known, server.timeline, history)
     if shared is None:
         raise IdentityError(
             f"the server's timeline {server.timeline} did not come from {known.timeline}, the pipeline's: "
@@ -104,19 +97,15 @@ def find_promotion(server: ServerFacts, lineage: Lineage, known: SlotState, slot
             f"{Lsn(shared)}",
             hint=f"point [source] dsn at the first server; if this one took its place: {_WAY_BACK}",
         )
-    if shared < OPEN:
-        return Promotion(timeline=server.timeline, switch_lsn=shared)
-    # A twin that was promoted at the same LSN has the same history. Where its WAL says nothing, its slot does: of the
-    # right server it has long been read behind the promotion.
-    unread = kept and bool(lineage.history) and (slot is None or (slot.confirmed_flush_lsn or 0) <= lineage.begun)
-    if not unread or lineage.proven:
-        return None
-    return Promotion(timeline=server.timeline, switch_lsn=lineage.begun, unread=True)
+    return Promotion(timeline=server.timeline, switch_lsn=shared) if shared < OPEN else None
 
 
-def _require_proof(server: ServerFacts, lineage: Lineage, known: SlotState, *, kept: bool) -> None:
-    """IdentityError unless WAL that capture has read is there, or the slot, which no standby can have (H205)."""
-    if server.timeline == known.timeline and (lineage.wal or not kept):
+def _require_proof(server: ServerFacts, known: SlotState, slot: SlotFacts | None, *, kept: bool) -> None:
+    """IdentityError unless the slot says that this is the pipeline's server: no standby keeps one that was not made for
+    failover, nor one that was read behind the promotion that capture has noted."""
+    begun = known.history[-1][1] if known.history else None
+    read = begun is not None and slot is not None and (slot.confirmed_flush_lsn or 0) > begun
+    if server.timeline == known.timeline and (read or not kept):
         return
     raise IdentityError(
         f"Postgres has lost the history of its timeline {server.timeline}, and capture has no other proof of where "
@@ -124,16 +113,6 @@ def _require_proof(server: ServerFacts, lineage: Lineage, known: SlotState, *, k
         hint=f"put pg_wal/{server.timeline:08X}.history back from the archive or from another server of the cluster; "
         f"if there is none: {_WAY_BACK}",
     )
-
-
-def require_same_wal(lineage: Lineage, witness: WalWitness | None, where: str) -> None:
-    """IdentityError when the server has other WAL below what the log holds than capture read there (H192, H193)."""
-    if witness is not None and lineage.wal and lineage.wal != witness.wal:
-        raise IdentityError(
-            f"Postgres at {where} has other WAL at {Lsn(witness.lsn)} than capture has read: it was put back to an "
-            "earlier state, or is another promoted standby",
-            hint=f"point [source] dsn at the first server; if this one took its place: {_WAY_BACK}",
-        )
 
 
 def require_failover(version: int) -> None:

@@ -1,13 +1,12 @@
-"""Where a server's timeline came from, and bytes of its WAL: the timeline's number alone is no identity (H192).
+"""Where a server's timeline came from, and bytes of its WAL: the timeline's number alone is no identity.
 
 Each promotion takes the next free number. Two standbys of one primary that are promoted one after the other take the
-same one, and their WAL differs from there on.
+same one, and their histories differ unless both parted at one LSN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import psycopg
 from psycopg import generators, pq
@@ -15,53 +14,16 @@ from psycopg import generators, pq
 from cdc.errors import SourceError
 from cdc.lsn import Lsn
 from cdc.state import SlotState
-from cdc.wal_witness import WalWitness
 from connectors.postgres.connections import Connection, first_line
 
 History = list[list[int]]
 """Each timeline that was left, with the LSN at which: oldest first."""
 OPEN = 2**64
 """The end of a timeline that was not left."""
-WITNESS_BYTES = 128
-"""A promotion begins its WAL with a record that holds its time (``XLOG_END_OF_RECOVERY``). The header of a segment, and
-a record that every standby writes alike, may stand before it (H247)."""
-LEAST_BYTES = 64
-"""So few will do where the server has written no more: what a promotion wrote is among them."""
-_FILLING_BYTES = 24
 _HEADER_BYTES = 25
 _PASSING = ("08", "53", "57")
 """Classes of SQLSTATE that say nothing of what the server gives: a broken session, no room, a shutdown, a timeout."""
-_MOST_BYTES = 64 * 1024**2
-"""How far back written WAL is looked for."""
 _SEGMENT_BYTES = b"select setting::int8 from pg_settings where name = 'wal_segment_size'"
-
-
-class Lineage(NamedTuple):
-    """``wal``: what the server has where the pipeline's :class:`cdc.wal_witness.WalWitness` was taken, at ``lsn``, in
-    hex. Empty where it has it no more or not yet, and where there is no such witness of its timeline. ``history``: None
-    where the server has lost it."""
-
-    history: History | None
-    wal: str = ""
-    lsn: int = 0
-
-    @property
-    def begun(self) -> int:
-        """The LSN at which the timeline began."""
-        return self.history[-1][1] if self.history else 0
-
-    @property
-    def proven(self) -> bool:
-        """Whether the server has WAL of the timeline itself. Below its beginning every standby has the same."""
-        return bool(self.wal) and self.lsn >= self.begun
-
-
-def read_lineage(walsender: Connection, timeline: int, witness: WalWitness | None) -> Lineage:
-    """Ask for both. The session is of no use behind it. SourceError when the server does not say."""
-    found = Lineage(read_history(walsender, timeline))
-    if witness is None or witness.timeline != timeline:
-        return found
-    return found._replace(wal=read_noted(walsender, witness) or "", lsn=witness.lsn)
 
 
 def read_history(walsender: Connection, timeline: int) -> History | None:
@@ -116,29 +78,19 @@ def shared_lsn(known: SlotState, timeline: int, history: History) -> int | None:
     return shared
 
 
-def read_wal(
-    walsender: Connection, timeline: int, lsn: int, *, most: int = WITNESS_BYTES, least: int = LEAST_BYTES
-) -> str | None:
-    """``most`` bytes of the WAL from ``lsn`` on, or as many as there are, in hex, by physical replication.
+def read_wal(walsender: Connection, timeline: int, lsn: int, size: int) -> bytes:
+    """``size`` bytes of the WAL from ``lsn`` on, or as many as are written, by physical replication.
 
-    None where the server has written fewer than ``least``. Empty where it does not give them: the segment was removed,
-    or it refuses physical replication. The session is of no use behind it. SourceError where it is silent or breaks.
+    Empty where the server does not give them: the segment was removed, or it refuses physical replication. The session
+    is of no use behind it. SourceError where it is silent or breaks.
     """
-    size = min(most, written_lsn(walsender) - lsn)
-    if size < least:
-        return None
+    size = min(size, written_lsn(walsender) - lsn)
     found = b""
-    for block in _blocks(walsender, timeline, lsn):
+    for block in _blocks(walsender, timeline, lsn) if size > 0 else ():
         found += block
         if len(found) >= size:
-            return found[:size].hex()
-    return ""
-
-
-def read_noted(walsender: Connection, witness: WalWitness) -> str | None:
-    """As :func:`read_wal`, where ``witness`` was taken, and as many bytes as that has. SourceError as there."""
-    size = len(witness.wal) // 2
-    return read_wal(walsender, witness.timeline, witness.lsn, most=size, least=size)
+            return found[:size]
+    return b""
 
 
 def written_lsn(walsender: Connection) -> int:
@@ -148,41 +100,6 @@ def written_lsn(walsender: Connection) -> int:
     except psycopg.Error as error:
         raise SourceError(f"Postgres does not say how far its WAL is: {first_line(error)}") from None
     return int(Lsn.parse(row[2])) if row is not None else 0
-
-
-def started(session: Connection) -> str:
-    """When the server was started, as text. Files that are put back need another start. SourceError when it does not
-    say."""
-    try:
-        row = session.execute(b"select pg_postmaster_start_time()::text").fetchone()
-    except psycopg.Error as error:
-        raise SourceError(f"Postgres does not say when it was started: {first_line(error)}") from None
-    return str(row[0]) if row is not None else ""
-
-
-def is_filling(wal: str) -> bool:
-    """Whether bytes in hex are what fills a segment that was switched early, as by ``archive_timeout``: zeros, which
-    every server has there (H201)."""
-    return wal.endswith("00" * _FILLING_BYTES)
-
-
-def read_last_written(walsender: Connection, timeline: int, end: int) -> tuple[int, str]:
-    """The last :data:`WITNESS_BYTES` below ``end`` in its segment that were written, and where they begin.
-
-    ``(0, "")`` where there are none, or the server does not give them. The session is of no use behind it. SourceError
-    when the server does not say how long a segment is, and where it is silent or breaks off.
-    """
-    at = begin = max(segment_begin(walsender, end), end - _MOST_BYTES)
-    kept, data = (0, ""), b""
-    for block in _blocks(walsender, timeline, begin):
-        data = data[-WITNESS_BYTES:] + block[: end - at]
-        at = min(at + len(block), end)
-        written = data.rstrip(b"\0")
-        if len(written) >= WITNESS_BYTES:
-            kept = at - len(data) + len(written) - WITNESS_BYTES, written[-WITNESS_BYTES:].hex()
-        if at == end:
-            return kept
-    return 0, ""
 
 
 def segment_begin(walsender: Connection, end: int) -> int:

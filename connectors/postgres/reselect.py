@@ -110,8 +110,8 @@ class PostgresReselect:
         self._unkept: dict[tuple[tuple[WantedValues, ...], frozenset[int]], tuple[list[Selected], int]] = {}
         self._nudged_s = 0.0
         self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
-        self.count = self.seen_lsn = self.highest_lsn = 0
-        """Rows asked for so far, see the port, and its highest LSN: an answer that was put off has an older one."""
+        self.count = self.seen_lsn = 0
+        """Rows asked for so far, and see the port."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
@@ -119,7 +119,6 @@ class PostgresReselect:
         tables together: each table behind the first such one has 20 ms, and behind the third none."""
         slot = self._failover_slot
         answers = self._kept(slot, wanted, xids, brief=brief) if slot else self._answered(wanted, xids, brief=brief)
-        self.highest_lsn = max(self.highest_lsn, self.seen_lsn)
         crash_point("reselect_answered")
         return answers
 

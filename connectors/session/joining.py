@@ -19,10 +19,8 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
 from connectors.postgres.inherited_masks import parts_of_masked
-from connectors.postgres.lineage import started
 from connectors.postgres.reselect import PostgresReselect
 from connectors.postgres.visible import Visible
-from connectors.postgres.witnessed import ReadServer
 from connectors.session.handing_over import handing_over, tell_waiting
 from connectors.session.looks import Looks
 from connectors.session.relations import Relations
@@ -107,19 +105,12 @@ class Joining:
             Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
         )
 
-    def looks(self, reselect: PostgresReselect, windows: Windows) -> Looks:
+    def looks(self) -> Looks:
         """The looks, which ask the servers in threads of their own while the stream runs."""
         tables = self.tables
-        server = ReadServer(
-            self._slot,
-            started(self.servers.side),
-            noted=self.servers.known.witness,
-            # Both read at the head, which the stream may lag behind: the log has rows of up to there (H250).
-            seen_lsn=lambda: max(reselect.highest_lsn, windows.seen_lsn),
-        )
         looks = Looks(
             self.settings,
-            server,
+            self._slot,
             topics=lambda: tables.topics.known,
             oids=lambda: oids_of(tables.registry),
             counts=self.standing.counts,

@@ -11,15 +11,13 @@ from cdc.source_lineage import SourceLineage
 from cdc.state import ChunkState, SlotState, SnapshotState, TopicsState, find_all
 from cdc.topic import progress_topic
 from cdc.turn import require_turn
-from cdc.wal_witness import WalWitness
 from connectors.postgres.failover import Promotion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownState:
     """``cut_lsn``: the last moment at which the first snapshot read. ``promotion``: the server is a standby of the one
-    that the pipeline was on, and ``slot`` has its timeline. ``noted``: the state topic has ``slot`` as it is here.
-    ``witness``: WAL that capture has read."""
+    that the pipeline was on, and ``slot`` has its timeline. ``noted``: the state topic has ``slot`` as it is here."""
 
     topics: TopicsState
     slot: SlotState
@@ -27,7 +25,6 @@ class KnownState:
     cut_lsn: int
     promotion: Promotion | None = None
     noted: bool = True
-    witness: WalWitness | None = None
 
     @property
     def lineage(self) -> SourceLineage:
@@ -66,7 +63,5 @@ def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool)
         [missing, *_] = sorted(written - topics.topics.keys())
         raise DamagedError(f"the topics document in the state topic says nothing of {missing}")
     if slot is not None and snapshot is not None and snapshot.state == "complete":
-        witness = WalWitness.find(documents)
-        own = witness if witness is not None and witness.epoch == slot.epoch else None
-        return KnownState(topics=topics, slot=slot, epochs=epochs, cut_lsn=snapshot.last_cut_lsn, witness=own)
+        return KnownState(topics=topics, slot=slot, epochs=epochs, cut_lsn=snapshot.last_cut_lsn)
     return "cdc snapshot has not been run" if snapshot is None else "the snapshot is not complete"

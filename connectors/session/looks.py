@@ -18,17 +18,15 @@ import psycopg
 from cdc.aside import CannotFollow
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
-from cdc.errors import CdcError, IdentityError, LogError, SlotError, TopicError
+from cdc.errors import CdcError, LogError, SlotError, TopicError
 from cdc.following import Unfollowed, not_followed
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
-from cdc.topic import state_topic
 from cdc.topic_specs import made_specs
 from cdc.windows import Closed
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.ends import EndsWatch
 from connectors.kafka.topic_problems import TopicProblem, in_sync_problems, policy_problems, state_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
@@ -36,11 +34,9 @@ from connectors.postgres.connections import Connection, connect
 from connectors.postgres.homes import unnamed_children
 from connectors.postgres.selection import takes
 from connectors.postgres.slot import START_OVER
-from connectors.postgres.witnessed import ReadServer
 from connectors.session.remedies import Remedies
 from connectors.session.repeated_look import LOOK_S, RepeatedLook
 from connectors.session.standstill import Standstill
-from connectors.session.witness_look import WitnessLook
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +50,7 @@ _ANSWER_S = 20.0
 
 
 class Looks:
-    """Three threads: one for each server, one that notes WAL.
+    """Two threads, one for each server.
 
     ``topics``: what is captured by now. ``oids``: of which relation, as far as known. ``counts``: topic -> number of
     partitions.
@@ -63,7 +59,7 @@ class Looks:
     def __init__(
         self,
         settings: Settings,
-        server: ReadServer,
+        slot: SlotState,
         *,
         topics: Callable[[], TopicsState],
         oids: Callable[[], Mapping[str, int]],
@@ -76,7 +72,7 @@ class Looks:
         """Finds out what may be followed again."""
         self.write_notes: Callable[[], None] = lambda: None
         """Writes to the state topic what the loop does not wait for. Raises LogError."""
-        self._slot = server.slot
+        self._slot = slot
         self._topics = topics
         self._oids = oids
         self._counts = counts
@@ -91,12 +87,9 @@ class Looks:
         self._unfollowed: Mapping[str, Unfollowed] = {}
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
-        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
-        witness = WitnessLook(settings.source, server, state, lambda: figures.flushed_lsn, self._is_another)
         self._looks = [
             RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
             RepeatedLook("log", _LogLook(self).look, self._over, clock),
-            RepeatedLook("wal", witness.look, self._over, clock, done=witness.end),
         ]
         for look in self._looks:
             look.start()
@@ -121,9 +114,6 @@ class Looks:
                 session.cancel_safe(timeout=1)
         for look in self._looks:
             look.join(_JOIN_S)
-
-    def _is_another(self, fault: IdentityError) -> None:
-        self._fault = fault
 
     def _let_go(self) -> None:
         if self._session is not None:

@@ -41,7 +41,6 @@ from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line
 from connectors.postgres.slot import lock_holders, require_not_ahead, require_usable, require_written, try_lock
 from connectors.postgres.visible import newest_xid
-from connectors.postgres.witnessed import require_witnessed
 from connectors.session.asides import Rounds
 from connectors.session.captured import Lanes, Later, Running
 from connectors.session.joining import Joining
@@ -161,9 +160,7 @@ class Opening:
         require_within(place.known, position)
         require_published(place.side, slot)
         # Asked for behind the ends: what lies in the topics was written in the source before.
-        written_lsn = require_written(place.side, position)
-        # Again: when the server was identified, it may have been behind what was noted, and is not any more (H248).
-        require_witnessed(place.side, self._settings.source, slot, place.known.witness, self.source_turn)
+        written_lsn = require_written(place.side, max(position, place.known.cut_lsn))
         require_usable(read_slot(place.side, slot.slot), slot, position)
         crash_point("opening_checked")
         return LogStanding(ends=ends, progress=progress, position=position, written_lsn=written_lsn)
@@ -257,7 +254,7 @@ class Opening:
         if later is not None:
             opened.callback(later.close)
             later.start()
-        looks = joining.looks(reselect, windows)
+        looks = joining.looks()
         opened.callback(looks.close)
         return Following(
             windows=windows,

@@ -13,26 +13,26 @@ from cdc.lsn import Lsn
 from cdc.ports import CompactedTopic
 from cdc.position import Position
 from cdc.settings import SourceSettings
-from cdc.wal_witness import WalWitness
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection, connect, describe
-from connectors.postgres.failover import find_promotion, may_be_promoted, may_be_twin, require_same_wal
-from connectors.postgres.lineage import read_lineage, read_wal
+from connectors.postgres.failover import find_promotion, may_be_promoted, may_be_twin
+from connectors.postgres.lineage import read_history
 from connectors.postgres.slot import require_same_server
-from connectors.postgres.witnessed import ANSWER_S
 from connectors.session.known_state import KnownState
 
 log = logging.getLogger(__name__)
 
+_ANSWER_S = 20.0
+"""The longest wait for the server's word on its timeline."""
+
 
 def identify(side: Connection, source: SourceSettings, known: KnownState, turn: Callable[[], None]) -> KnownState:
     """``known`` as this server has it. ``turn``: called while an answer is waited for. IdentityError when it is neither
-    the pipeline's nor a promoted standby of it, or has other WAL than capture has read. SourceError when it does not
-    answer."""
+    the pipeline's nor a promoted standby of it. SourceError when it does not answer."""
     server, slot = read_server(side), read_slot(side, known.slot.slot)
     if may_be_promoted(server, known.slot, slot) or may_be_twin(server, known.slot):
-        watched = partial(connect, source, turn=turn, limit_s=ANSWER_S)
-        known = _identified(server, slot, source, known, watched)
+        watched = partial(connect, source, turn=turn, limit_s=_ANSWER_S)
+        known = _identified(server, slot, known, watched)
     require_same_server(server, known.slot, describe(source))
     return known
 
@@ -40,26 +40,20 @@ def identify(side: Connection, source: SourceSettings, known: KnownState, turn: 
 def _identified(
     server: ServerFacts,
     slot: SlotFacts | None,
-    source: SourceSettings,
     known: KnownState,
     watched: Callable[..., Connection],
 ) -> KnownState:
-    if server.timeline == 1 and known.witness is None:
+    if server.timeline == 1:
         return known
     with closing(watched(application_name="cdc capture", replication=True)) as walsender:
-        lineage = read_lineage(walsender, server.timeline, known.witness)
-    require_same_wal(lineage, known.witness, describe(source))
-    promotion = find_promotion(server, lineage, known.slot, slot)
-    if lineage.history is None:
+        history = read_history(walsender, server.timeline)
+    promotion = find_promotion(server, history, known.slot, slot)
+    if history is None:
         return known
-    own = replace(known.slot, timeline=server.timeline, history=lineage.history)
-    found = replace(known, slot=own, promotion=promotion, noted=own == known.slot)
-    if promotion is None:
-        return found
-    promotion.require_within("the first snapshot", known.cut_lsn)
-    with closing(watched(application_name="cdc capture", replication=True)) as walsender:
-        wal = read_wal(walsender, server.timeline, lineage.begun) or ""
-    return replace(found, witness=WalWitness(epoch=own.epoch, timeline=own.timeline, lsn=lineage.begun, wal=wal))
+    if promotion is not None:
+        promotion.require_within("the first snapshot", known.cut_lsn)
+    own = replace(known.slot, timeline=server.timeline, history=history)
+    return replace(known, slot=own, promotion=promotion, noted=own == known.slot)
 
 
 def require_within(known: KnownState, position: int) -> None:
@@ -78,6 +72,4 @@ def take_over(known: KnownState, newest: Mapping[tuple[str, int], Position], sta
     if not known.noted:
         state.write([(known.slot.key(), known.slot.to_json())])
     if promotion is not None:
-        if known.witness is not None and known.witness.wal:
-            state.write([(known.witness.key(), known.witness.to_json())])
         log.warning("promoted_server", extra={"timeline": promotion.timeline, "switch": str(Lsn(promotion.switch_lsn))})

@@ -120,9 +120,6 @@ class ChunkScheduler:
         self.holder = open_cut(self._edges.source)
         for sentence in self._ledger.cut(self.holder.cut.lsn, inspection, self.sizing, read_too=read_too):
             self._reporter.say(sentence)
-        slot = self._ledger.manifest.slot
-        if slot is not None:
-            self._ledger.note_wal(self._edges.source.witness(self._session, slot))
         crash_point("cut_recorded")
 
     def _fill(self, pool: WorkerPool | None = None) -> None:

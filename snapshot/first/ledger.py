@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from cdc.ports import CompactedTopic
 from cdc.state import ChunkState, SlotIntent, SlotState
-from cdc.wal_witness import WalWitness
 from snapshot.chunks import table_chunks
 from snapshot.first.manifest import COMPLETE, RUNNING, Manifest, Records, as_records, request
 from snapshot.first.sizing import Sizing
@@ -76,11 +75,6 @@ class Ledger:
                 records += self._cut_table(now, sizing, tables)
         self._write(records)
         return said
-
-    def note_wal(self, witness: WalWitness | None) -> None:
-        """Note WAL that the source has at a cut: one that is put back to before it does not have the rows (H203)."""
-        if witness is not None:
-            self._write(as_records(witness))
 
     def finish(self, chunks: Iterable[ChunkState]) -> None:
         """Note chunks that the brokers hold whole."""

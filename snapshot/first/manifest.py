@@ -23,7 +23,6 @@ from cdc.state import (
     what_of,
 )
 from cdc.topic import TableName
-from cdc.wal_witness import WalWitness
 from snapshot.chunks import Chunk
 from snapshot.forms import LeafForm, TableForm
 
@@ -40,8 +39,7 @@ def as_records(*documents: Document) -> Records:
 
 
 class Manifest:
-    """The snapshot's memory. ``topics``, ``intent``, ``slot``, ``head``: None while they have not been written.
-    ``witness``: WAL that the source had at the last cut, or at the last look of capture."""
+    """The snapshot's memory. ``topics``, ``intent``, ``slot``, ``head``: None while they have not been written."""
 
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
         documents = records or {}
@@ -50,7 +48,6 @@ class Manifest:
         self.intent = SlotIntent.find(documents)
         self.slot = SlotState.find(documents)
         self.head = SnapshotState.find(documents)
-        self.witness = WalWitness.find(documents)
         self._order = self.head.tables if self.head else []
         self._tables: dict[str, SnapshotTableState] = {}
         self._chunks: dict[str, dict[int, ChunkState]] = {}

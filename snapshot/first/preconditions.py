@@ -68,7 +68,7 @@ def server(edges: Edges, session: Session) -> None:
 def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> None:
     """Return where the slot of an earlier run is there, unmoved, or where no run made one.
 
-    Raises what the source raises for a slot that is lost or moved, and for a server that was put back. Raises
+    Raises what the source raises for a slot that is lost or moved, and for another server. Raises
     UsageError when ``rows`` is false though a snapshot has begun.
     """
     if manifest.slot is None:
@@ -76,7 +76,6 @@ def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> N
     # Nobody reads from it before the snapshot is complete. Afterwards capture knows where it has to be.
     position = MAX_LSN if manifest.complete else manifest.slot.consistent_point
     edges.source.require(session, manifest.slot, position)
-    edges.source.require_witnessed(session, manifest.slot, manifest.witness)
     if not rows and not manifest.complete:
         raise UsageError(
             "the snapshot has begun already, so its rows cannot be left out any more",

@@ -128,7 +128,7 @@ class ReaderPool:
             self._windows.give_up(window)
             raise
         rows = window_rows(found, encoder, position, self._clock.now_ns())
-        self._windows.offer(window, *rows, seen_lsn=found.insert_lsn)
+        self._windows.offer(window, *rows)
         outcome = self._windows.outcome(window)
         if isinstance(outcome, Overrun):
             raise GivenUp("too many changes meanwhile", smaller=chunk.divisible)
@@ -185,7 +185,7 @@ class ReaderPool:
         position = self._windows.granted(window)
         seen_lsn = insert_lsn(self._session())
         rows = sweep_rows(encoder, position, reading.state.floor, window.lane_count, self._clock.now_ns(), seen_lsn)
-        self._windows.offer(window, rows, seen_lsn=seen_lsn)
+        self._windows.offer(window, rows)
         outcome = self._windows.outcome(window)
         # A mark is no row: however much the stream changes meanwhile, it is written. But a full window is given up.
         return (outcome, position) if isinstance(outcome, Written) else self.sweep(reading)
@@ -207,7 +207,7 @@ class ReaderPool:
             position = self._windows.granted(window)
             seen_lsn = insert_lsn(self._session())
             rows = removed_keys(keys, position, int(version), seen_lsn)
-            self._windows.offer(window, rows, seen_lsn=seen_lsn)
+            self._windows.offer(window, rows)
             if isinstance(self._windows.outcome(window), Written):
                 return
 

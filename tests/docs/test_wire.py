@@ -30,7 +30,6 @@ from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, vie
 from cdc.turn import WriterState
 from cdc.views.asked_keys import AskedKeys
 from cdc.views.known_views import KnownView
-from cdc.wal_witness import WalWitness
 from cdc.wire.format import (
     HEADERS,
     KEY_HEADERS,
@@ -60,7 +59,6 @@ _IMPORTED: tuple[type[Document], ...] = (
     MaskState,
     RebuildState,
     UnreadState,
-    WalWitness,
     WriterState,
 )
 """Those of modules that no import above brings with it: without them the table depends on which tests ran before

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cdc.capture import CaptureStop
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError, IdentityError, SourceError
+from cdc.errors import CdcError, SourceError
 from cdc.metrics import CaptureFigures, RereadFigures
 from cdc.visibility import Gate, Visibility, VisibilityGate
-from cdc.wal_witness import WalWitness
 from connectors.session.captured import Later
 from connectors.session.opening import Opening
-from connectors.session.session_parts import Following, Servers
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
@@ -128,67 +124,3 @@ def later(where: str) -> Later:
 
 def failing_gate(_: Visibility) -> Gate:
     raise SourceError("the step failed")
-
-
-class Noted(Faulty):
-    """Finds another note of WAL from the step ``at`` on."""
-
-    def __init__(self, pipeline: Pipeline, at: str, witness: WalWitness) -> None:
-        super().__init__(pipeline)
-        self._at, self._witness = at, witness
-
-    def _locate(self, opened: ExitStack) -> Servers:
-        place = super()._locate(opened)
-        return self._noted(place) if self._at == "_stand" else place
-
-    def _follow(self, opened: ExitStack, place: Servers, *parts: Any, **named: Any) -> Following:
-        return super()._follow(opened, self._noted(place), *parts, **named)
-
-    def flushed(self, lsn: int) -> None:
-        """The log holds the source up to there."""
-        self._figures.flushed_lsn = lsn
-
-    def _noted(self, place: Servers) -> Servers:
-        return replace(place, known=replace(place.known, witness=self._witness))
-
-
-def of_another(pipeline: Pipeline) -> tuple[int, WalWitness]:
-    """How far the server has written, and a note that lies below and that it has otherwise."""
-    pipeline.prepare("create table t (id int primary key)")
-    flushed_lsn = int(pipeline.one("select pg_current_wal_flush_lsn() - '0/0'"))
-    return flushed_lsn, WalWitness(epoch=1, timeline=1, lsn=flushed_lsn - 1000, wal="ff" * 128)
-
-
-def test_h248_a_server_that_catches_up_meanwhile_is_compared(pipeline: Pipeline) -> None:
-    """When it was identified, it had not written what was noted, so there was nothing to compare."""
-    _, witness = of_another(pipeline)
-    with pytest.raises(IdentityError, match="has other WAL"):
-        Noted(pipeline, "_stand", witness).open()
-
-
-def test_h251_a_note_of_another_server_ends_the_session(pipeline: Pipeline) -> None:
-    flushed_lsn, witness = of_another(pipeline)
-    opening = Noted(pipeline, "_follow", witness)
-    opened = opening.open()
-    try:
-        opening.flushed(flushed_lsn)
-        with pytest.raises(IdentityError, match="has other WAL"):
-            wait_until(lambda: opened.look() is None, 20)
-        assert WalWitness.find(pipeline.state()) is None
-    finally:
-        opened.close(True)
-        opened.stream.close()
-
-
-def test_h250_what_a_window_has_read_is_noted(pipeline: Pipeline) -> None:
-    """Nothing was streamed yet."""
-    flushed_lsn, _ = of_another(pipeline)
-    opened = Faulty(pipeline).open()
-    try:
-        assert opened.windows is not None
-        assert WalWitness.find(pipeline.state()) is None
-        opened.windows.seen_lsn = flushed_lsn
-        wait_until(lambda: WalWitness.find(pipeline.state()), 20)
-    finally:
-        opened.close(True)
-        opened.stream.close()

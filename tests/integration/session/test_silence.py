@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from dataclasses import replace
 
 import psycopg
 import pytest
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.epochs import EpochsState
 from cdc.errors import SourceError
-from cdc.state import TopicsState
-from cdc.wal_witness import WalWitness
-from connectors.postgres.catalog_facts import read_server
 from connectors.postgres.connections import connect
 from connectors.postgres.stream import ReplicationStream
-from connectors.session.known_state import KnownState
-from connectors.session.promotion import identify
 from tests.golden.direct import make_slot, settings_of
-from tests.unit.cdc.checks.test_postgres import KNOWN
-from tests.unit.connectors.postgres.wal_server import Enough, WalServer, given_up
 from tests.waiting import wait_until
 
 
@@ -78,23 +69,3 @@ def test_h13_silence_is_counted_from_the_last_word(database: str) -> None:
             with pytest.raises(SourceError, match=r"has been silent for \d+ s"):
                 stream.read(0.01)
             clock.leap_s = 0
-
-
-def test_h252_a_stop_is_heard_while_a_server_is_identified(database: str) -> None:
-    """The session beside it is answered. That which reads the server's WAL is not."""
-    with closing(connect(settings_of("s", database, "readable").source)) as side, WalServer(silent=b"") as server:
-        facts = read_server(side)
-        known = KnownState(
-            topics=TopicsState(cluster_id="c", topics={}, tables={}),
-            slot=replace(
-                KNOWN,
-                system_identifier=facts.system_identifier,
-                timeline=facts.timeline,
-                database_oid=facts.database_oid,
-            ),
-            epochs=EpochsState(),
-            cut_lsn=0,
-            witness=WalWitness(epoch=1, timeline=facts.timeline, lsn=1, wal="00"),
-        )
-        with pytest.raises(Enough):
-            identify(side, server.source, known, given_up)

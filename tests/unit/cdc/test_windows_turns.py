@@ -199,13 +199,6 @@ def test_each_window_is_settled_when_its_own_rows_are_stored() -> None:
     assert (low.outcome, high.outcome) == (Written(1, 0), None)
 
 
-def test_h250_the_newest_read_of_all_windows_is_known() -> None:
-    there = world()
-    for seen_lsn in (500, 300):
-        there.windows.offer(granted(there), rows(b"\0"), seen_lsn=seen_lsn)
-    assert there.windows.seen_lsn == 500
-
-
 def test_a_window_that_is_over_notes_no_more_keys() -> None:
     there = world()
     written, given_up = pair(there)

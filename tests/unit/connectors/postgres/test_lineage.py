@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import IdentityError, SourceError
-from cdc.wal_witness import WalWitness
+from cdc.errors import SourceError
 from connectors.postgres.connections import Connection, connect
-from connectors.postgres.lineage import LEAST_BYTES, WITNESS_BYTES, read_last_written, read_noted, read_wal
+from connectors.postgres.lineage import read_history, read_wal
 from connectors.postgres.link import LibpqLink, SocketLink
 from connectors.postgres.watched import WatchedConnection
-from connectors.postgres.witnessed import require_witnessed
 from connectors.session.replication import open_stream
 from tests.golden.direct import settings_of
 from tests.unit.cdc.checks.test_postgres import KNOWN
@@ -33,33 +31,10 @@ def walsender(server: WalServer, turn: Callable[[], None] = lambda: None) -> Ite
         yield session
 
 
-@pytest.mark.parametrize(("lsn", "size"), [(0, WITNESS_BYTES), (len(WAL) - 88, 88), (len(WAL) - LEAST_BYTES, 64)])
-def test_h247_as_much_is_read_as_there_is(lsn: int, size: int) -> None:
+@pytest.mark.parametrize(("lsn", "size"), [(0, 128), (len(WAL) - 88, 88), (len(WAL), 0), (len(WAL) + 5000, 0)])
+def test_as_much_is_read_as_there_is(lsn: int, size: int) -> None:
     with walsender(WalServer(WAL)) as session:
-        assert read_wal(session, 1, lsn) == WAL[lsn : lsn + size].hex()
-
-
-def test_h247_two_promoted_at_a_segments_begin_differ() -> None:
-    """The segment's header and the head of the first record are the same on both. Its time is not."""
-    alike, found = bytes(range(1, 49)), []
-    for own in (b"a", b"b"):
-        with walsender(WalServer(alike + own * 40)) as session:
-            found.append(read_wal(session, 1, 0))
-    assert found[0] != found[1]
-    assert {len(wal or "") for wal in found} == {2 * 88}
-
-
-@pytest.mark.parametrize("size", [48, 88, 128])
-def test_h247_a_note_is_compared_over_its_own_length(size: int) -> None:
-    witness = WalWitness(epoch=1, timeline=1, lsn=100, wal=WAL[100 : 100 + size].hex())
-    with walsender(WalServer(WAL)) as session:
-        assert read_noted(session, witness) == witness.wal
-
-
-@pytest.mark.parametrize("lsn", [len(WAL) - LEAST_BYTES + 1, len(WAL), len(WAL) + 5000])
-def test_h249_what_is_not_written_is_told_from_silence(lsn: int) -> None:
-    with walsender(WalServer(WAL)) as session:
-        assert read_wal(session, 1, lsn) is None
+        assert read_wal(session, 1, lsn, 128) == WAL[lsn : lsn + size]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +42,7 @@ def test_h249_what_is_not_written_is_told_from_silence(lsn: int) -> None:
 )
 def test_h249_removed_or_refused_wal_is_nothing_to_compare(begins: bytes) -> None:
     with walsender(WalServer(WAL, begins=begins)) as session:
-        assert read_wal(session, 1, 0) == ""
+        assert read_wal(session, 1, 0, 128) == b""
 
 
 @pytest.mark.parametrize(
@@ -82,31 +57,21 @@ def test_h249_removed_or_refused_wal_is_nothing_to_compare(begins: bytes) -> Non
     ],
     ids=["copies nothing", "silent", "closes", "shuts down", "starts up", "full"],
 )
-@pytest.mark.parametrize("read", [read_wal, read_last_written])
-def test_h249_no_answer_is_no_reason_to_go_on(
-    faults: dict[str, Any], read: Callable[[Connection, int, int], object]
-) -> None:
+def test_h249_no_answer_is_no_reason_to_go_on(faults: dict[str, Any]) -> None:
     with walsender(WalServer(WAL, **faults)) as session, pytest.raises(SourceError):
-        read(session, 1, 1000)
-
-
-def test_h248_what_was_noted_is_compared_once_written() -> None:
-    """A server that was put back, and has written as far as the note lies."""
-    other = WalWitness(epoch=1, timeline=1, lsn=1000, wal="ff" * 128)
-    behind = WalWitness(epoch=1, timeline=1, lsn=1900, wal="ff" * 128)
-    with WalServer(WAL) as server, closing(connect(server.source)) as session:
-        server.inserted = 5000
-        with pytest.raises(IdentityError, match="has other WAL"):
-            require_witnessed(session, server.source, KNOWN, other)
-        with pytest.raises(SourceError, match="not have its WAL up to 0/7EC on its disk yet"):
-            require_witnessed(session, server.source, KNOWN, behind)
+        read_wal(session, 1, 1000, 128)
 
 
 @pytest.mark.parametrize("begins", [b"", COPY_BOTH], ids=["where it begins", "where WAL is to come"])
 def test_h252_a_stop_is_heard_while_wal_is_waited_for(begins: bytes) -> None:
     server = WalServer(WAL, begins=begins, silent=b"\0" if begins else START)
     with walsender(server, given_up) as session, pytest.raises(Enough):
-        read_wal(session, 1, 0)
+        read_wal(session, 1, 0, 128)
+
+
+def test_h252_a_stop_is_heard_while_a_history_is_waited_for() -> None:
+    with walsender(WalServer(silent=b"TIMELINE_HISTORY"), given_up) as session, pytest.raises(Enough):
+        read_history(session, 2)
 
 
 @pytest.mark.parametrize("link", [SocketLink, LibpqLink])
@@ -117,11 +82,7 @@ def test_h252_a_stop_is_heard_while_the_stream_begins(link: type[SocketLink] | t
 
 
 def test_h252_a_stop_is_heard_while_the_source_is_named() -> None:
-    witness = WalWitness(epoch=1, timeline=1, lsn=1000, wal=WAL[1000:1128].hex())
     server = WalServer(WAL, silent=b"IDENTIFY_SYSTEM")
     settings = settings_of("s", server.source.dsn, "readable")
-    with walsender(server) as side:
-        with pytest.raises(Enough):
-            open_stream(settings, side, KNOWN, 0, SYSTEM_CLOCK, given_up)
-        with pytest.raises(Enough):
-            require_witnessed(side, server.source, KNOWN, witness, given_up)
+    with walsender(server) as side, pytest.raises(Enough):
+        open_stream(settings, side, KNOWN, 0, SYSTEM_CLOCK, given_up)

@@ -11,7 +11,6 @@ from cdc.errors import ConfigError, SlotError, UsageError
 from cdc.settings import Settings, parse
 from cdc.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
-from cdc.wal_witness import WalWitness
 from snapshot.edges import NoReport
 from snapshot.first import preconditions
 from snapshot.first.manifest import COMPLETE, Manifest
@@ -68,7 +67,6 @@ class MemorySource:
     slot: SlotFacts | None = None
     publication: PublicationFacts | None = PUBLICATION
     required: list[int] = field(default_factory=list)
-    witnessed: list[WalWitness | None] = field(default_factory=list)
 
     def session(self, application_name: str, *, replication: bool = False, lock_timeout_s: float = 0) -> Any:
         raise NotImplementedError
@@ -81,12 +79,6 @@ class MemorySource:
 
     def require(self, session: Any, known: SlotState, position: int) -> None:
         self.required.append(position)
-
-    def witness(self, session: Any, known: SlotState) -> WalWitness | None:
-        return None
-
-    def require_witnessed(self, session: Any, known: SlotState, witness: WalWitness | None) -> None:
-        self.witnessed.append(witness)
 
     def facts(self, session: Any) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
         return self.server, self.slot, self.publication
