@@ -90,8 +90,8 @@ class DeadLetter:
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None, headers: RecordHeaders) -> DeadLetter:
-        """Read a record back. ValueError or KeyError on one that is no dead letter, NewerError on one that a newer
-        version wrote."""
+        """Read a record back. ValueError or KeyError on one that is no dead letter, FormatError on one of another
+        format."""
         own = _own_count(headers)
         said = {name.removeprefix(_PREFIX): (text or b"").decode() for name, text in headers[:own]}
         return cls(
@@ -130,14 +130,14 @@ class LetterFeed(Protocol):
 _OWN = ("sink", "why", "topic", "partition", "offset", "reason")
 _FORMAT = f"{_PREFIX}format"
 _FOLLOWING = f"{_PREFIX}headers"
-"""How many headers of the refused record follow: what stands between this and the others is a newer version's."""
+"""How many headers of the refused record follow: what stands between this and the others is not known."""
 
 
 def _own_count(headers: RecordHeaders) -> int:
-    """How many of a letter's headers are its own: those of version 0.1 had six, and neither format nor count."""
+    """How many of a letter's headers are its own. ValueError for no letter, FormatError for one of another format."""
     first = len(_OWN)
     if len(headers) <= first or headers[first][0] != _FORMAT:
-        return first
+        raise ValueError("no header with the format of a dead letter")
     require_format(int(headers[first][1] or b""), "a dead letter")
     following = next((text for name, text in headers[first:] if name == _FOLLOWING), None)
     return max(first, len(headers) - int(following or b""))

@@ -30,8 +30,8 @@ class Exit(IntEnum):
     """A topic is not as it was made, or is another one."""
     ACTIVE = 83
     """Another instance is running."""
-    NEWER = 84
-    """A stored document was written by a newer Headrace."""
+    FORMAT = 84
+    """A stored document has another format than this Headrace reads."""
 
 
 class Retry(Enum):
@@ -133,13 +133,13 @@ class TopicError(LogError):
     retry = Retry.NEVER
 
 
-class NewerError(CdcError):
-    """A stored document has a format that this version does not know. Nothing of it may be guessed."""
+class FormatError(CdcError):
+    """A stored document has another format than this version reads. Nothing of it may be guessed."""
 
-    exit = Exit.NEWER
+    exit = Exit.FORMAT
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, hint="run the version of Headrace that wrote it, or a later one; see cdc --version")
+        super().__init__(message, hint="run the version of Headrace that wrote it; see cdc --version")
 
 
 class DamagedError(CdcError):

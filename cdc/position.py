@@ -11,10 +11,6 @@ from typing import NamedTuple
 
 SNAPSHOT_SEQ = 0
 """tx_seq of a row of the first snapshot: below every streamed change at that commit LSN."""
-NUMBERING = 2
-"""How ``tx_seq`` counts, as progress records say it. 1, which they do not say: an update took three numbers only where
-its key changed, by the catalog. Of the same bytes, no message has a lower number in 2 than in 1. Only what is netted at
-COMMIT may have."""
 CHUNK_SEQ = 0xFFFFFFFF
 """tx_seq of a row of a later chunk: above every streamed change of the commit it was read behind."""
 MAX_EPOCH = 127

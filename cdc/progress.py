@@ -9,15 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from cdc.errors import DamagedError
 from cdc.json_bytes import dumped
-from cdc.position import MAX_EPOCH, NUMBERING
+from cdc.position import MAX_EPOCH
 from cdc.source_lineage import SourceLineage
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 
 PROGRESS_KEY = b'{"what":"progress"}'
 
 _POSITION = re.compile("[0-9a-f]{32}")
-_ASIDE = 2
-"""The format of a progress record that names tables which are set aside."""
 
 Offsets = Mapping[str, Mapping[int, int]]
 """topic -> partition -> next offset."""
@@ -36,8 +34,7 @@ class Progress:
 
     Below them may lie more. ``ahead``: the newest streamed position (as text) of each partition whose records
     below ``offsets`` reach to ``lsn`` or beyond. A start must not write them again, and would not find them in
-    what stands behind ``offsets``. ``numbering``: how the records behind it count their positions in a transaction,
-    see :data:`cdc.position.NUMBERING`. ``aside``: topics of tables that are set aside, each with what is to be said of
+    what stands behind ``offsets``. ``aside``: topics of tables that are set aside, each with what is to be said of
     it: of these the log lacks changes. ``lineage``: the server whose WAL ``lsn`` is a place of. None where the writer
     did not note it.
     """
@@ -46,7 +43,6 @@ class Progress:
     lsn: int
     offsets: Offsets = field(default_factory=dict)
     ahead: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    numbering: int = NUMBERING
     reread: bool = field(default=False, compare=False)
     """Whether all rows that there were when the epoch began stand below the offsets, as records of that epoch. Never
     in the progress topic: floors say it there."""
@@ -64,12 +60,10 @@ class Progress:
     def to_json(self) -> bytes:
         """The value of its record. :meth:`from_json` reads it back."""
         document: dict[str, Any] = {
-            # A reader of the first format would claim what is not there.
-            FORMAT: _ASIDE if self.aside else FIRST,
+            FORMAT: FIRST,
             "epoch": self.epoch,
             "lsn": self.lsn,
             "offsets": _by_text(self.offsets),
-            "numbering": self.numbering,
         }
         if self.ahead:
             document["ahead"] = _by_text(self.ahead)
@@ -85,10 +79,9 @@ class Progress:
 
     @classmethod
     def from_json(cls, value: bytes) -> Progress:
-        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        """Read :meth:`to_json` back. FormatError for another format, DamagedError for what none has."""
         about = "a record of the progress topic"
-        # Counted as of old, where it does not say.
-        record = record_of(cls, {"numbering": 1} | read_members(value, about, _ASIDE), about)
+        record = record_of(cls, read_members(value, about), about)
         _require_possible(record, about)
         return record
 
@@ -224,7 +217,7 @@ class Watermark:
 
     @classmethod
     def from_json(cls, value: bytes) -> Watermark:
-        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        """Read :meth:`to_json` back. FormatError for another format, DamagedError for what none has."""
         about = "the watermark in the store"
         read = record_of(cls, read_members(value, about), about)
         # To Kafka an offset of -1 is the end of the log: all that the store lacks would be passed over.

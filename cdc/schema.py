@@ -15,8 +15,6 @@ from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.topic import TableName
 
 Encoding = Literal["readable", "debezium"]
-MASKED_FORMAT = 2
-"""Of a shape that has masks."""
 DROPPED = "drop"
 """The rule of a column that its mask leaves out."""
 
@@ -178,8 +176,7 @@ class TableSchema:
     def to_json(self) -> bytes:
         """The record value on ``<name>.schema``."""
         document: dict[str, Any] = {
-            # An older reader would take masked columns for plain ones, and left out ones for none.
-            FORMAT: MASKED_FORMAT if self.noted_masks else FIRST,
+            FORMAT: FIRST,
             "table": str(self.table),
             "version": self.version,
             "schema": self.table.schema,
@@ -212,9 +209,9 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, value: bytes) -> TableSchema:
-        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        """Read :meth:`to_json` back. FormatError for another format, DamagedError for what none has."""
         about = "a table's shape in the schema topic"
-        members = read_members(value, about, MASKED_FORMAT)
+        members = read_members(value, about)
         with reading(about):
             members["table"] = TableName(str(members["schema"]), str(members["name"]))
         return record_of(cls, members, about)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import orjson
 
-from cdc.errors import DamagedError, NewerError
+from cdc.errors import DamagedError, FormatError
 from cdc.json_bytes import dumped
 from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 
@@ -25,13 +25,12 @@ class Document:
     """Base: a frozen record that is one JSON value under one key.
 
     A subclass sets ``WHAT``, and overrides :meth:`key` where there are several of its kind. It grows by a member that
-    has a default: readers before it pass the member over. Where they would misread the document, ``FORMAT`` grows
-    too, and :meth:`upgraded` turns the members of a former format into those of today.
+    has a default. Where another reader would misread the document, ``FORMAT`` changes.
     """
 
     WHAT: ClassVar[str] = ""
     FORMAT: ClassVar[int] = FIRST
-    """The format that is written, and the newest that is read. See :mod:`cdc.stored`."""
+    """The format that is written, and the only one that is read. See :mod:`cdc.stored`."""
 
     def key(self) -> bytes:
         """The key of its record in the state topic, as JSON."""
@@ -43,22 +42,15 @@ class Document:
 
     @classmethod
     def from_json(cls, value: bytes) -> Self:
-        """Read :meth:`to_json` back, as any version wrote it. NewerError when a newer one did, DamagedError when none
-        did."""
+        """Read :meth:`to_json` back. FormatError for another format, DamagedError for what none has."""
         about = f"the {cls.WHAT} document in the state topic"
-        members = read_members(value, about, cls.FORMAT)
-        found = record_of(cls, cls.upgraded(members, members.get(FORMAT, FIRST)), about)
+        found = record_of(cls, read_members(value, about, cls.FORMAT), about)
         with reading(about):
             found.require_sound()
         return found
 
     def require_sound(self) -> None:
-        """ValueError where the members are each of their type, and together say what no version writes."""
-
-    @classmethod
-    def upgraded(cls, members: dict[str, Any], written: int) -> dict[str, Any]:
-        """The members of a document of the format ``written``, at most ``FORMAT``, as today's format has them."""
-        return members
+        """ValueError where the members are each of their type, and together say what nobody writes."""
 
     @classmethod
     def find(cls, documents: Mapping[bytes, bytes]) -> Self | None:
@@ -149,8 +141,7 @@ class SnapshotTableState(Document):
     The plan is whole when ``chunks`` chunks of this ``generation`` are there. A table that was rewritten gets the
     next generation. ``leaves``: ``{"oid", "schema", "name", "filenode"}`` each, at planning. ``version``: of the
     shape its rows are written in. ``gone``: the table was dropped before it was read. ``publication``, ``entries``,
-    ``types``, ``links``: as in :class:`FormState`, from before the rows were read. ``publication`` is None in a plan
-    that did not note them.
+    ``types``, ``links``: as in :class:`FormState`, from before the rows were read.
     """
 
     WHAT: ClassVar[str] = "snapshot_table"
@@ -164,7 +155,7 @@ class SnapshotTableState(Document):
     chunks: int
     leaves: list[dict[str, Any]] = field(default_factory=list)
     gone: bool = False
-    publication: str | None = None
+    publication: str = ""
     entries: str = ""
     types: dict[str, int] = field(default_factory=dict)
     links: dict[str, int] = field(default_factory=dict)
@@ -390,7 +381,7 @@ def _readable(documents: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
     found = []
     for key, value in documents.items():
         if what_of(key) == kind.WHAT:
-            with suppress(DamagedError, NewerError):
+            with suppress(DamagedError, FormatError):
                 found.append(kind.from_json(value))
     return found
 

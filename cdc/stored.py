@@ -1,12 +1,11 @@
 """How a document is read that outlives the program which wrote it.
 
 Such documents stand in ``<name>.state``, ``<name>.schema`` and ``<name>.progress``, in ``<name>.dead`` and in each
-store beside its rows. Three rules let them grow (hazard H113):
+store beside its rows. Two rules hold for all of them:
 
 * A reader passes over members that it does not know.
-* Each document has a member ``format``, a number. 1 is meant where it is absent, as in what version 0.1 wrote. It grows
-  when an older reader would misread the document: a member changes its meaning, or a member's new value has one.
-* A reader refuses a format above its own, with :class:`NewerError`. It reads each format below.
+* Each document has a member ``format``, the number of its kind's layout. It changes when a reader of another number
+  would misread the document. A reader refuses every number but its own, with :class:`FormatError`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import orjson
 
-from cdc.errors import DamagedError, NewerError
+from cdc.errors import DamagedError, FormatError
 
 FORMAT = "format"
 FIRST = 1
@@ -30,11 +29,11 @@ FIRST = 1
 T = TypeVar("T")
 
 
-def read_members(text: bytes | str, about: str, newest: int = FIRST) -> dict[str, Any]:
-    """The members of a stored document, its format checked against ``newest``, the highest that the caller reads.
+def read_members(text: bytes | str, about: str, own: int = FIRST) -> dict[str, Any]:
+    """The members of a stored document of the format ``own``.
 
-    ``about`` names the document and its place in an error. NewerError when the document's format is above ``newest``.
-    DamagedError when ``text`` is no JSON object, or its format no number.
+    ``about`` names the document and its place in an error. FormatError when it has another format. DamagedError when
+    ``text`` is no JSON object, or its format no number.
     """
     try:
         members = orjson.loads(text)
@@ -42,17 +41,16 @@ def read_members(text: bytes | str, about: str, newest: int = FIRST) -> dict[str
         raise DamagedError(f"{about} is no JSON") from None
     if not isinstance(members, dict):
         raise DamagedError(f"{about} is no JSON object")
-    require_format(members.get(FORMAT, FIRST), about, newest)
+    require_format(members.get(FORMAT), about, own)
     return members
 
 
-def require_format(found: object, about: str, newest: int = FIRST) -> int:
-    """A document's format as a number from 1 to ``newest``. NewerError and DamagedError as :func:`read_members`."""
-    if not isinstance(found, int) or isinstance(found, bool) or found < FIRST:
+def require_format(found: object, about: str, own: int = FIRST) -> None:
+    """FormatError and DamagedError as :func:`read_members`. ``found``: None where the document has no format."""
+    if type(found) is not int or found < FIRST:
         raise DamagedError(f"{about} has a format that is no number from 1 on")
-    if found > newest:
-        raise NewerError(f"{about} was written by a newer Headrace (format {found}; this one reads up to {newest})")
-    return found
+    if found != own:
+        raise FormatError(f"{about} has the format {found}, and this Headrace reads {own} alone")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class Notes(Protocol):
 
 
 def read_watermark(notes: Mapping[str, bytes]) -> Watermark | None:
-    """The watermark that is in these notes. None in a store that has none. DamagedError and NewerError where it cannot
+    """The watermark that is in these notes. None in a store that has none. DamagedError and FormatError where it cannot
     be understood."""
     text = notes.get(WATERMARK, FORGOTTEN)
     return Watermark.from_json(text) if text != FORGOTTEN else None
@@ -146,7 +146,7 @@ class TableFloor:
 
     @classmethod
     def from_json(cls, text: bytes) -> TableFloor:
-        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        """Read :meth:`to_json` back. FormatError for another format, DamagedError for what none has."""
         about = "a table's floor in the store"
         document = read_members(text, about)
         with reading(about):

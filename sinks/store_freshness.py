@@ -120,7 +120,7 @@ class StoreFreshness(_Followed):
         0 looks once. ``tables``: as ``schema.table`` or ``view.NAME``, the ones that are read. Unless given, a table
         that the store holds back counts whichever it is. NotShown after the time, also for a table that the store does
         not read, and at once where waiting is of no use. SinkError, within a second or so, where the store does not
-        answer, NewerError and DamagedError where its watermark cannot be understood. It never returns for another
+        answer, FormatError and DamagedError where its watermark cannot be understood. It never returns for another
         server's token. UsageError where ``timeout_s`` or ``tables`` do not fit.
         """
         return self.wait_for(token, timeout_s, tables)

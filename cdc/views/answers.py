@@ -32,5 +32,5 @@ def answer_key(view: str, generation: int) -> bytes:
 
 
 def read_answer(value: bytes | None) -> RunnerAnswer | None:
-    """The newest answer. None before the first. NewerError and DamagedError as every stored document."""
+    """The newest answer. None before the first. FormatError and DamagedError as every stored document."""
     return None if value is None else record_of(RunnerAnswer, read_members(value, _ABOUT), _ABOUT)

@@ -45,7 +45,7 @@ class KnownView:
 
     @classmethod
     def from_json(cls, value: bytes) -> KnownView:
-        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        """Read :meth:`to_json` back. FormatError and DamagedError as every stored document."""
         about = "a view in the views topic"
         return record_of(cls, read_members(value, about), about)
 

@@ -33,8 +33,7 @@ class Reached:
     ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
     of which the log lacks rows, each with a sentence. ``topic_id``: Kafka's, of the view's topic, empty in a state
     that did not note it. ``asked``: the id of the newest wish for documents once more that was taken up, empty before
-    any. ``identity``: as
-    :func:`cdc.views.view_identity.state_identity` has it, empty where a version before noted ``plan`` alone.
+    any. ``identity``: as :func:`cdc.views.view_identity.state_identity` has it.
     ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
     claimed (H467, H468). ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
     ``met``: the newest position of what others have published, or this state under another plan. Empty where there is
@@ -93,7 +92,7 @@ class Reached:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Reached:
-        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        """Read :meth:`to_json` back. FormatError and DamagedError as every stored document."""
         members = read_members(text, _ABOUT, _FORMAT)
         with reading(_ABOUT):
             fences = {name: _fence(members[name]) for name in _FENCES if members.get(name) is not None}
@@ -124,8 +123,7 @@ class Bound(NamedTuple):
 
     def require(self, reached: Reached, generation: int, place: str) -> None:
         """ConfigError unless a state was made for this plan and generation. ``place``: of the state."""
-        same = reached.identity == self.identity if reached.identity else reached.plan == self.plan
-        if not same or reached.generation != generation:
+        if reached.identity != self.identity or reached.generation != generation:
             raise ConfigError(
                 f"the state in {place} was made by another text of the view, or over other columns of its tables",
                 hint="cdc view rebuild builds the view as it is now",

@@ -45,7 +45,7 @@ class ViewIdentity:
 
     @classmethod
     def from_json(cls, value: bytes) -> ViewIdentity:
-        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        """Read :meth:`to_json` back. FormatError and DamagedError as every stored document."""
         return record_of(cls, read_members(value, _ABOUT), _ABOUT)
 
 
@@ -113,18 +113,6 @@ def _other_outputs(before: Mapping[str, str], now: Mapping[str, str]) -> str:
         return f"its columns are other ones: {', '.join(now)}"
     other = [name for name in now if before[name] != now[name]]
     return f"its column {other[0]} is of type {now[other[0]]} now, and was {before[other[0]]}" if other else ""
-
-
-def other_shape(shape: TableSchema, now: ViewIdentity) -> str:
-    """The difference of a view from the shape of its topic, for one of which no identity was noted, as a predicate."""
-    before = {column.name: column.type + ("[]" if column.array else "") for column in shape.columns}
-    added = [name for name in now.outputs if name not in before]
-    if added and before.keys() <= now.outputs.keys():
-        more = f"it has the {'column' if len(added) == 1 else 'columns'} {_few(added)} more"
-    else:
-        more = _other_outputs(before, now.outputs)
-    text = f"is published from another text{' or function' if now.post else ''}, or over other columns of its tables"
-    return f"{text}: {more}" if more else text
 
 
 def other_key(shape: TableSchema, now: TableSchema) -> str:

@@ -43,7 +43,7 @@ def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | Non
 
     The newest by what it says: one that came too late stands behind it (H76). An unreadable record is passed over
     beside a readable one (H159): an older one begins no later, and whether the slot still gives that is asked next.
-    DamagedError where there is no other, NewerError where a newer version wrote any. LogError where not all of it can
+    DamagedError where there is no other, FormatError where any has another format. LogError where not all of it can
     be read yet.
     """
     consumer = Consumer(reader_config(settings))

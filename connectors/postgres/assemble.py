@@ -87,8 +87,7 @@ class Assembler:
         )
         self._tx = Transaction(pipeline.epoch, start.near_xid)
         self._seen = LogTails(start.after_lsn, pipeline.epoch, start.seen)
-        renumbered = self._seen if start.renumbered else None
-        self._compiled = CompiledTables(encoder, ports.lanes, ports.partition, renumbered)
+        self._compiled = CompiledTables(encoder, ports.lanes, ports.partition)
         self._asides = ports.asides
         bounds = Bounds(limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder)
         self._waiting = WaitingTables(ports.reselect, bounds, ports.tell, self._set_aside)

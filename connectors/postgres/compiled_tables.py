@@ -9,27 +9,21 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.format import TRUNCATE_OP
 from connectors.postgres.encoder import TableEncoder
-from connectors.postgres.log_tails import LogTails
 from connectors.postgres.routes import StreamTable
 
 
 class CompiledTables:
-    """``lanes`` gives a topic's first lane and how many it has, ``partition`` that of (key, count).
-
-    ``renumbered``: the log's tails where an older version counted positions in another way, else None.
-    """
+    """``lanes`` gives a topic's first lane and how many it has, ``partition`` that of (key, count)."""
 
     def __init__(
         self,
         encoder: Callable[[TableSchema], TableEncoder],
         lanes: Callable[[str], tuple[int, int]],
         partition: Callable[[bytes, int], int],
-        renumbered: LogTails | None,
     ) -> None:
         self._encoder = encoder
         self._lanes = lanes
         self._partition = partition
-        self._renumbered = renumbered
         self._tables: dict[TableSchema, StreamTable] = {}
 
     def counts(self) -> Counter[tuple[str, str]]:
@@ -59,12 +53,10 @@ class CompiledTables:
         return {lane for one in self.shapes_of(table) for lane in one.lanes}
 
     def of(self, schema: TableSchema) -> StreamTable:
-        """The table of this shape, compiled once. With ``renumbered``, nothing of a netted table is skipped."""
+        """The table of this shape, compiled once."""
         found = self._tables.get(schema)
         if found is not None:
             return found
         lane, lane_count = self._lanes(schema.topic)
         table = self._tables[schema] = StreamTable(self._encoder(schema), lane, lane_count, self._partition)
-        if self._renumbered is not None and table.netted:
-            self._renumbered.forget(range(lane, lane + lane_count))
         return table

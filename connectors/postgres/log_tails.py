@@ -7,7 +7,7 @@ progress LSN need no look at their records at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from cdc.position import Position
 
@@ -27,11 +27,6 @@ class LogTails:
     def partly(self, commit_lsn: int) -> bool:
         """Whether some of the transaction may be in the log."""
         return commit_lsn <= self._until_lsn
-
-    def forget(self, lanes: Iterable[int]) -> None:
-        """Nothing is known of these lanes: what is in them is written again."""
-        for lane in lanes:
-            self._lanes.pop(lane, None)
 
     def has(self, lane: int, pos: bytes) -> bool:
         """Whether the record at ``pos`` (32 hex digits) is in the lane."""

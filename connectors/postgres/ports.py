@@ -115,10 +115,8 @@ class AssemblerPorts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Where an assembler begins. ``near_xid``: any 64-bit transaction id of now. In the log already are transactions
-    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``. ``renumbered``: what
-    is in ``seen`` was counted in another way, see :data:`cdc.position.NUMBERING`."""
+    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``."""
 
     near_xid: int = 0
     after_lsn: int = 0
     seen: Mapping[int, Position] = field(default_factory=dict)
-    renumbered: bool = False

@@ -10,7 +10,6 @@ from confluent_kafka import murmur2
 from cdc.clock import Clock
 from cdc.masks import masks_of
 from cdc.metrics import CaptureFigures
-from cdc.position import NUMBERING
 from cdc.settings import Settings
 from cdc.state import SlotState
 from cdc.visibility import Gate, Visibility
@@ -122,12 +121,11 @@ class Joining:
         return looks
 
     def _start(self) -> Start:
-        position, progress, tables = self.standing.position, self.standing.progress, self.tables
+        position, tables = self.standing.position, self.tables
         return Start(
             near_xid=self.source.near_xid,
             after_lsn=position,
             seen=tables.asides.seen(self.writer.seen, position, tables.topics.named, tables.lanes.of),
-            renumbered=progress is not None and progress.numbering != NUMBERING,
         )
 
 

@@ -163,7 +163,7 @@ def retyped_natives(
 ) -> dict[str, tuple[pa.DataType, str]]:
     """The columns that have to change, and what to. CannotCarry for one that cannot hold both its types' values.
 
-    A column that is text stays text, under any type of the source: a store of an older layout goes on as it is. Two
+    A column that is text stays text, under any type of the source. Two
     native types have text in common; json holds every jsonb.
     """
     found: dict[str, tuple[pa.DataType, str]] = {}

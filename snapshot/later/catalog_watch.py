@@ -184,8 +184,7 @@ class CatalogWatch:
             shape = self._edges.shapes.get(TableName(plan.schema, plan.name), plan.version)
         except KeyError:
             return None
-        sent = self._sent.get(plan.table)
-        return form_of_plan(plan, shape, sent.sends if sent is not None else "")
+        return form_of_plan(plan, shape)
 
     def _empty(self, before: FormState, now: FormState) -> list[int]:
         """The new leaves that hold nothing. One that is locked, so that its size is not known, may."""

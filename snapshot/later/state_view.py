@@ -6,7 +6,7 @@ import logging
 
 import orjson
 
-from cdc.errors import DamagedError, NewerError
+from cdc.errors import DamagedError, FormatError
 from cdc.state import CommandState, ReadingState, RequestState, what_of, with_command
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class StateView:
             else:
                 command = CommandState.from_json(value)
                 self.commands[command.id] = command
-        except (DamagedError, NewerError):
+        except (DamagedError, FormatError):
             # A record under a request's key that is no request is not carried out (H111).
             self.requests.pop(key, None)
             log.warning("request_unreadable", extra={"key_bytes": len(key), "value_bytes": len(value)})

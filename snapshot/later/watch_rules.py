@@ -149,11 +149,8 @@ def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> Need |
     return Need("got a partition that has rows", leaves=tuple(sorted(added))) if added else None
 
 
-def form_of_plan(plan: SnapshotTableState, shape: TableSchema, publication: str) -> FormState:
-    """A table as the first snapshot left it, for a pipeline whose watch has not looked yet.
-
-    ``publication``: what is sent of it now, for a plan that did not note what was then.
-    """
+def form_of_plan(plan: SnapshotTableState, shape: TableSchema) -> FormState:
+    """A table as the first snapshot left it, for a pipeline whose watch has not looked yet."""
     columns: list[list[Any]] = [[c.attnum, c.name, c.source_type_oid, None, False] for c in shape.columns]
     # The catalog has those too that a mask leaves out.
     columns += [[c.attnum, c.name, c.type_oid, None, False] for c in shape.dropped]
@@ -163,7 +160,7 @@ def form_of_plan(plan: SnapshotTableState, shape: TableSchema, publication: str)
         oid=plan.oid,
         columns=columns,
         leaves=leaves,
-        publication=publication if plan.publication is None else plan.publication,
+        publication=plan.publication,
         version=plan.version,
         entries=plan.entries,
         types=plan.types,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc.errors import DamagedError, Exit, NewerError, Retry
+from cdc.errors import DamagedError, Exit, FormatError, Retry
 from cdc.freshness.wanted import NotShown, WaitUseless
 from cdc.progress import Watermark
 from cdc.source_lineage import SourceLineage
@@ -154,9 +154,9 @@ def test_h113_a_newer_watermark_is_refused_by_each_store(store: Store) -> None:
     sink.watermarks.write(_Wider(epoch=1, lsn=8))
     assert sink.watermarks.read() == Watermark(epoch=1, lsn=8)
     sink.watermarks.write(_Grown(epoch=1, lsn=8))
-    with pytest.raises(NewerError) as refused:
+    with pytest.raises(FormatError) as refused:
         store.open().watermarks.read()
-    assert refused.value.exit is Exit.NEWER
+    assert refused.value.exit is Exit.FORMAT
     sink.watermarks.write(_Damaged(epoch=1, lsn=8))
     assert store.open().watermarks.read() is None
     with looking(), pytest.raises(DamagedError, match="the watermark in the store"):

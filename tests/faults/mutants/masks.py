@@ -168,10 +168,6 @@ MUTANTS = (
         "    require_captured(masks, tables)\n", "", _NOTES,
     ),
     Mutant(
-        "write a shape with masks for older readers (H293)", "cdc/schema.py",
-        "FORMAT: MASKED_FORMAT if self.noted_masks else FIRST", "FORMAT: FIRST", _SHAPES,
-    ),
-    Mutant(
         "compute with a masked value within a row of a query below (H294)", "cdc/views/masked_columns.py",
         "        case WholeRow(source=source, location=location):\n"
         "            return _within((_column(source, name, location) for name, _ in source.columns), location)\n",

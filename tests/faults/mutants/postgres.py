@@ -120,10 +120,6 @@ MUTANTS = (
         "self._settled.get(table.lane, 0)", "sum(self._settled.values())", _ASSEMBLE,
     ),
     Mutant(
-        "trust what was netted under another numbering", "connectors/postgres/compiled_tables.py",
-        "if self._renumbered is not None and table.netted:", "if False:", _ASSEMBLE,
-    ),
-    Mutant(
         "write an unchanged value as null", "connectors/postgres/held.py",
         "known = selected[i] if", "known = None if", _SCHEDULES,
     ),

@@ -111,12 +111,15 @@ def begun_anew(pipeline: Pipeline, live: Follower) -> None:
 
 
 def test_h6_h157_a_source_put_back_older_is_refused(servers: Servers, pipeline: Pipeline) -> None:
-    """Its slot, system identifier and timeline are those that were kept. Its WAL is behind the log."""
+    """Its slot, system identifier and timeline are those that were kept. Its WAL is behind the log: it has written less
+    than a segment of its own since."""
     pipeline.prepare_with_rows(TABLE, "insert into t select g, 'first' from generate_series(1, 20) g")
     live = Follower(pipeline)
     streamed(pipeline, "insert into t values (100, 'kept')")
     servers.keep("postgres")
-    streamed(pipeline, "insert into t values (200, 'lost')", "update t set v = 'lost' where id = 1")
+    streamed(
+        pipeline, "select pg_switch_wal()", "insert into t values (200, 'lost')", "update t set v = 'lost' where id = 1"
+    )
     live.follow()
     servers.put_back("postgres")
     refused(pipeline.start(), Exit.IDENTITY, "it was set back")
@@ -133,7 +136,9 @@ def test_h203_a_source_put_back_behind_a_later_cut(servers: Servers, pipeline: P
         assert pipeline.spawn("cdc", "--config", pipeline.config(), "snapshot", env=env).wait(60) == CRASH_EXIT
         if at == "slot_recorded":
             servers.keep("postgres")
-            pipeline.execute("insert into t values (200, 'lost')", "delete from t where id = 2")
+            pipeline.execute(
+                "select pg_switch_wal()", "insert into t values (200, 'lost')", "delete from t where id = 2"
+            )
     servers.put_back("postgres")
     refused(pipeline.start(), Exit.IDENTITY, "it was set back")
     begun_anew(pipeline, Follower(pipeline))

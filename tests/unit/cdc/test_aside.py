@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import orjson
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -12,7 +11,7 @@ from cdc.aside import AsideState, Cause, TableState
 from cdc.capture_server import CaptureCollector
 from cdc.cli.verify import conclude
 from cdc.clock import ManualClock
-from cdc.errors import DifferenceFound, NewerError
+from cdc.errors import DifferenceFound
 from cdc.following import Unfollowed
 from cdc.freshness.rules import require_whole
 from cdc.metrics import CaptureFigures, Health
@@ -20,7 +19,6 @@ from cdc.progress import Progress, Watermark
 from cdc.settings import LimitSettings
 from cdc.status.facts import Reread
 from cdc.status.rules import status_of
-from cdc.stored import read_members
 from cdc.topic import TableName
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from tests.unit.cdc.status.test_rules import FACTS, page
@@ -126,11 +124,8 @@ def test_h154_a_repair_is_advised_only_where_it_is_not_refused() -> None:
     assert ["--repair" in hint for hint in hints] == [True, False]
 
 
-def test_h119_h113_an_older_reader_refuses_partial_progress() -> None:
+def test_h119_progress_says_which_topics_lack_changes() -> None:
     whole = Progress(epoch=1, lsn=8, offsets={})
     lacking = replace(whole, aside=SAID)
     assert Progress.from_json(lacking.to_json()) == lacking
     assert Progress.from_json(whole.to_json()) == whole
-    assert orjson.loads(whole.to_json())["format"] == 1
-    with pytest.raises(NewerError):
-        read_members(lacking.to_json(), "a record of the progress topic", 1)

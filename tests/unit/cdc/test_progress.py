@@ -6,14 +6,14 @@ import orjson
 import pytest
 
 from cdc.errors import DamagedError
-from cdc.position import MAX_EPOCH, Position
+from cdc.position import MAX_EPOCH
 from cdc.progress import CATCHING_UP, PROGRESS_KEY, Hold, Progress, Watermark
 
 OFFSETS = {"shop.public.orders": {0: 7, 11: 2**40}}
 
 
 def test_a_progress_record_reads_back_with_all_that_it_says() -> None:
-    whole = Progress(epoch=2, lsn=8, offsets=OFFSETS, ahead={"shop.public.orders": {11: "0" * 32}}, numbering=1)
+    whole = Progress(epoch=2, lsn=8, offsets=OFFSETS, ahead={"shop.public.orders": {11: "0" * 32}})
     assert Progress.from_json(whole.to_json()) == whole
     assert "ahead" not in orjson.loads(Progress(epoch=2, lsn=8).to_json())
     assert PROGRESS_KEY == b'{"what":"progress"}', "running pipelines have theirs under it"
@@ -25,19 +25,6 @@ def test_a_progress_record_says_when_the_source_was_heard() -> None:
     behind_a_change = Progress(epoch=2, lsn=8)
     assert "heartbeat_ms" not in orjson.loads(behind_a_change.to_json())
     assert Progress.from_json(behind_a_change.to_json()).heartbeat_ms == 0
-
-
-def test_h113_a_record_without_a_numbering_has_the_first_one() -> None:
-    assert Progress.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{}}') == Progress(epoch=1, lsn=8, numbering=1)
-    today = Progress(epoch=1, lsn=8, ahead={"shop.public.orders": {0: Position(1, 8, 1).text()}})
-    assert orjson.loads(today.to_json())["numbering"] == 2
-    assert Progress.from_json(today.to_json()) == today
-
-
-def test_h119_a_record_with_tables_aside_has_the_second_format() -> None:
-    lacking = Progress(epoch=1, lsn=8, aside={"shop.public.t": "it is locked"})
-    assert orjson.loads(lacking.to_json())["format"] == 2
-    assert Progress.from_json(lacking.to_json()) == lacking
 
 
 def test_h100_a_watermark_reads_back_with_its_held_tables() -> None:

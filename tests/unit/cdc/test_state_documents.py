@@ -54,7 +54,7 @@ def read(kind: type[Document], members: dict[str, Any]) -> Document:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_h113_a_document_stands_under_the_key_of_every_version(
+def test_h113_a_document_stands_under_its_key(
     kind: type[Document], members: dict[str, Any], key: dict[str, Any]
 ) -> None:
     """Under another one a running pipeline would not find its own again."""
@@ -67,7 +67,7 @@ def test_h113_a_document_stands_under_the_key_of_every_version(
         (TopicsState, {"cluster_id": "c"}, {"encoding": "readable", "topics": {}, "tables": {}}),
         (SlotIntent, INTENT, {"consistent_point": 0}),
         (SnapshotState, SNAPSHOT, {"tables": [], "rows": 0, "size_bytes": 0}),
-        (SnapshotTableState, TABLE, {"gone": False, "publication": None, "entries": "", "leaves": []}),
+        (SnapshotTableState, TABLE, {"gone": False, "publication": "", "entries": "", "leaves": []}),
         (
             ChunkState, CHUNK,
             {"generation": 1, "state": "planned", "rows": 0, "size_bytes": 0, "started_ns": 0, "finished_ns": 0},
@@ -82,7 +82,7 @@ def test_h113_a_document_stands_under_the_key_of_every_version(
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )  # fmt: skip
-def test_h113_what_an_older_version_did_not_note_is_not_known(
+def test_h113_what_a_document_does_not_say_is_not_known(
     kind: type[Document], members: dict[str, Any], silent: dict[str, Any]
 ) -> None:
     found = read(kind, members)

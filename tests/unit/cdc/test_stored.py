@@ -1,4 +1,4 @@
-"""Documents that outlive the program which wrote them: those of every version, newer ones, damaged ones."""
+"""Documents that outlive the program which wrote them: one of each kind, those of another format, damaged ones."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.dead import DeadLetter, RecordHeaders
-from cdc.errors import CdcError, DamagedError, Exit, NewerError
+from cdc.errors import CdcError, DamagedError, Exit, FormatError
 from cdc.progress import Progress, Watermark
 from cdc.schema import TableSchema
-from cdc.state import Document, FormState, RequestState, SlotState, TopicsState, find_all, what_of
+from cdc.state import Document, FormState, RequestState, SlotState, TopicsState, find_all
 from cdc.stored import FORMAT
 from cdc.views.answers import read_answer
-from cdc.views.known_views import KnownView, is_claim
+from cdc.views.known_views import KnownView
 from cdc.views.state_reach import Reached
 from cdc.views.view_identity import ViewIdentity
-from sinks.notes import WATERMARK, TableFloor
+from sinks.notes import TableFloor
 
 ROOT = Path(__file__).parents[3]
-STORED = ROOT / "tests" / "fixtures" / "stored"
-VERSIONS = sorted(folder.name for folder in STORED.iterdir() if folder.is_dir())
+SAMPLES = json.loads((ROOT / "tests" / "fixtures" / "stored" / "documents.json").read_text(encoding="utf-8"))
+"""Documents of a pipeline, and dead letters of it."""
 PRODUCT = [
     path for folder in ("cdc", "connectors", "snapshot", "sinks", "spark") for path in (ROOT / folder).rglob("*.py")
 ]
@@ -49,109 +49,62 @@ for module in document_modules():
 KINDS: dict[str, type[Document]] = {kind.WHAT: kind for kind in Document.__subclasses__()}
 
 
+OTHERS: dict[str, Callable[[bytes], Any]] = {
+    "schema": TableSchema.from_json,
+    "floor": TableFloor.from_json,
+    "view": KnownView.from_json,
+    "identity of a view": ViewIdentity.from_json,
+    "state of a view": Reached.from_json,
+    "answer of a runner": read_answer,
+}
+
+
 @dataclass(frozen=True)
 class Stored:
-    """One document of a version's folder, and how it is read and written."""
+    """One document, and how it is read and written."""
 
     what: str
     text: bytes
     read: Callable[[bytes], Any]
 
 
-def documents(version: str) -> Iterator[Stored]:
-    folder = STORED / version
-    for record in (*_of(folder, "state"), *_of(folder, "state_added")):
-        kind = KINDS[what_of(record["key"].encode())]
-        yield Stored(kind.WHAT, record["value"].encode(), kind.from_json)
-    for record in _of(folder, "schema"):
-        yield Stored("schema", record["value"].encode(), TableSchema.from_json)
-    for record in _of(folder, "progress"):
-        yield Stored("progress", record["value"].encode(), Progress.from_json)
-    yield from _views(folder)
-    yield from _grown(folder)
-    for store in ("redis", "opensearch", "delta", "sql"):
-        for name, text in _notes(_of(folder, store)):
-            if name == WATERMARK:
-                yield Stored(f"{store} {name}", text, Watermark.from_json)
-            elif name.startswith("floor:"):
-                yield Stored(f"{store} floor", text, TableFloor.from_json)
-
-
-def _grown(folder: Path) -> Iterator[Stored]:
-    """Records and watermarks with a member that came later."""
-    members = ("its server", "lineage_added"), ("left tables", "left_added")
-    for name, grown in members:
-        added = _of(folder, grown)
-        for text in added.get("progress", []):
-            yield Stored(f"progress with {name}", text.encode(), Progress.from_json)
-        for text in added["watermarks"]:
-            yield Stored(f"watermark with {name}", text.encode(), Watermark.from_json)
-
-
-def _views(folder: Path) -> Iterator[Stored]:
-    for record in _of(folder, "views"):
-        if is_claim(record["key"].encode()):
-            yield Stored("progress of a view", record["value"].encode(), Progress.from_json)
-        elif what_of(record["key"].encode()) == "answer":
-            yield Stored("answer of a runner", record["value"].encode(), read_answer)
+def documents() -> Iterator[Stored]:
+    for sample in SAMPLES["documents"]:
+        what = sample["what"]
+        if what in KINDS:
+            read: Callable[[bytes], Any] = KINDS[what].from_json
         else:
-            yield Stored("view", record["value"].encode(), KnownView.from_json)
-    for record in _of(folder, "identities_added"):
-        yield Stored("identity of a view", record["value"].encode(), ViewIdentity.from_json)
-    for document in _of(folder, "view_states"):
-        yield Stored("state of a view", document.encode(), Reached.from_json)
+            kinds = {"progress": Progress.from_json, "watermark": Watermark.from_json}
+            read = OTHERS[what] if what in OTHERS else kinds[what.split()[0]]
+        yield Stored(what, json.dumps(sample["document"]).encode(), read)
 
 
-def letters(version: str) -> list[tuple[bytes, bytes | None, RecordHeaders]]:
+def letters() -> list[tuple[bytes, bytes | None, RecordHeaders]]:
     return [
         (
-            record["key"].encode(),
-            record["value"] and record["value"].encode(),
-            [(name, value.encode()) for name, value in record["headers"]],
+            one["key"].encode(),
+            one["value"] and one["value"].encode(),
+            [(n, text.encode()) for n, text in one["headers"]],
         )
-        for record in _of(STORED / version, "dead")
+        for one in SAMPLES["letters"]
     ]
 
 
-def _of(folder: Path, name: str) -> Any:
-    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+KNOWN = list(documents())
+ALL = [pytest.param(one, id=f"{number} {one.what}") for number, one in enumerate(KNOWN)]
 
 
-def _notes(found: Any) -> Iterator[tuple[str, bytes]]:
-    """Name and text of each note; OpenSearch keeps them as members, the others as texts."""
-    for name, note in found.items():
-        plain = name.rpartition(":watermark")[0] and WATERMARK
-        short = name[name.index("floor:") :] if "floor:" in name else plain or name
-        if short == WATERMARK and isinstance(note, str):
-            yield WATERMARK, note.encode()
-        elif short == WATERMARK and "lsn" in note:
-            yield WATERMARK, orjson.dumps(note)
-        elif short.startswith("floor:"):
-            yield short, note.encode() if isinstance(note, str) else orjson.dumps(note)
-        elif isinstance(note, dict):
-            yield from _notes(note)
-
-
-ALL = [pytest.param(one, id=f"{version} {one.what}") for version in VERSIONS for one in documents(version)]
-KNOWN = [one for version in VERSIONS for one in documents(version)]
-
-
-def test_h113_the_first_version_left_a_document_of_each_kind() -> None:
-    kinds = {one.what for one in documents("0.1")}
-    stores = {f"{store} {WATERMARK}" for store in ("redis", "opensearch", "delta", "sql")}
-    assert kinds >= stores | {"schema", "progress", "redis floor", "opensearch floor", "delta floor", "sql floor"}
-    assert kinds >= {"view", "progress of a view", "state of a view", "identity of a view"}
+def test_h113_there_is_a_document_of_each_kind() -> None:
+    kinds = {one.what for one in KNOWN}
+    assert kinds >= {"progress", "watermark", "progress of a view"} | OTHERS.keys()
     assert not KINDS.keys() - kinds, "a kind of document in the state topic has no stored document"
     assert len(KINDS) >= 15
 
 
 @pytest.mark.parametrize("stored", ALL)
-def test_h113_a_document_of_every_version_is_read_without_loss(stored: Stored) -> None:
+def test_h113_a_document_is_read_without_loss(stored: Stored) -> None:
     written = orjson.loads(stored.read(stored.text).to_json())
-    assert written.pop(FORMAT) >= 1
-    former = orjson.loads(stored.text)
-    former.pop(FORMAT, None)
-    assert former.items() <= written.items()
+    assert orjson.loads(stored.text).items() <= written.items()
 
 
 @pytest.mark.parametrize("stored", ALL)
@@ -171,11 +124,19 @@ def _with_everywhere(members: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stored", ALL)
-def test_h113_a_newer_document_is_refused_in_one_sentence(stored: Stored) -> None:
-    newer = orjson.dumps({**orjson.loads(stored.text), FORMAT: 1_000})
-    with pytest.raises(NewerError, match=r"was written by a newer Headrace \(format 1000") as refused:
-        stored.read(newer)
-    assert refused.value.exit is Exit.NEWER
+def test_h113_a_document_of_another_format_is_refused_in_one_sentence(stored: Stored) -> None:
+    other = orjson.dumps({**orjson.loads(stored.text), FORMAT: 1_000})
+    with pytest.raises(FormatError, match=r"has the format 1000, and this Headrace reads 1 alone") as refused:
+        stored.read(other)
+    assert refused.value.exit is Exit.FORMAT
+
+
+@pytest.mark.parametrize("stored", ALL)
+def test_h113_a_document_without_a_format_is_damaged(stored: Stored) -> None:
+    members = orjson.loads(stored.text)
+    del members[FORMAT]
+    with pytest.raises(DamagedError, match="has a format that is no number"):
+        stored.read(orjson.dumps(members))
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff", b'{"format":"1"}', b'{"format":0}'])
@@ -200,7 +161,7 @@ def test_h113_whatever_a_member_holds_no_reader_breaks(stored: Stored, data: st.
     try:
         stored.read(json.dumps(members).encode())
     except CdcError as refused:
-        assert refused.exit in (Exit.POISON, Exit.NEWER)
+        assert refused.exit in (Exit.POISON, Exit.FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -211,19 +172,19 @@ def test_h113_whatever_a_member_holds_no_reader_breaks(stored: Stored, data: st.
     ],
 )  # fmt: skip
 def test_h113_a_topic_without_partitions_is_damaged(wrong: dict[str, object]) -> None:
-    sound = {"cluster_id": "c", "topics": {"t": {"id": "x", "partitions": 4}}, "tables": {"public.a": "t"}}
+    sound = {"format": 1, "cluster_id": "c", "topics": {"t": {"id": "x", "partitions": 4}}, "tables": {"public.a": "t"}}
     assert TopicsState.from_json(orjson.dumps(sound)).tables == {"public.a": "t"}
     with pytest.raises(DamagedError, match="the topics document in the state topic cannot be read: a t"):
         TopicsState.from_json(orjson.dumps({**sound, **wrong}))
 
 
 def test_h113_a_member_of_another_type_is_named() -> None:
-    slot = next(one for one in documents("0.1") if one.what == "slot")
+    slot = next(one for one in KNOWN if one.what == "slot")
     for name, wrong in (("epoch", "1"), ("epoch", True), ("slot", 7), ("timeline", None), ("timeline", 1.5)):
         with pytest.raises(DamagedError, match=f"its member {name} has another type"):
             slot.read(orjson.dumps({**orjson.loads(slot.text), name: wrong}))
     with pytest.raises(DamagedError, match="has no member 'slot'"):
-        slot.read(b'{"epoch":1,"system_identifier":"7","timeline":1,"database":"d","database_oid":1}')
+        slot.read(b'{"format":1,"epoch":1,"system_identifier":"7","timeline":1,"database":"d","database_oid":1}')
 
 
 def test_h113_a_foreign_key_in_the_state_topic_is_passed_over() -> None:
@@ -240,9 +201,8 @@ def test_h113_a_foreign_key_in_the_state_topic_is_passed_over() -> None:
     assert find_all(held, FormState) == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_h113_letters_of_every_version_are_read(version: str) -> None:
-    for key, value, headers in letters(version):
+def test_h113_letters_are_read_without_loss() -> None:
+    for key, value, headers in letters():
         letter = DeadLetter.from_record(key, value, headers)
         written = letter.record_headers()
         assert DeadLetter.from_record(key, value, written) == letter
@@ -250,20 +210,22 @@ def test_h113_letters_of_every_version_are_read(version: str) -> None:
         assert [header for header in headers if not header[0].startswith("dead.")] == list(letter.headers)
 
 
-def test_h113_a_letter_may_grow_and_a_newer_one_is_refused() -> None:
-    key, value, headers = letters("0.1")[0]
+def test_h113_a_letter_may_grow_and_one_of_another_format_is_refused() -> None:
+    key, value, headers = letters()[0]
     letter = DeadLetter.from_record(key, value, headers)
     written = letter.record_headers()
     own = len(written) - len(letter.headers)
     grown = [*written[:own], ("dead.since", b"7"), *written[own:]]
     assert DeadLetter.from_record(key, value, grown) == letter
-    newer = [(name, b"2" if name == "dead.format" else text) for name, text in written]
-    with pytest.raises(NewerError, match="a dead letter was written by a newer Headrace"):
-        DeadLetter.from_record(key, value, newer)
+    other = [(name, b"2" if name == "dead.format" else text) for name, text in written]
+    with pytest.raises(FormatError, match="a dead letter has the format 2"):
+        DeadLetter.from_record(key, value, other)
+    with pytest.raises(ValueError, match="no header with the format"):
+        DeadLetter.from_record(key, value, [one for one in written if one[0] != "dead.format"])
 
 
 def test_a_letter_about_a_letter_keeps_all_headers() -> None:
-    inner = DeadLetter.from_record(*letters("0.1")[0])
+    inner = DeadLetter.from_record(*letters()[0])
     outer = DeadLetter(
         sink="cache",
         why=inner.why,

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.errors import DamagedError, NewerError
+from cdc.errors import DamagedError, FormatError
 from cdc.progress import Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.state import CommandState, PartitionsState, ReadingState, RequestState, SnapshotState, requests_of, what_of
@@ -17,10 +17,10 @@ from cdc.stored import reading, record_of, require_format
 PLACE = "0" * 31 + "7"
 """A position as text."""
 SHAPE: dict[str, Any] = {
-    "table": "public.order items", "version": 3, "schema": "public", "name": "order items",
+    "format": 1, "table": "public.order items", "version": 3, "schema": "public", "name": "order items",
     "topic": "shop.public.order_items", "oid": 7, "encoding": "readable", "identity": "default", "columns": [],
 }  # fmt: skip
-READING: dict[str, Any] = {"id": "a", "table": "public.t", "serial": 5, "epoch": 1}
+READING: dict[str, Any] = {"format": 1, "id": "a", "table": "public.t", "serial": 5, "epoch": 1}
 
 
 def shape(**members: Any) -> TableSchema:
@@ -32,7 +32,7 @@ def column(kind: str, typmod: int = -1, *, name: str = "c", place: int | None = 
 
 
 def progress(**members: Any) -> Progress:
-    return Progress.from_json(orjson.dumps({"epoch": 1, "lsn": 8, **members}))
+    return Progress.from_json(orjson.dumps({"format": 1, "epoch": 1, "lsn": 8, **members}))
 
 
 @pytest.mark.parametrize("encoding", ["readable", "debezium"])
@@ -103,22 +103,23 @@ def test_a_format_that_counts_nothing_is_damage(found: object) -> None:
         shape(format=found)
 
 
-def test_a_format_up_to_the_newest_known_is_read() -> None:
-    assert [require_format(found, "a note", 3) for found in (1, 2, 3)] == [1, 2, 3]
-    with pytest.raises(NewerError, match=r"^a note was written by .* \(format 4; this one reads up to 3\)$"):
-        require_format(4, "a note", 3)
+def test_one_format_is_read_and_no_other() -> None:
+    require_format(3, "a note", 3)
+    for other in (1, 2, 4):
+        with pytest.raises(FormatError, match=rf"^a note has the format {other}, and this Headrace reads 3 alone$"):
+            require_format(other, "a note", 3)
 
 
 @pytest.mark.parametrize("wrong", [[], [["16400", 9]], "x", 7, None])
 def test_a_list_or_a_value_is_no_mapping(wrong: object) -> None:
-    assert PartitionsState.from_json(b'{"table":"public.t","links":{"7":9}}').links == {"7": 9}
+    assert PartitionsState.from_json(b'{"format":1,"table":"public.t","links":{"7":9}}').links == {"7": 9}
     with pytest.raises(DamagedError, match=r"its member links has another type than expected$"):
-        PartitionsState.from_json(orjson.dumps({"table": "public.t", "links": wrong}))
+        PartitionsState.from_json(orjson.dumps({"format": 1, "table": "public.t", "links": wrong}))
 
 
 @pytest.mark.parametrize("wrong", [{}, {"public.t": 1}, "public.t", 7, None])
 def test_a_mapping_or_a_value_is_no_list(wrong: object) -> None:
-    sound = {"epoch": 1, "state": "running", "consistent_point": 8, "last_cut_lsn": 8}
+    sound = {"format": 1, "epoch": 1, "state": "running", "consistent_point": 8, "last_cut_lsn": 8}
     assert SnapshotState.from_json(orjson.dumps({**sound, "tables": ["public.t"]})).tables == ["public.t"]
     with pytest.raises(DamagedError, match=r"its member tables has another type than expected$"):
         SnapshotState.from_json(orjson.dumps({**sound, "tables": wrong}))

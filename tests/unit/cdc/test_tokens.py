@@ -106,12 +106,11 @@ def test_progress_and_watermark_read_back_with_their_lineage() -> None:
     assert "history" not in orjson.loads(at(8, replace(PROMOTED, history=None)).to_json())["lineage"]
 
 
-def test_h113_a_watermark_without_lineage_is_read_as_before() -> None:
-    old = b'{"format":1,"epoch":1,"lsn":8,"offsets":{}}'
-    assert Watermark.from_json(old) == Watermark(epoch=1, lsn=8)
+def test_a_watermark_may_name_no_server() -> None:
+    assert Watermark.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{}}') == Watermark(epoch=1, lsn=8)
     assert "lineage" not in orjson.loads(Watermark(epoch=1, lsn=8).to_json())
-    newer = b'{"epoch":1,"lsn":8,"lineage":{"system":"7","timeline":1,"region":"eu"}}'
-    assert Watermark.from_json(newer).lineage == SourceLineage("7", 1)
+    named = b'{"format":1,"epoch":1,"lsn":8,"lineage":{"system":"7","timeline":1,"region":"eu"}}'
+    assert Watermark.from_json(named).lineage == SourceLineage("7", 1)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_h113_a_watermark_without_lineage_is_read_as_before() -> None:
 )  # fmt: skip
 def test_h101_a_lineage_that_cannot_be_is_damage(lineage: object) -> None:
     with pytest.raises(DamagedError, match="the watermark in the store"):
-        Watermark.from_json(orjson.dumps({"epoch": 1, "lsn": 8, "lineage": lineage}))
+        Watermark.from_json(orjson.dumps({"format": 1, "epoch": 1, "lsn": 8, "lineage": lineage}))
 
 
 @pytest.mark.parametrize("history", [None, [], [[1, 1000]]])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import cdc.read
-from cdc.errors import CdcError, ConfigError, DamagedError, NewerError, SinkError, UsageError
+from cdc.errors import CdcError, ConfigError, DamagedError, FormatError, SinkError, UsageError
 from cdc.freshness.poller import POLLERS
 from cdc.lsn import Lsn
 from cdc.progress import Hold, Watermark
@@ -272,7 +272,7 @@ class Refusing:
 
 
 @pytest.mark.parametrize(
-    "why", [NewerError("a newer version wrote it"), DamagedError("it is damaged"), ConfigError("no such package")]
+    "why", [FormatError("a newer version wrote it"), DamagedError("it is damaged"), ConfigError("no such package")]
 )
 def test_reading_takes_postgres_whatever_the_look_says(why: CdcError) -> None:
     spec, told = spec_for("delta", prefix="shop", options={"path": "/nowhere"}), list[CdcError]()

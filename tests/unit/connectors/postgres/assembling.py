@@ -90,7 +90,6 @@ class Stream:
         after_lsn: int = 0,
         limits: Limits | None = None,
         near_xid: int = 0,
-        renumbered: bool = False,
         shapes: Shapes | None = None,
         asides: AsideRegister | None = None,
         masks: Masks = NO_MASKS,
@@ -117,7 +116,7 @@ class Stream:
                 masks=masks,
                 kept=kept,
             ),
-            Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}, renumbered=renumbered),
+            Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}),
             limits or Limits(),
         )
 

@@ -109,18 +109,6 @@ def test_h8_h9_h118_same_bytes_same_numbers_under_any_catalog(netted: bool, mess
     assert found[0]
 
 
-def test_h118_after_an_upgrade_old_numbering_is_not_mistaken() -> None:
-    """The first two updates were written at 1 and 2; here they begin at 1 and 4."""
-    shape = w.table(identity=Identity.FULL)
-    updates = [w.update([b"1", b"b"], old=[b"1", b"a"])] * 3
-    stream = Stream(shape, seen={0: Position(1, 800, 2)}, renumbered=True)
-    assert seqs(stream.transaction(800, *updates)) == [(4, "u"), (7, "u")]
-    # What was netted may have had higher numbers than it has now: all of it is written again.
-    netted = w.table(identity=Identity.FULL, deferrable_key=True)
-    stream = Stream(netted, seen={0: Position(1, 800, 50)}, renumbered=True)
-    assert seqs(stream.transaction(800, w.insert(b"1", b"a"))) == [(2, "c")]
-
-
 def test_a_record_goes_to_javas_partition_of_its_key() -> None:
     stream = Stream(w.table(), lane_count=4)
     records = stream.transaction(800, *(w.insert(b"%d" % i, b"x") for i in range(40)))

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError, NewerError
+from cdc.errors import ConfigError
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.schema import DroppedColumn, Identity, Mask, TableSchema
-from cdc.stored import read_members
 from cdc.testing import MemoryCompactedTopic
 from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -151,12 +150,3 @@ def test_h346_a_mask_hides_no_other_type_of_a_key(
     else:
         with pytest.raises(ConfigError, match="the key of"):
             registry.register(now)
-
-
-def test_h293_an_older_reader_refuses_a_shape_with_masks() -> None:
-    """It would take a masked column for a plain one, and rows without a column for whole ones."""
-    about, plain = "a shape", table()
-    assert read_members(plain.to_json(), about)["version"] == plain.version
-    for rules in ({"mail": "hmac"}, {"mail": "drop"}):
-        with pytest.raises(NewerError):
-            read_members(masked_shape(plain, masks(**rules)).to_json(), about)

@@ -123,13 +123,14 @@ def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
         generation=1,
         chunks=1,
         leaves=[{"oid": 10, "schema": "public", "name": "t", "filenode": 100}],
+        publication="*",
     )
-    left = form_of_plan(plan, shape, "*")
+    left = form_of_plan(plan, shape)
     assert need(left, replace(BEFORE, columns=[[1, "id", 23, -1, False]])) is None
     rewritten = replace(BEFORE, columns=[[1, "id", 23, -1, False]], leaves=[[10, "public", "t", 101]])
     assert need(left, rewritten) == Need("was rewritten or truncated")
-    marked = replace(plan, publication="*", entries="7/800", types={"e5.glad": 900}, links={"11": 901})
-    seen = form_of_plan(marked, shape, "* {filter}")
+    marked = replace(plan, entries="7/800", types={"e5.glad": 900}, links={"11": 901})
+    seen = form_of_plan(marked, shape)
     now = replace(seen, columns=[[1, "id", 23, -1, False]])
     assert need(seen, now) is None
     assert need(seen, replace(now, publication="* {filter}")) == Need(

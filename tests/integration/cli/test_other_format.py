@@ -1,4 +1,4 @@
-"""A state topic that a newer Headrace wrote: a command that reads it ends in one sentence with its own code (H113)."""
+"""A state topic of another format: a command that reads it ends in one sentence with its own code (H113)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: dict[type[Document], tuple[str, ...]] = {
 
 
 @pytest.mark.slow
-def test_h113_every_command_refuses_a_newer_state_topic(pipeline: Pipeline) -> None:
+def test_h113_every_command_refuses_a_state_topic_of_another_format(pipeline: Pipeline) -> None:
     for command in ("init", "snapshot"):
         pipeline.good(command)
     state = open_state(parse(pipeline.document))
@@ -30,7 +30,7 @@ def test_h113_every_command_refuses_a_newer_state_topic(pipeline: Pipeline) -> N
     for kind, commands in KINDS.items():
         key = orjson.dumps({"what": kind.WHAT})
         state.write([(key, orjson.dumps({**orjson.loads(documents[key]), "format": 1000, "grown": [1]}))])
-        sentence = f"the {kind.WHAT} document in the state topic was written by a newer Headrace (format 1000; this one"
+        sentence = f"the {kind.WHAT} document in the state topic has the format 1000, and this Headrace reads"
         assert refusals(pipeline, commands, sentence) == {}
         state.write([(key, documents[key])])
     pipeline.good("check")
@@ -42,6 +42,6 @@ def refusals(pipeline: Pipeline, commands: Iterable[str], sentence: str) -> dict
     for command in commands:
         done = pipeline.cdc(command)
         errors = [line for line in done.stderr.splitlines() if line.startswith(("error: ", "Traceback"))]
-        if done.returncode != Exit.NEWER or len(errors) != 1 or sentence not in errors[0]:
+        if done.returncode != Exit.FORMAT or len(errors) != 1 or sentence not in errors[0]:
             others[command] = f"{done.returncode} {done.stderr}"
     return others
