@@ -252,8 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a view over a wider type for another one (H466)", "cdc/views/state_reach.py",
-        "same = reached.identity == self.identity if reached.identity else reached.plan == self.plan",
-        "same = reached.plan == self.plan", _IDENTITY,
+        "reached.identity != self.identity", "reached.plan != self.plan", _IDENTITY,
     ),
     Mutant(
         "go on over a state without the blanks of a char that has no length (H477)", "cdc/views/view_identity.py",
