@@ -49,7 +49,7 @@ def next_epoch(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> int:
 def settle_epoch(settings: Settings, epoch: int = FIRST_EPOCH, clock: Clock = SYSTEM_CLOCK) -> None:
     """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables.
 
-    ``epoch``: the one that was noted for it. A sink or a view that had read the notes before may have written its own
+    ``epoch``: the one that was noted for it. A sink that had read the notes before may have written its own
     over that: then it is noted again, while nothing writes to the table topics yet (H215).
     """
     admin = TopicAdmin(settings.log)
