@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -29,7 +30,7 @@ from tests import last_lines, limits
 from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
 from tests.order import drawn, folders, in_turn
-from tests.processes import ProcessStack
+from tests.processes import ProcessStack, WorkerStack
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import TIME_SCALE
 
@@ -40,6 +41,8 @@ _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sin
 pytest_runtest_protocol = limits.pytest_runtest_protocol
 pytest_runtest_setup = limits.pytest_runtest_setup
 pytest_unconfigure = last_lines.pytest_unconfigure
+_COMMON_SHARE = 7
+"""Of the ports: workers have the numbers below."""
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None)
@@ -72,8 +75,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption("--stack", choices=("local", "docker"), default="local", help="servers: processes or containers")
     group.addoption("--stack-dir", type=Path, help="use the stack that runs in this folder")
+    group.addoption("--one-kafka", action="store_true", help="one set of the servers with a JVM for all workers")
+    group.addoption("--common-dir", help="where that set is: given to the workers")
     group.addoption("--keep-logs", type=Path, help="copy the servers' logs into this folder at the end")
     group.addoption("--rewrite", action="store_true", help="write expected output anew instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that has workers owns the servers that they share. They end with it, also when it is killed."""
+    if config.getoption("--one-kafka") and config.getoption("--common-dir") is None:
+        common = ProcessStack(Path(tempfile.mkdtemp(prefix="headrace-stack")))
+        common.start(ports=free_ports(share=_COMMON_SHARE), durable=False)
+        config.add_cleanup(common.wipe)
+        config.option.common_dir = str(common.folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -140,10 +154,11 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield ProcessStack(shared)
     else:
         local = ProcessStack(tmp_path_factory.mktemp("stack"))
+        common: str | None = request.config.getoption("--common-dir")
         number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
         local.start(ports=free_ports(share=int(number)), durable=False)
         try:
-            yield local
+            yield local if common is None else WorkerStack(local, ProcessStack(Path(common)))
         finally:
             keep: Path | None = request.config.getoption("--keep-logs")
             if keep is not None:

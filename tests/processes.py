@@ -1,4 +1,9 @@
-"""The stack of the tests as processes: the local stack, and what only tests want of it."""
+"""The stack of the tests as processes: the local stack, and what only tests want of it.
+
+In a quick run the servers with a JVM are one set for all workers: to start them costs more than most tests. Every
+worker has a Postgres and a Redis of its own: they start in a second, and making a slot waits for each transaction of
+its server.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,8 @@ from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.stack.local import LocalStack
+from cdc.jvm.cache import only_one
+from cdc.stack.local import Connections, LocalStack
 from cdc.stack.supervisor import READY_TIMEOUT_S
 from tests.waiting import TIME_SCALE
 
@@ -46,3 +52,44 @@ class ProcessStack(LocalStack):
         path = self.folder / "connect" / name
         path.write_text(text, encoding="utf-8")
         return str(path)
+
+
+COMMON = ("kafka", "opensearch", "connect")
+"""Servers with a JVM."""
+
+
+class WorkerStack:
+    """A worker's own stack, beside one that has the servers with a JVM for all workers."""
+
+    def __init__(self, own: ProcessStack, common: ProcessStack) -> None:
+        self.folder = own.folder
+        self._own = own
+        self._common = common
+
+    def ensure(self, *parts: str) -> Connections:
+        shared = [name for name in parts if name in COMMON]
+        with only_one(self._common.folder / "logs" / "workers.lock"):
+            found = self._common.ensure(*shared) if shared else self._common.connections()
+        return found | self._own.ensure(*(name for name in parts if name not in COMMON))
+
+    def start_part(self, name: str) -> None:
+        self._of(name).start_part(name)
+
+    def stop_part(self, name: str, *, kill: bool = False) -> None:
+        self._of(name).stop_part(name, kill=kill)
+
+    def pid_of(self, name: str) -> int:
+        return self._of(name).pid_of(name)
+
+    def paused(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._of(name).paused(name)
+
+    def inside(self, name: str) -> str:
+        return (self._common if name in COMMON else self._own).inside(name)
+
+    def hand_to_connect(self, name: str, text: str) -> str:
+        return self._common.hand_to_connect(name, text)
+
+    def _of(self, name: str) -> ProcessStack:
+        assert name not in COMMON, f"a test that stops {name}, which all workers use, has to be marked slow"
+        return self._own
