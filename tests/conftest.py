@@ -41,6 +41,8 @@ _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sin
 pytest_runtest_protocol = limits.pytest_runtest_protocol
 pytest_runtest_setup = limits.pytest_runtest_setup
 pytest_unconfigure = last_lines.pytest_unconfigure
+_COMMON = "CDC_TEST_COMMON"
+"""Names the folder of the servers that all workers share to them."""
 _COMMON_SHARE = 7
 """Of the ports: workers have the numbers below."""
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
@@ -76,18 +78,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--stack", choices=("local", "docker"), default="local", help="servers: processes or containers")
     group.addoption("--stack-dir", type=Path, help="use the stack that runs in this folder")
     group.addoption("--one-kafka", action="store_true", help="one set of the servers with a JVM for all workers")
-    group.addoption("--common-dir", help="where that set is: given to the workers")
     group.addoption("--keep-logs", type=Path, help="copy the servers' logs into this folder at the end")
     group.addoption("--rewrite", action="store_true", help="write expected output anew instead of comparing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that has workers owns the servers that they share. They end with it, also when it is killed."""
-    if config.getoption("--one-kafka") and config.getoption("--common-dir") is None:
+    if config.getoption("--one-kafka") and _COMMON not in os.environ:
         common = ProcessStack(Path(tempfile.mkdtemp(prefix="headrace-stack")))
         common.start(ports=free_ports(share=_COMMON_SHARE), durable=False)
         config.add_cleanup(common.wipe)
-        config.option.common_dir = str(common.folder)
+        os.environ[_COMMON] = str(common.folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -154,7 +155,7 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield ProcessStack(shared)
     else:
         local = ProcessStack(tmp_path_factory.mktemp("stack"))
-        common: str | None = request.config.getoption("--common-dir")
+        common = os.environ.get(_COMMON)
         number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
         local.start(ports=free_ports(share=int(number)), durable=False)
         try:
