@@ -21,7 +21,9 @@ class FrameRows:
     sizes: RowSizes
 
     def bring(self) -> pa.Table:
-        records = records_of_rows(self.frame.toArrow())
+        # As many tasks as run at once: a small batch over fifty topics would be two hundred, of a few rows each.
+        cores = self.frame.sparkSession.sparkContext.defaultParallelism
+        records = records_of_rows(self.frame.coalesce(cores).toArrow())
         self.note(records.num_rows, records.nbytes)
         return records
 
