@@ -79,9 +79,10 @@ class CannotCarry(SinkError):
         )
 
     @classmethod
-    def because(cls, table: TableName, why: str) -> CannotCarry:
-        """For any other reason: one clause, without values of rows."""
-        return cls(f"{table}: {why}", table=table, hint="change that in the store, or make it anew: cdc rebuild")
+    def because(cls, table: TableName, why: str, *, hint: str = "") -> CannotCarry:
+        """For any other reason: one clause, without values of rows. ``hint``: its own cure, where it has one."""
+        hint = hint or "change that in the store, or make it anew: cdc rebuild"
+        return cls(f"{table}: {why}", table=table, hint=hint)
 
 
 STORED_SCHEMA = schema_of([("key", pa.string()), (POS, pa.string()), ("deleted", pa.bool_()), ("row", pa.binary())])

@@ -14,7 +14,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, Exit, Retry, SinkError
 from sinks.port import StoreAway
-from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_faults import Fault, fault_of, kind_of, lacks_right
 from sinks.sql.sql_login import refuses_login
 from sinks.sql.sql_natives import keeps_natives, read_as_text
 from sinks.store_facts import TIMEOUT_S, place
@@ -206,7 +206,9 @@ class SqlClient:
         if fault is Fault.AWAY:
             return unreachable(self.store, str(reason))
         kind = kind_of(error)
-        return Rejected(f"{self.store} answers with an error: {kind}", fault=fault, kind=kind)
+        denied = lacks_right(error)
+        hint = f"{brief(denied)}: compose/rights/warehouse.sql has the rights that a sink needs" if denied else ""
+        return Rejected(f"{self.store} answers with an error: {kind}", hint=hint, fault=fault, kind=kind)
 
 
 def _keep_alive(engine: sa.Engine) -> None:

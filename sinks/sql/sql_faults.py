@@ -31,6 +31,8 @@ _STATES: tuple[tuple[tuple[str, ...], Fault], ...] = (
 """The beginnings of SQLSTATEs (PostgreSQL's appendix A), the first that fits. All others may pass: no connection, no
 room, a deadlock, a lock that was not had, a transaction that may not write."""
 
+NO_RIGHT = "42501"
+
 _LITE: tuple[tuple[str, Fault], ...] = (
     ("no such table", Fault.MISSING),
     ("has no column", Fault.TABLE),
@@ -66,6 +68,12 @@ def state_of(error: Exception) -> str:
     """The SQLSTATE. Empty where there is none."""
     cause: Any = error.orig if isinstance(error, exc.DBAPIError) else error
     return getattr(cause, "sqlstate", None) or ""
+
+
+def lacks_right(error: Exception) -> str:
+    """Postgres's own sentence on a missing right: it names a table or schema, and no value. Empty elsewhere."""
+    cause: Any = error.orig if isinstance(error, exc.DBAPIError) else error
+    return str(cause.diag.message_primary or "") if state_of(error) == NO_RIGHT else ""
 
 
 def kind_of(error: Exception) -> str:

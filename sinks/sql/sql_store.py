@@ -318,7 +318,8 @@ def _faults(schema: TableSchema) -> Iterator[None]:
     except Rejected as error:
         if error.fault is Fault.MISSING:
             raise PlaceMissing.of(schema.table, "its table") from None
-        raise CannotCarry.because(schema.table, f"the database does not take its rows: {error.kind}") from None
+        why = f"the database does not take its rows: {error.kind}"
+        raise CannotCarry.because(schema.table, why, hint=error.hint) from None
 
 
 def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) -> Shape:

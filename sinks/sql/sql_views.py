@@ -14,13 +14,12 @@ from sqlalchemy import exc
 
 from cdc.errors import ConfigError
 from cdc.sql import load
-from sinks.sql.sql_faults import state_of
+from sinks.sql.sql_faults import NO_RIGHT, state_of
 from sinks.warehouse.warehouse_columns import DELETED, OWN
 
 log = logging.getLogger("headrace.sinks")
 
 MARK = "live rows, kept by headrace"
-_NO_RIGHT = "42501"
 
 
 class LiveViews:
@@ -46,7 +45,7 @@ class LiveViews:
             with connection.begin_nested():
                 self._make(connection, table, view, columns, replaced=ours)
         except exc.DBAPIError as error:
-            if state_of(error) != _NO_RIGHT:
+            if state_of(error) != NO_RIGHT:
                 raise
             log.warning("live_view_refused", extra={"view": view})
 

@@ -165,3 +165,13 @@ def test_h224_a_schema_that_exists_needs_no_right_to_make_one(warehouse_users: s
         store.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
         store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 1}}))
         assert len(live(store, ORDERS)) == 1
+
+
+def test_a_right_that_a_sql_store_lacks_is_named_by_the_servers_words(warehouse_users: str) -> None:
+    parts = conninfo_to_dict(warehouse_users)
+    url = f"postgresql+psycopg://shop_reader:{PASSWORD}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    store = open_sink(spec_for("sql", prefix="shop", options={"url": url}))
+    with contextlib.closing(store), pytest.raises(SinkError) as refused:
+        store.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
+    assert "permission denied for schema shop" in refused.value.hint
+    assert "compose/rights/warehouse.sql" in refused.value.hint
