@@ -89,7 +89,7 @@ def without_lsn(line: str) -> str:
 
 
 def test_figures_in_words_are_those_of_the_table() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "tests" / "bench" / "README.md").read_text(encoding="utf-8")
     words = readme.partition("In words: ")[2].partition("\n\n")[0]
     measured = readme.partition("<!-- bench -->")[2].partition("<!-- /bench -->")[0]
     figures = re.findall(r"\d[\d,.]*\d(?= (?:changes/s|transactions/s|ms|s|rows/s))", words)

@@ -16,7 +16,7 @@ MANUALS = [
     "snapshot/README.md", "spark/README.md",
 ]  # fmt: skip
 MEASURED = [
-    ("README.md", "bench"), ("cdc/cli/README.md", "bench"), ("cdc/views/README.md", "bench"),
+    ("tests/bench/README.md", "bench"), ("cdc/cli/README.md", "bench"), ("cdc/views/README.md", "bench"),
     ("connectors/debezium/README.md", "bench"), ("tests/faults/README.md", "results"),
 ]  # fmt: skip
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
