@@ -2,7 +2,7 @@
 
 Three marks move one after the other, and never back: what was handed to the log, what the broker holds of it,
 and what a progress record that the broker holds says. The last one is our position: Postgres may forget what
-lies below it, and nothing else (H1, H2, H3b, H79, H81).
+lies below it, and nothing else.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Advance:
 
     def keepalive(self, wal_end: int, group: int) -> None:
         """The server has nothing for us below ``wal_end``. Only to be called outside a transaction: what came
-        before is in ``group`` or an earlier one, and the mark waits for it like any other (H3, H3b)."""
+        before is in ``group`` or an earlier one, and the mark waits for it like any other."""
         self._reach(wal_end, group)
 
     def acked(self, group: int) -> None:

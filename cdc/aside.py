@@ -3,7 +3,7 @@
 A table whose changes cannot be carried waits alone. Its records are kept within a bound. Past it the table is set
 aside, with an :class:`AsideState` that the brokers hold before any progress passes the oldest of these records. From
 then on its changes are dropped. When the cause is gone the table is followed again and read again, with a sweep. So its
-final state is kept, and the versions in between are not (H119).
+final state is kept, and the versions in between are not.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def aside_key(table: str) -> bytes:
 
 
 def left_out(documents: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:
-    """Table -> the position up to which a start leaves its changes out, from the state topic's records (H119).
+    """Table -> the position up to which a start leaves its changes out, from the state topic's records.
 
     Changes that were dropped while a table was set aside come again where another table has kept progress back. Its
     rows have been read since, or are to be: an older change behind them would be what compaction keeps.

@@ -1,4 +1,4 @@
-"""Conditions on a table's rows: a small grammar, parsed into checked parts (H111). Pure.
+"""Conditions on a table's rows: a small grammar, parsed into checked parts. Pure.
 
 A condition travels through ``<name>.state``, where others may write too. So it is never evaluated as text: it is
 parsed here, by the command that asks and again by the capture that reads, and what does not parse is refused. The

@@ -25,7 +25,7 @@ class KeyedAnewState(Document):
     """A topic whose table got another key within an epoch.
 
     A record of its own, which nobody changes: every program that reads the topic may write it, and one that writes a
-    whole document anew puts back what another has noted since it read (H235).
+    whole document anew puts back what another has noted since it read.
     """
 
     WHAT: ClassVar[str] = "keyed_anew"
@@ -89,7 +89,7 @@ class EpochsState(Document):
 
     def of_topics(self, topic_ids: Mapping[str, str]) -> EpochsState:
         """The same without what was noted of topics that have another id now: they were made anew since, so all that
-        they hold is of the newest epoch (hazard H232). ``topic_ids``: those of today. A topic not named is as it was.
+        they hold is of the newest epoch. ``topic_ids``: those of today. A topic not named is as it was.
 
         >>> second = EpochsState().begin({"shop.public.a": {0: 7}}, topic_ids={"shop.public.a": "id1"})
         >>> second.epoch("shop.public.a", 0, 3), second.of_topics({"shop.public.a": "id2"}).epoch("shop.public.a", 0, 3)
@@ -119,7 +119,7 @@ class EpochsState(Document):
 
     def knows(self, epoch: int, identity: str) -> bool:
         """Whether what was made in an epoch of this identity is of the one that has its number here. A log that was put
-        back to before it may have given the number again (H227). Where no identity is noted the number alone counts.
+        back to before it may have given the number again. Where no identity is noted the number alone counts.
 
         >>> second = EpochsState().begin({}, "second")
         >>> second.knows(2, "second"), second.knows(2, "other"), second.knows(3, "third"), second.knows(1, "first")
@@ -166,7 +166,7 @@ class EpochsState(Document):
 
     def still_rekeyed(self, before: EpochsState, repeated: str) -> EpochsState:
         """The same, begun for one ``repeated`` topic: what all others have in the latest epoch ``before`` is of this
-        one now, and so are its rows under a former key (hazard H233)."""
+        one now, and so are its rows under a former key."""
         kept = before.rekeyed() - {repeated}
         return replace(self, keys={**self.keys, **dict.fromkeys(kept, self.latest)})
 
@@ -211,7 +211,7 @@ class EpochsState(Document):
         return known + [0] * (self.latest - FIRST_EPOCH - len(known))
 
     def _grown(self, topic: str, partition: int, end: int) -> list[int]:
-        """The same with one more, at the end. One beyond it is of records that are gone (hazard H232)."""
+        """The same with one more, at the end. One beyond it is of records that are gone."""
         return [*(min(boundary, end) for boundary in self._boundaries(topic, partition)), end]
 
 

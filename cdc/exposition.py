@@ -1,7 +1,7 @@
 """Figures as Prometheus reads them: each declared once, each with the label of its pipeline, absent where not known.
 
 A figure that can be unknown names a gauge ``..._known``. Where that is 0 the figure has no sample: a last value would
-look well for ever, and a NaN is no number (hazard H110).
+look well for ever, and a NaN is no number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The captured tables that are not followed any more: pure (H96).
+"""The captured tables that are not followed any more: pure.
 
 A table that is out of the publication, was renamed, made anew under its name, or dropped: the stream says nothing of
 it, and its topic looks as if nothing happened to it. The same is true of rows in a table that came to inherit from it.

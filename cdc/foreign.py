@@ -1,4 +1,4 @@
-"""Words of others, on their way into a sentence, a log line or a report of ours (hazard H112).
+"""Words of others, on their way into a sentence, a log line or a report of ours.
 
 A library's error may quote what it was given, a password included. Its words are cleaned where they come in, because
 there it is known that they are not ours. Searching a finished sentence for a secret would spoil our own words as well:

@@ -1,4 +1,4 @@
-"""The result of a look at a server: a value, nothing, or no answer (hazard H109).
+"""The result of a look at a server: a value, nothing, or no answer.
 
 No answer is not absence. A look that failed says nothing about what it looked for, so no judgement and no advice may
 rest on it: ``Found`` makes the type checker ask for the third case.

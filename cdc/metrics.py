@@ -150,7 +150,7 @@ class CaptureFigures:
         self.transaction_buckets[bisect_left(TRANSACTION_ROWS, rows)] += 1
 
     def flows(self, now_s: float) -> bool:
-        """Whether what is written here of stream and broker is so now (hazard H110)."""
+        """Whether what is written here of stream and broker is so now."""
         return self.phase == "streaming" and self.noted_s is not None and now_s - self.noted_s <= STALL_S
 
     def looked(self, now_s: float, slot: SlotFacts | None, wal_lsn: int | None) -> None:

@@ -37,7 +37,7 @@ class StreamLog(Protocol):
     Order: records of one lane stay in the order of ``produce``. Durability: only what :meth:`acked` covers is stored by
     the broker. A record that the broker refused surfaces as PoisonError or LogError at the next call of anything here,
     and so does an offset that is not the one expected of the lane's only writer: a record was lost, or somebody else
-    wrote. Nothing later is ever acked (H57, H70).
+    wrote. Nothing later is ever acked.
     """
 
     def open(self, topic: str, next_offsets: Sequence[int]) -> int:

@@ -2,7 +2,7 @@
 
 An event applies to a store if its position is at or above the stored one. Among equals the later offset of
 the partition wins. Why commit LSN and not the record's own: records of concurrent transactions interleave,
-and an update's record can lie below the snapshot's LSN while its commit lies above it (hazard H11).
+and an update's record can lie below the snapshot's LSN while its commit lies above it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _by_text(parts: Mapping[str, Mapping[int, _T]]) -> dict[str, dict[str, _T]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Every change with ``commit_lsn < lsn`` lies below ``offsets`` (exclusive, hazard H79).
+    """Every change with ``commit_lsn < lsn`` lies below ``offsets`` (exclusive).
 
     Below them may lie more. ``ahead``: the newest streamed position (as text) of each partition whose records
     below ``offsets`` reach to ``lsn`` or beyond. A start must not write them again, and would not find them in
@@ -152,14 +152,13 @@ class Watermark:
     the tables in ``held``: topic -> why.
 
     ``offsets`` are the end offsets of the last batch it holds, from the query's checkpoint. ``lsn`` is 0
-    while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
-    topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63). ``level_ms``:
+    while the store is still being filled from the log's beginning. ``topic_ids`` says of which
+    topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew. ``level_ms``:
     when, in ms since 1970, the store was last seen to be level with the log's end, or began. 0 where nobody knows.
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
-    what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted. ``lineage``: the
+    what tells the epoch from another one of its number. Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
-    ``left``: topic -> what is known of a table that the store was fed with before, until it shows all of it again
-    (hazard H479).
+    ``left``: topic -> what is known of a table that the store was fed with before, until it shows all of it again.
     """
 
     epoch: int

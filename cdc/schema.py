@@ -1,7 +1,7 @@
 """The shape of a table, versioned: what ``<name>.schema`` holds and every part reads.
 
 A record names its shape by the header ``ver``. A compacted topic keeps rows of every old shape for ever, so
-a sink types each record by the record's own version (hazard H85).
+a sink types each record by the record's own version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An event that a signal's handler may set while the thread that it interrupts waits for it (hazard H554)."""
+"""An event that a signal's handler may set while the thread that it interrupts waits for it."""
 
 from __future__ import annotations
 

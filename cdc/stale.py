@@ -1,4 +1,4 @@
-"""Records that came too late: what a capture that was taken for dead still had on its way (H15, H75, H76).
+"""Records that came too late: what a capture that was taken for dead still had on its way.
 
 A process that was stopped and goes on, or a request that stood in a stalled broker, writes old records behind newer
 ones. Stores are not misled, because they compare positions, but compaction keeps what stands last of each key, and a
@@ -31,8 +31,7 @@ class PartitionTail:
 
     ``floor``: streamed records from there on lie below the offset already. ``newest``: the highest streamed position
     known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too. Their order proves nothing.
-    ``written_lsn``: what the source had written when the partition's end was known. No record of ours lies beyond it
-    (H157).
+    ``written_lsn``: what the source had written when the partition's end was known. No record of ours lies beyond it.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsState(Document):
-    """The topics that ``init`` made: a re-created topic has another id, a raised one another count (H61, H63, H89).
+    """The topics that ``init`` made: a re-created topic has another id, a raised one another count.
 
     ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic.
     """
@@ -98,11 +98,11 @@ class SlotIntent(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState(Document):
-    """The identity of the slot and its server (H5, H6). Another server, timeline or slot of that name is noticed.
+    """The identity of the slot and its server. Another server, timeline or slot of that name is noticed.
 
     ``consistent_point`` as a number. ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
     writes it anew when it goes on with a promoted standby. ``history``: the timelines it came from, oldest first, each
-    with the LSN at which it was left. None until a capture has noted it: the number alone is no identity (H192).
+    with the LSN at which it was left. None until a capture has noted it: the number alone is no identity.
     """
 
     WHAT: ClassVar[str] = "slot"
@@ -220,7 +220,7 @@ class RequestState(Document):
     by_hand: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError for members of other types: others than the pipeline may write to its state topic (H111)."""
+        """ValueError for members of other types: others than the pipeline may write to its state topic."""
         texts: list[Any] = [self.id, self.table, self.reason, self.state, self.where or ""]
         lists: list[Any] = [*(self.keys or []), self.leaves or []]
         numbers: list[Any] = [self.after_lsn, self.serial]
@@ -331,7 +331,7 @@ class FormState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsState(Document):
-    """Partitions that have brought changes of a table, and that no look at the catalog has compared yet (H148).
+    """Partitions that have brought changes of a table, and that no look at the catalog has compared yet.
 
     ``links``: by oid of each partition, the transaction that attached it.
     """

@@ -126,7 +126,7 @@ IN_QUOTES = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 def starred(text: str) -> re.Pattern[str]:
     """An expression for a whole name, ``*`` being any characters.
 
-    Each part but the last is found where it stands first, and nowhere else: the time is linear in the name (H94).
+    Each part but the last is found where it stands first, and nowhere else: the time is linear in the name.
 
     >>> bool(starred("public.*_log").fullmatch("public.web_log_log"))
     True

@@ -1,7 +1,7 @@
 """The transactions that a read of the source sees, and those that it has to see before its rows may stand above the
 stream's changes.
 
-A commit reaches the stream before it becomes visible, with a stalled synchronous standby hours before (H69, H72).
+A commit reaches the stream before it becomes visible, with a stalled synchronous standby hours before.
 A row read in between is the old one, and would be written above the change that made it old.
 """
 
@@ -60,7 +60,7 @@ class VisibilityGate:
     ``start``: a snapshot of this session's beginning, taken when a transaction younger than all that had been
     streamed before had ended (a barrier, see ``barrier`` in snapshot/later.sql): each of those that was not visible
     is in its list of running ones. Without the barrier it need not be: its xmax is the newest *ended* transaction's
-    successor, and a commit that waits for its standby has not ended (H72).
+    successor, and a commit that waits for its standby has not ended.
     """
 
     def __init__(self, start: Visibility) -> None:

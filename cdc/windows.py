@@ -4,8 +4,8 @@ A reader asks for a window and is granted one between two transactions: its posi
 streamed and below everything to come. A change of the same table that the stream brings from then on is newer than the
 rows read, with any values. So its key is noted and the row left out. A row that a window of a higher position writes
 is newer as well, whichever reading it belongs to. It is noted in windows of lower positions in the same way. So a key's
-last record in the topic is always its newest, and no record of a window ever stands behind one that is above it (H21,
-H22, H74, H99): compaction keeps the last record, and a sweep's floor may lie between the two.
+last record in the topic is always its newest, and no record of a window ever stands behind one that is above it:
+compaction keeps the last record, and a sweep's floor may lie between the two.
 
 Two threads meet here: readers ask, read and offer. The capture loop grants, notes, writes and settles. The loop's
 part does no I/O of its own but ``produce``.
@@ -98,7 +98,7 @@ class Window:
     ended: bool = False
 
     def touch(self, record: Record) -> None:
-        """The stream is about to change this key. A TRUNCATE changes every key (H74)."""
+        """The stream is about to change this key. A TRUNCATE changes every key."""
         if record[3][1][1] == _FLOOR_OP:
             self.emptied = True
         else:
@@ -290,7 +290,7 @@ class Windows:
         """One piece of the first window whose changes are surely stored, up to its position.
 
         A table that waits holds the progress record back, and windows of no other: what the stream brought of these is
-        with the broker, and a restart finds it at the end of their partitions (H121).
+        with the broker, and a restart finds it at the end of their partitions.
         """
         position = max(moment.position, moment.stored) if moment.waiting else moment.position
         for emission in self._emitting:

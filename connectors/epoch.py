@@ -55,7 +55,7 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
     epochs = EpochsState.find(documents) or EpochsState()
     if slot is None or slot.epoch == epochs.latest:
         made = {t: topics.topics[t]["partitions"] for t in topics.tables.values()}
-        # A view's documents are published anew, too: a store that was further in its topic goes back (H229).
+        # A view's documents are published anew, too: a store that was further in its topic goes back.
         views = facts_of_made(admin, [view.topic for view in known_views(settings).known.values()])
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
         epochs = epochs.begin(ends, str(clock.now_ns()))

@@ -68,7 +68,7 @@ def prepare(
     ``handing_over``: another reader has the slot and passes it on. The publication then has to be complete.
 
     Nothing is made while a check of the source fails: one table without a key in a publication makes its
-    updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
+    updates fail in the application. Raises ConfigError, SlotError or TopicError with what to do.
     """
     own = pipeline_topic_specs(settings.log, settings.name)
     begun = BegunPipeline(state_topic(settings.name), progress_topic(settings.name), partial(_has_slot, conn, settings))
@@ -132,7 +132,7 @@ def noted_documents(
     """The state of a pipeline. Nothing before its first init.
 
     Where there is a slot or a progress topic, a state topic is not there that is gone for five seconds on end: on the
-    word of a broker that lags behind, a pipeline that runs was advised to drop its own slot (hazard H591).
+    word of a broker that lags behind, a pipeline that runs was advised to drop its own slot.
     """
     present: Collection[str] = admin.describe([begun.state, begun.progress])
     if begun.state not in present and (begun.progress in present or begun.slot()):

@@ -44,8 +44,8 @@ def verified_tables(
     """The captured tables by name, each in its shape now and in the one the log knows.
 
     ConfigError when an entry of the settings meets no table. With ``missing`` it is added to that list, and all others
-    are found (H143). The same holds of ``unkept``, and of a table whose masks cannot be kept: its name gets the
-    sentence about it (H334).
+    are found. The same holds of ``unkept``, and of a table whose masks cannot be kept: its name gets the
+    sentence about it.
     """
     schemas = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     tables: dict[TableName, VerifiedTable] = {}
@@ -72,7 +72,7 @@ def verified_tables(
 
 def masked_otherwise(tables: Mapping[TableName, VerifiedTable]) -> dict[str, str]:
     """Tables that capture masks otherwise than these settings and this key do, each with the sentence about it: their
-    rows would all differ, and a repair would write others beside those of capture (H296)."""
+    rows would all differ, and a repair would write others beside those of capture."""
     found = {}
     for table, one in tables.items():
         here = {name: rule for name, rule in one.shape.noted_masks.items() if name in one.stored.numbers}

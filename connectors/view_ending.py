@@ -31,7 +31,7 @@ _OF_A_GENERATION = (claim_key, answer_key, identity_key)
 
 @contextmanager
 def sole_keeper(path: Path) -> Iterator[None]:
-    """Within, nobody else keeps the state at ``path``. It ends with the process, however that ends (H171).
+    """Within, nobody else keeps the state at ``path``. It ends with the process, however that ends.
 
     ActiveError where somebody does. ConfigError where its folder is wrong by itself, StateAway where it cannot be used
     now.

@@ -101,7 +101,7 @@ class ViewRebuild:
 
     def _past_damage(self, coming: KnownView, step: Callable[[], None]) -> None:
         """Do a step over the state of a generation. One that is damaged is removed, and the step builds it anew: nobody
-        else would, because this command goes on with what it finds (H553)."""
+        else would, because this command goes on with what it finds."""
         try:
             step()
         except StateDamaged as damaged:

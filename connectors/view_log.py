@@ -163,7 +163,7 @@ class WatchedViewInput(KafkaViewInput):
 
 
 class KafkaViewOutput:
-    """Implements :class:`cdc.views.view_ports.ViewOutput` for one generation. A second one ends the first (H16).
+    """Implements :class:`cdc.views.view_ports.ViewOutput` for one generation. A second one ends the first.
 
     The transactional id is the topic's name, so that a zombie's records are never seen.
     """

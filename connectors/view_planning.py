@@ -45,7 +45,7 @@ class PlannedView:
         return identity_of(self.plan, self.post.digest if self.post is not None else "")
 
     def other_than(self, known: KnownView, published: ViewIdentity | None) -> str:
-        """The difference from what is published, as a predicate. Empty where it is the same view (H466).
+        """The difference from what is published, as a predicate. Empty where it is the same view.
 
         ``published``: the identity of the published one, None where nothing says it.
         """

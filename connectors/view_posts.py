@@ -32,7 +32,7 @@ def load_post(
     """The function ``module:function`` on the documents of a view. The folder where the command runs is searched, too.
 
     ``limit_s``: for so long it may take for a document. ConfigError where there is no such function, or importing its
-    module fails or takes too long, and where the view has masked values, with which a function would compute (H337).
+    module fails or takes too long, and where the view has masked values, with which a function would compute.
     """
     if plan.masked:
         raise ConfigError(

@@ -69,7 +69,7 @@ class KafkaRunners:
 
     def _require_alone(self, wish: AskedKeys, known: KnownView) -> None:
         """RunnerSilent where somebody else waits for the same runner. One that was killed left its wish, and once that
-        is answered it stands in nobody's way (H552)."""
+        is answered it stands in nobody's way."""
         newest = asked_of(self._state.read(), wish.topic)
         if newest is None or newest.id == wish.id or wish.asked_ms - newest.asked_ms >= _LEFT_MS:
             return

@@ -226,7 +226,7 @@ def require_published(settings: Settings, views: Views, paths: Mapping[str, Path
     """ViewTopicsChanged where a view's state, by ``paths``, is of another generation than the one that is published.
 
     ``seen``: of each view that is kept here the generation that was seen first, 0 before any. One that has stopped or
-    rests has no path, and the generation that takes its place is often what mends it (H474).
+    rests has no path, and the generation that takes its place is often what mends it.
     """
     for name, first in list(seen.items()):
         known = views.known.get(name)

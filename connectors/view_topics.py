@@ -45,7 +45,7 @@ def known_views(settings: Settings) -> Views:
 
 
 class ViewsLook:
-    """:func:`known_views` again and again, by one client (H469). For one thread.
+    """:func:`known_views` again and again, by one client. For one thread.
 
     A topic that ends below what was read of it was made anew, and is read from its beginning.
     """

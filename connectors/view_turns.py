@@ -29,7 +29,7 @@ _LONGEST_S = 300.0
 
 
 def again_s(failures: int) -> float:
-    """How long a view rests that has failed so many times in a row: each try makes clients of Kafka anew (H469).
+    """How long a view rests that has failed so many times in a row: each try makes clients of Kafka anew.
 
     >>> again_s(1), again_s(2), again_s(100)
     (10.0, 20.0, 300.0)
@@ -228,7 +228,7 @@ class ViewTurns:
         return idle
 
     def fault(self) -> CdcError | None:
-        """Why a view is not kept. A state that is away comes first: a start of the process helps there (H259)."""
+        """Why a view is not kept. A state that is away comes first: a start of the process helps there."""
         found = [one for one in self._views if one.fault is not None]
         return next((one.fault for one in sorted(found, key=lambda one: bool(one.figures.stopped))), None)
 
@@ -248,6 +248,6 @@ class ViewTurns:
                 raise
             one.stop(failure)
         except Exception as failure:
-            # A fault of ours, or a library's, over one view's rows. The others are none the worse for it (H452).
+            # A fault of ours, or a library's, over one view's rows. The others are none the worse for it.
             one.away(ViewFailed.of(one.figures.name, failure))
         return True

@@ -280,7 +280,7 @@ def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refu
 
 
 def _values(column: Column) -> Iterator[Any]:
-    """A column's values, some megabytes of them at a time: they are copied out of Arrow (hazard H102)."""
+    """A column's values, some megabytes of them at a time: they are copied out of Arrow."""
     step = max(1, len(column) * _VALUE_BYTES // max(1, column.nbytes))
     for start in range(0, len(column), step):
         yield from column.slice(start, step).to_pylist()

@@ -2,7 +2,7 @@
 Deletes that lack their place, put where the row of their key stands.
 
 An update of some bytes lacks the value beside it that did not change, of 100 kB or of 100 MB. So stored rows are read
-some at a time, by the size of those before them, and each portion is written and freed before the next (hazard H102).
+some at a time, by the size of those before them, and each portion is written and freed before the next.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Generations(Protocol):
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Let readers see this generation, and the query that feeds the store go on with it. Nothing happens where
-        that is over already: what was written since stays (hazard H541)."""
+        that is over already: what was written since stays."""
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Remove a generation that is not in use. Nothing happens when there is none."""
@@ -80,7 +80,7 @@ def lower(one: Watermark, other: Watermark | None) -> Watermark:
 
 def taken_over(new: Watermark, old: Watermark | None) -> Watermark:
     """The watermark of a warehouse when tables of another generation are put in the place of its own: those that the
-    other one is not fed with stay as they are, and it says so (hazard H483)."""
+    other one is not fed with stay as they are, and it says so."""
     if old is None:
         return new
     fed = {*new.topic_ids, *new.offsets}

@@ -2,8 +2,8 @@
 
 None of them reaches a store. A value that did not change is taken from an earlier event of the same key in the
 batch, else from the row that the store holds. Where neither has it, the record is passed over if the log is sure
-to say more of that row, and refused otherwise (hazard H38). So it is where the log may have lost a change between the
-stored row and the record (hazard H593).
+to say more of that row, and refused otherwise. So it is where the log may have lost a change between the
+stored row and the record.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def follows(pos: str, value: bytes | None) -> bool:
 
     Our capture writes the placeholder only where the row was gone when it asked for the value, or its column. The
     delete, a later event or a chunk comes behind. Debezium writes it for every unchanged value. Its positions have
-    the tx_seq 0, but for flat rows and Oracle's. These do not name it in their source, as ours do (hazard H586).
+    the tx_seq 0, but for flat rows and Oracle's. These do not name it in their source, as ours do.
     """
     own = member(member(orjson.loads(value or b"null"), SOURCE), OWN_SOURCE[0]) is not None
     return own and pos[24:] != "00000000"

@@ -31,7 +31,7 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
     """The events of a batch that decide, in no promised order. ``newest(newest(x))`` is ``newest(x)``.
 
     Of the rows, one per (topic, key): the one with the greatest ``(pos, offset)``, which for two chunk rows read
-    at the same P is the later one (hazard H77). A delete counts like any row. One that lacks its place stands no lower
+    at the same P is the later one. A delete counts like any row. One that lacks its place stands no lower
     than what its partition has of the key before it. Kept apart, every one: floor
     records (op ``t``; a sweep waits for the mark of each partition) and records that have no order
     (no key, an unknown op, a ``pos`` that is not 32 lower-case hex digits or too large), for the sink to refuse.
@@ -90,7 +90,7 @@ def unplaced(events: pa.Table) -> Mask:
 
 def _placed(events: pa.Table) -> pa.Table:
     """Events with such deletes at least where an earlier one of the key stands: letters of several runs may come
-    together, and none of the runs had read it all (hazard H578)."""
+    together, and none of the runs had read it all."""
     lone = unplaced(events)
     if not pc.any(lone).as_py():
         return events

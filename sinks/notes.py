@@ -55,7 +55,7 @@ class NotedWatermarks:
         except DamagedError:
             if is_look():
                 raise  # a reader hears why, and the sink is who fills the store anew
-            # Somebody else's hand (hazard H101): nothing that it claims can be relied on.
+            # Somebody else's hand: nothing that it claims can be relied on.
             log.warning("watermark_unreadable")
             return None
 
@@ -64,12 +64,12 @@ class NotedWatermarks:
 
     def forget(self) -> None:
         """Claim nothing any more. Since when the rows are old that stand there all the same stays known: the log may
-        have forgotten deletes since (hazard H503)."""
+        have forgotten deletes since."""
         self._forget(self._known(), "")
 
     def forget_table(self, topic: str) -> None:
         """:meth:`forget`, where the watermark claims rows of a topic: its table has lost them, so that the query goes
-        back to the log's beginning (hazard H84). Before the table has an empty place (hazard H470)."""
+        back to the log's beginning. Before the table has an empty place."""
         mark = self._known()
         if mark is None:
             return
@@ -89,7 +89,7 @@ class NotedWatermarks:
 
 class PlacedWatermarks(NotedWatermarks):
     """The same where tables have places of their own. ``check`` raises PlaceMissing when one that was prepared is gone:
-    the watermark says what a table shows also while nothing of that table changes (hazard H186)."""
+    the watermark says what a table shows also while nothing of that table changes."""
 
     def __init__(self, notes: Notes, check: Callable[[], None]) -> None:
         super().__init__(notes)
@@ -126,10 +126,10 @@ class TableFloor:
 
     def told(self, mark: FloorMark) -> TableFloor:
         """With one more mark. A sweep counts only when all partitions have brought theirs: live rows of the others may
-        still be on their way (hazard H82).
+        still be on their way.
 
         A partition whose mark is of a higher floor has passed the lower one too. Compaction keeps a partition's last
-        mark alone, so where a later sweep was cut short, the earlier one is whole only that way (H99).
+        mark alone, so where a later sweep was cut short, the earlier one is whole only that way.
         """
         if mark.floor <= self.floor:
             return self
@@ -203,7 +203,7 @@ class Floors:
 
 class KeptColumns:
     """The source's columns for which each table's place was last made ready. They distinguish a column that was removed
-    by hand from one that is new in the source (hazard H100)."""
+    by hand from one that is new in the source."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -230,7 +230,7 @@ class KeptColumns:
 
 class TableIds:
     """The identity of the place that each table was last made ready in. It tells a place from one that the table had
-    before, whatever its version (hazard H472)."""
+    before, whatever its version."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes

@@ -4,7 +4,7 @@ A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks` 
 :class:`StoreReader`. :func:`sinks.registry.open_sink` opens the three together. :mod:`sinks.memory` holds
 them in a dict, for tests and for users. One contract suite runs over every implementation.
 
-An error of a store is one of three kinds, and each store says which (hazard H100): :class:`StoreAway` passes with
+An error of a store is one of three kinds, and each store says which: :class:`StoreAway` passes with
 time, :class:`PlaceMissing` needs a new beginning, and what the store cannot take is one record (:class:`Refused`)
 or one table (:class:`CannotCarry`).
 """
@@ -28,7 +28,7 @@ from sinks.tries import unrepeated
 
 log = logging.getLogger("headrace.sinks")
 READ_BYTES = 8 * 1024**2
-"""About as many bytes of a store's rows are read at once (hazard H102)."""
+"""About as many bytes of a store's rows are read at once."""
 
 
 class Schemas(Protocol):
@@ -92,7 +92,7 @@ a delete, and the row as JSON of plain values (null for a deleted one)."""
 
 STRANGE_ROW = b"null"
 """Stands for a stored row that is none of ours: a column holds what no row of ours has there, or a key has several
-rows. No row of the source is equal to it (hazard H101)."""
+rows. No row of the source is equal to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Sink(Protocol):
     ``(pos, offset)`` stays, and a delete is remembered for ``replay_window`` at least. But a row that lacks a value is
     made whole of what is there: one that comes after a later one of its key is stale. Duplicates:
     every call may be repeated, whole or in part, at any later time. The store ends up the same. Among equal positions
-    the later call wins, so a replay has to go on to where it was (hazard H77). Floors: events with op ``t`` set a floor
+    the later call wins, so a replay has to go on to where it was. Floors: events with op ``t`` set a floor
     of their table, kept in the store. Rows and events below it go, from every source. Where several sinks share a
     store, give the ``t`` events to one of them first, alone. Failure: ``apply`` either returns, and then every event is
     applied, stale or in ``refused``, or raises SinkError, and then any part of the events may have been applied: call
@@ -215,7 +215,7 @@ class Discards(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
     """One stored version. ``row``: JSON of plain values, None for the memory of a delete. ``pos`` is empty for one that
-    has none: somebody else put it there (hazard H101), and ``row`` may be anything."""
+    has none: somebody else put it there, and ``row`` may be anything."""
 
     key: str
     pos: str
@@ -248,14 +248,14 @@ class OpenSink:
         """Show what was applied, then write the watermark. In one transaction where the store has them.
 
         ``check`` is called right before the watermark is written, and raises where the store may not claim it. The
-        writing is tried once: a store that went away behind the check may come back as an older copy (hazard H162).
+        writing is tried once: a store that went away behind the check may come back as an older copy.
         """
         if not self.transactional:
             self.sink.show()
         try:
             check()
         except CdcError:
-            # Somebody else has fed the store meanwhile. Rows of ours came behind a TRUNCATE of theirs (hazard H473).
+            # Somebody else has fed the store meanwhile. Rows of ours came behind a TRUNCATE of theirs.
             if not self.transactional:
                 self._sweep_late()
             raise

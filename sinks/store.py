@@ -85,7 +85,7 @@ class StoreSink:
         shape = (schema.topic, schema.version, older)
         if shape not in self._prepared:
             # A store that had read this topic and has no place for its rows has lost them. It says so before there is
-            # one again: nobody could tell the new one from one that shows all (hazard H470).
+            # one again: nobody could tell the new one from one that shows all.
             if self._missing(schema):
                 self._watermarks.forget_table(schema.topic)
             new = self._store.prepare(schema, older=older)
@@ -148,7 +148,7 @@ class StoreSink:
 
     def sweep_late(self) -> None:
         """Remove what was written below floors that others have raised since, as of a process that stood still for a
-        while (hazard H473). Before, nobody knows of it. SinkError as for :meth:`apply`."""
+        while. Before, nobody knows of it. SinkError as for :meth:`apply`."""
         floors = Floors(self._notes)
         for table, (shape, before) in self._written.items():
             floor = floors.of(table)
@@ -176,5 +176,5 @@ class StoreSink:
     def _stored(self, schemas: Schemas, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
         self._prepare_for(schema, schemas)
         found = self._store.stored(schema, keys)
-        # A row that another writer put there without a position fills nothing (hazard H101).
+        # A row that another writer put there without a position fills nothing.
         return {key: row for key, row in found.items() if row.pos}

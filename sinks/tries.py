@@ -49,7 +49,7 @@ def is_look() -> bool:
 @contextmanager
 def unrepeated() -> Iterator[None]:
     """Within, on this thread, a call that fails is not repeated: what was looked up for it may not be so any more when
-    the store answers again (hazard H162)."""
+    the store answers again."""
     with _at_most(1):
         yield
 

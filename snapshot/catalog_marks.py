@@ -1,4 +1,4 @@
-"""Marks in the catalog of changes without an event, those included that were undone (H96, H98, H139)."""
+"""Marks in the catalog of changes without an event, those included that were undone."""
 
 from __future__ import annotations
 

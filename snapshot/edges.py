@@ -71,7 +71,7 @@ class Captured(Protocol):
 
 
 class SourcePort(Protocol):
-    """The database. Sessions have their text form and timeouts pinned (H30, H92)."""
+    """The database. Sessions have their text form and timeouts pinned."""
 
     def session(self, application_name: str, *, replication: bool = False, lock_timeout_s: float = 0) -> Session:
         """A new session, in autocommit mode. SourceError or ConfigError when there is none."""
@@ -246,7 +246,7 @@ class Edges(Protocol):
 
     @property
     def lock(self) -> tuple[int, int]:
-        """The advisory lock under which the topics are written: shared by workers, exclusive for capture (H76)."""
+        """The advisory lock under which the topics are written: shared by workers, exclusive for capture."""
 
 
 class Reporter(Protocol):

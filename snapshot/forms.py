@@ -79,7 +79,7 @@ class Inspection(NamedTuple):
 
 
 def form_change(planned: TableForm, now: TableForm) -> str | None:
-    """The change of a table between two looks that came without an event. None when nothing did (H71, H85, H86).
+    """The change of a table between two looks that came without an event. None when nothing did.
 
     A sentence part that follows the table's name.
     """

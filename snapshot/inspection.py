@@ -89,7 +89,7 @@ def _form(table: Captured, version: int, leaves: Mapping[int, LeafForm], marks: 
 def _published(edges: InspectionEdges, session: Session) -> PublicationFacts:
     _, _, publication = edges.source.facts(session)
     if publication is None:
-        # Decoding a change older than the publication fails for ever, so it has to be there first (H52).
+        # Decoding a change older than the publication fails for ever, so it has to be there first.
         raise ConfigError(f"there is no publication {edges.settings.publication}", hint="cdc init makes it")
     return publication
 
@@ -149,7 +149,7 @@ class Size(NamedTuple):
 
 
 def sizes(session: Session, oids: Sequence[int]) -> dict[int, Size]:
-    """The sizes now, by oid. Of none where one of the tables is locked. Does not wait for whoever has it (H95)."""
+    """The sizes now, by oid. Of none where one of the tables is locked. Does not wait for whoever has it."""
     try:
         with session.transaction():
             session.execute(_SQL.text("size_lock_timeout"))

@@ -39,8 +39,8 @@ copy (select {columns} from only {table} where {rows}) to stdout
 select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
 
 -- name: leaves
--- File and size of the tables that hold rows, the size as of the last VACUUM or ANALYZE: the catalog needs no lock
--- (H95). A table that goes away meanwhile has no row, or no file.
+-- File and size of the tables that hold rows, the size as of the last VACUUM or ANALYZE: the catalog needs no lock.
+-- A table that goes away meanwhile has no row, or no file.
 select c.oid::int8 as oid, n.nspname::text as schema, c.relname::text as name,
        pg_relation_filenode(c.oid)::int8 as filenode,
        greatest(c.relpages, 0)::int8 as heap_blocks,
@@ -72,7 +72,7 @@ where p.pubname = %(publication)s and c.oid = any (%(oids)s::int8[]::oid[]) and 
   and not exists (select from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)
 
 -- name: links
--- What makes a partition one of its table, on every level, with the transaction that attached it (H139).
+-- What makes a partition one of its table, on every level, with the transaction that attached it.
 with recursive tree (root, oid, born) as (
     select c.oid, c.oid, null::xid from pg_class c where c.oid = any (%(oids)s::int8[]::oid[]) and c.relkind = 'p'
     union

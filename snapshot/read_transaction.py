@@ -1,7 +1,7 @@
 """How both snapshots read: a transaction that locks, takes its snapshot, and checks that the table is as planned.
 
 The lock comes before the snapshot. The catalog as the snapshot shows it is then compared with the plan and with the
-locked tables: a rewrite in between moves rows without a change that anybody could see (H71).
+locked tables: a rewrite in between moves rows without a change that anybody could see.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def refusals(session: Session, name: TableName) -> Iterator[None]:
     """Turn Postgres's refusal of a read in ``session`` into one sentence without a value of a row.
 
     Raises :class:`LockTimeout` where a lock was not to be had in time, :class:`Changed` where the table or a column is
-    gone, ConfigError where the read is not allowed (H27) or a row filter or condition cannot be evaluated.
+    gone, ConfigError where the read is not allowed or a row filter or condition cannot be evaluated.
     """
     try:
         yield
@@ -125,7 +125,7 @@ def _check_file(session: Session, target: ReadTarget) -> None:
         raise Changed("is another table now")
     form = found[0]
     if not form.belongs:
-        # Its rows would stand at the floor of the reading that its detaching asks for, or above (H86).
+        # Its rows would stand at the floor of the reading that its detaching asks for, or above.
         raise Changed("is no partition of the table any more")
     if target.filenode is not None and not form.seen_filenode == form.filenode == target.filenode:
         files = (target.filenode, form.seen_filenode, form.filenode)
@@ -149,7 +149,7 @@ def _check_columns(session: Session, target: ReadTarget) -> None:
 
 def _check_numbers(session: Session, target: ReadTarget) -> None:
     """Columns that took each other's names since the plan, of a table with masks: they would be masked by names, one
-    of them not at all (H284). Partitions have numbers of their own, and the names of their table."""
+    of them not at all. Partitions have numbers of their own, and the names of their table."""
     schema = target.schema
     if not schema.noted_masks:
         return

@@ -64,7 +64,7 @@ def sweep_mark(
     now_ns: int,
     seen_lsn: int | None = None,
 ) -> SweepMark:
-    """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82).
+    """The mark that ends a whole reading: what lies below ``floor`` was not there.
 
     ``partitions``: how many partitions have the mark. A store sweeps when it has seen all of them. ``seen_lsn``: of the
     server, behind the last row that was read. None where all was read at the position itself.

@@ -234,7 +234,7 @@ def earlier(events: pa.Table, refused: Iterable[Refused]) -> pa.Table:
 
 def compact(events: pa.Table, book: SchemaBook) -> pa.Table:
     """The events that a later ``apply`` needs to come out the same: the newest of each key, and all of a key
-    whose newest lacks a value that an earlier one of the batch may have (hazard H38)."""
+    whose newest lacks a value that an earlier one of the batch may have."""
     winners = newest(events)
     lacking = None
     for pattern in sorted(

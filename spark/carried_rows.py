@@ -47,7 +47,7 @@ class CarriedRows(Protocol):
 
 
 def task_count(partitions: int, slots: int) -> int:
-    """How many tasks a batch of so many partitions is run in (hazard H391).
+    """How many tasks a batch of so many partitions is run in.
 
     >>> task_count(3, 2), task_count(800, 2)
     (2, 200)
@@ -58,7 +58,7 @@ def task_count(partitions: int, slots: int) -> int:
 @dataclass
 class RowSizes:
     """How large the records of a query were that came last. Spark bounds its batches in records alone, and a batch of
-    large ones must not come to the driver whole (hazard H102)."""
+    large ones must not come to the driver whole."""
 
     each_bytes: float = _UNKNOWN_BYTES
     known: bool = False
@@ -110,7 +110,7 @@ def _usual(lists: Column) -> dict[str, Any] | None:
 
 
 def cut(records: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    """Records in slices of at most so many bytes. One that is larger by itself is a slice of its own (hazard H102)."""
+    """Records in slices of at most so many bytes. One that is larger by itself is a slice of its own."""
     sizes = pc.add(*(pc.fill_null(pc.binary_length(records[name]), 0) for name in ("key", "value"))).to_pylist()
     cuts, taken_bytes = [0], 0
     for number, size in enumerate(sizes):

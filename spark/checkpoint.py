@@ -1,7 +1,7 @@
 """Spark's own memory of a query: a folder per run, and what it says of a batch's offsets.
 
 The store's watermark is the truth. A checkpoint serves one run of a query, which starts from the watermark. So
-a store that was restored, flushed or dropped gets what it lacks (H84), no batch is skipped by its number, and
+a store that was restored, flushed or dropped gets what it lacks, no batch is skipped by its number, and
 a checkpoint that was lost or copied from elsewhere changes nothing.
 """
 

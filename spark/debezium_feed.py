@@ -110,7 +110,7 @@ class Translation:
     def __call__(self, records: pa.Table) -> pa.Table:
         """The same columns (:data:`spark.source.RECORD_SCHEMA`). Settled tombstones are left out.
 
-        PositionsFell where the connector's order has begun anew, now or before (hazard H124).
+        PositionsFell where the connector's order has begun anew, now or before.
         """
         if records.column(POS).null_count == 0:
             return records  # all of them ours
@@ -178,9 +178,9 @@ class Translation:
     def _numbered(self, topic: str, shape: TableSchema | None, epoch: int) -> int:
         """The version of a shape, which the run meets in this epoch for the first time.
 
-        Two keys in one epoch are noted first: it sweeps no row of its own (hazard H230). A key that the latest epoch
+        Two keys in one epoch are noted first: it sweeps no row of its own. A key that the latest epoch
         has alone is the table's, whatever the newest shape says and whichever epoch's shape is numbered: the table was
-        read anew under it (hazard H236).
+        read anew under it.
         """
         if shape is None or not shape.key:
             return self._shapes.version(topic, shape)
@@ -209,8 +209,8 @@ class Translation:
         self._moved.append(moved)
 
     def _see_to(self, found: Iterable[Fall | Begun], readers: Mapping[Partition, PartitionReader]) -> None:
-        """Of a whole slice, by the topics' time: its partitions are read in no order (H133). A snapshot's beginning
-        before the falls of that time: where it begins another epoch, no order has fallen (H221)."""
+        """Of a whole slice, by the topics' time: its partitions are read in no order. A snapshot's beginning
+        before the falls of that time: where it begins another epoch, no order has fallen."""
         found = sorted(found, key=lambda one: (one.place.time_ms, isinstance(one, Fall), *_by_time(one.place)))
         tables = [one.place for one in found if isinstance(one, Begun) and one.table]
         repeated = frozenset(self._epochs.repeated(tables)) if tables else frozenset()
@@ -266,7 +266,7 @@ class Translation:
 
     def _note_first(self, begun: Begun, readers: Iterable[PartitionReader]) -> None:
         """A snapshot of whole tables begins here: the epoch's first one, one on request, or one that begins anew
-        because its worker was killed. Rows that the latest one lacks are swept (hazard H123)."""
+        because its worker was killed. Rows that the latest one lacks are swept."""
         epochs, place = self._epochs.read(), begun.place
         known = epochs.first()
         if known is None:
@@ -280,7 +280,7 @@ class Translation:
 
     def _note_table(self, begun: Begun) -> None:
         """A table is read anew, in a snapshot whose beginning is another table's. A store of this table alone learns by
-        it that the first snapshot was cut short (hazard H226). Where that is not known nothing is swept."""
+        it that the first snapshot was cut short. Where that is not known nothing is swept."""
         latest = self._epochs.read().latest
         if begun.pos.epoch == latest and self._epochs.asked(begun.place) is False:
             self._epochs.table_again(begun.place)
@@ -291,9 +291,9 @@ class Translation:
 
         Where the snapshot before was not read to its end, one of Postgres' that was taken while it streamed stands
         behind a commit, and of others the connector itself has to say that it is at its first one. Where it was, the
-        offset behind it may not have been stored: a snapshot that nobody asked for is a first one (hazard H221).
+        offset behind it may not have been stored: a snapshot that nobody asked for is a first one.
 
-        Another partition's note of the end counts if it was written before (H133).
+        Another partition's note of the end counts if it was written before.
         """
         place, pos = begun.place, begun.pos
         ends = [(reader.over, -reader.over_ms) for reader in readers]

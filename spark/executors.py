@@ -29,7 +29,7 @@ class ClusterSight(NamedTuple):
 
 
 def slots_of(session: SparkSession) -> int:
-    """Tasks that a job which begins now should have: as many as may run at once (hazard H104).
+    """Tasks that a job which begins now should have: as many as may run at once.
 
     With dynamic allocation it is the job that brings executors, so those that may come count, where there is a limit.
     """

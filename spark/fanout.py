@@ -173,7 +173,7 @@ class FanOut:
         self.alone = {sink: Query(store, spec, engine) for sink, (store, spec) in stores.items()}
         """Every store's own query. Those in the shared one rest."""
         self._resting = {sink for sink, (_, spec) in stores.items() if spec.every_s}
-        """The stores with a rest between batches of their own: the shared query would wait for them (hazard H444)."""
+        """The stores with a rest between batches of their own: the shared query would wait for them."""
         self._lanes: dict[str, Lane] = {}
         self._run: Run | None = None
         self._may_join_s = dict.fromkeys(stores, 0.0)
@@ -352,7 +352,7 @@ def starts_of(stores: list[Store]) -> Offsets:
 def unseen(table: pa.Table, starts: Offsets, store: Store) -> pa.Table:
     """Those records that the store reads and does not show yet.
 
-    Repeating an older record of a position that two share would put it over the newer one (hazard H77).
+    Repeating an older record of a position that two share would put it over the newer one.
     """
     foreign = [topic for topic in starts if topic not in store.topics.ids]
     if not foreign and covers(starts, store.offsets):

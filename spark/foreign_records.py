@@ -1,4 +1,4 @@
-"""Records that no capture of this pipeline can have written. The progress records around them show it (hazard H158).
+"""Records that no capture of this pipeline can have written. The progress records around them show it.
 
 A progress record says how far the log holds the source, and where. A record below its offsets and above its LSN is
 impossible: somebody else wrote it, with a position of another source. A row of it would win over every change of its

@@ -119,7 +119,7 @@ def make_room(sink: Sink, versions: list[TableSchema], facts: LogQuestions) -> N
 
 def require_key(newest: TableSchema, facts: LogQuestions) -> None:
     """CannotCarry where the topic of a table holds rows under a former key that nothing removes: Debezium goes on with
-    the new one (hazard H230). LogError when the broker does not answer."""
+    the new one. LogError when the broker does not answer."""
     if newest.topic in facts.epochs().rekeyed():
         raise CannotCarry(
             f"{newest.table}: its key is another one now, and rows under the former key would stay",
@@ -160,7 +160,7 @@ def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[s
 
 
 def _named_again(before: Watermark, topics: SinkTopics) -> Mapping[str, Hold]:
-    """Tables that the store has from before, and is fed with again (hazard H479)."""
+    """Tables that the store has from before, and is fed with again."""
     found = {}
     for topic, left in before.left.items():
         if topic in topics.ids:

@@ -11,10 +11,10 @@ from spark.ports import SinkTopics
 from spark.watermark import Claim, LogView
 
 CLAIM_S = 3.0
-"""How long stores that have caught up may take to claim the LSN that goes with it (hazard H298)."""
+"""How long stores that have caught up may take to claim the LSN that goes with it."""
 HEAR_S = 30.0
-"""How long progress that is in the log may take to be heard (hazard H502), and a store or the broker to do their part
-of a claim that it proves (hazard H560). It comes within a second, unless one of them is slow or away."""
+"""How long progress that is in the log may take to be heard, and a store or the broker to do their part
+of a claim that it proves. It comes within a second, unless one of them is slow or away."""
 
 Reached = tuple[int, int]
 """An epoch and an LSN in it. They compare."""
@@ -81,7 +81,7 @@ class LastClaims:
 
     def _owes(self, store: Claiming, now_s: float) -> bool:
         shown = store.shown
-        # It has the rows of a table that it held, and says so at its next look (hazard H561).
+        # It has the rows of a table that it held, and says so at its next look.
         behind = shown is not None and not shown.held.keys().isdisjoint(store.topics.ids)
         return behind or self._view.owes(shown, Claim(store.offsets, now_s), store.topics)
 

@@ -26,7 +26,7 @@ _TOPICS_S = 10.0
 _EVERY_S = {"idle": 0.5, "topics": _TOPICS_S, "heads": 2.0}
 _TOPICS_REST, _LONGEST_TOPICS_S = 19.0, 120.0
 """A look at the topics is followed by a rest so many times as long, so that it takes a twentieth of the time at most:
-of 2,000 tables it takes seconds, in which this process does little else (hazard H536)."""
+of 2,000 tables it takes seconds, in which this process does little else."""
 _MOST_HEADS = 200
 """How many first records are read at one look: the others are at the next one."""
 _REST_S = 1.0
@@ -100,7 +100,7 @@ class LogWatch:
 
     def _watch(self) -> None:
         while not self._ended.is_set():
-            # First: a log that does not answer ends the look, and stores answer all the same (hazard H110).
+            # First: a log that does not answer ends the look, and stores answer all the same.
             if self._is_due("idle"):
                 for store in self._stores:
                     store.idle()
@@ -143,7 +143,7 @@ class LogWatch:
 
     def _follow(self) -> None:
         """Note new progress until there is no more. A poll has few records, because each has an offset for every
-        partition, and a watch whose looks take seconds would fall behind for ever (hazard H443)."""
+        partition, and a watch whose looks take seconds would fall behind for ever."""
         until_s = self._clock.monotonic() + _FOLLOW_S
         found = self._feed.poll(_POLL_S)
         while found:

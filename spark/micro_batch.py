@@ -1,4 +1,4 @@
-"""A micro-batch: stretches of partitions that Spark planned, read and applied in slices of some bytes (hazard H102).
+"""A micro-batch: stretches of partitions that Spark planned, read and applied in slices of some bytes.
 
 Spark bounds a batch in records alone, and 20,000 records of 100 kB are 2 GB: no batch is ever in memory whole. Each
 slice is applied, shown and written into the watermark before the next one, so a process that ended goes on behind it.

@@ -41,7 +41,7 @@ class Surroundings:
 
 
 def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: Offsets) -> None:
-    """TopicError when a store's offsets speak of topics that are gone (H63)."""
+    """TopicError when a store's offsets speak of topics that are gone."""
     for topic, parts in (watermark.offsets if watermark is not None else {}).items():
         if watermark is None or topic not in topics.ids:
             continue
@@ -55,7 +55,7 @@ def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, end
 
 
 def check_claim(sink: str, watermark: Watermark | None, newest: tuple[int, int] | None) -> None:
-    """TopicError when a store claims more than the log has: nobody who fed it from this log wrote that (H222).
+    """TopicError when a store claims more than the log has: nobody who fed it from this log wrote that.
 
     ``newest``: the log's epoch and LSN, asked behind the watermark. None where nothing is known.
     """
@@ -72,7 +72,7 @@ def check_claim(sink: str, watermark: Watermark | None, newest: tuple[int, int] 
 
 def check_epoch(sink: str, watermark: Watermark | None, epochs: EpochsState) -> None:
     """TopicError when a store was filled in an epoch that the log does not know: it was put back to before it, and may
-    have given its number to another one since, whose positions mean nothing beside the former (H227)."""
+    have given its number to another one since, whose positions mean nothing beside the former."""
     if watermark is None or epochs.knows(watermark.epoch, watermark.epoch_id):
         return
     raise TopicError(
@@ -110,7 +110,7 @@ def check_log(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: 
 
 
 def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure: Watermark | None) -> None:
-    """A store that was restored or emptied under us must not claim more than it has (H84).
+    """A store that was restored or emptied under us must not claim more than it has.
 
     ``watermark``: what we wrote last. ``unsure``: what we tried to write, and do not know whether it arrived.
     StoreMoved where it is behind that, or another generation of it is in use.
@@ -120,7 +120,7 @@ def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure
     found = opened.watermarks.read()
     if found == watermark or (found is not None and found == unsure):
         return
-    # One without offsets claims nothing, and keeps what is known of the rows that are there (hazard H503).
+    # One without offsets claims nothing, and keeps what is known of the rows that are there.
     if found is None or not found.offsets or not _beyond(found, watermark):
         raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
     raise ActiveError(
@@ -141,7 +141,7 @@ def _beyond(found: Watermark, written: Watermark | None) -> bool:
 
 def check_reach(sink: str, watermark: Watermark, topics: SinkTopics, now_ms: int) -> None:
     """TopicError when a store was behind the log's end for longer than the log keeps deletes: it may have missed
-    some, and would show those rows for ever (H60)."""
+    some, and would show those rows for ever."""
     behind_s = (now_ms - watermark.level_ms) / 1000
     if watermark.level_ms and behind_s > topics.retention_s:
         raise TopicError(

@@ -41,7 +41,7 @@ class LogQuestions(Protocol):
 
     def topics(self, sink: str) -> SinkTopics:
         """The topics of this sink's tables as they are now. TopicError when one is gone, or is not the one that
-        ``init`` made (H63)."""
+        ``init`` made."""
 
     def ends(self, topics: SinkTopics) -> Offsets:
         """Where each partition ends now."""

@@ -117,7 +117,7 @@ class Query:
 
     def rested(self, since_s: float) -> bool:
         """Whether the next batch may begin, where the last one did at ``since_s``. A store that fills, or is behind by
-        more than one batch, has no rest (hazard H445)."""
+        more than one batch, has no rest."""
         # First: behind each batch of every store, and the other questions look at all its partitions.
         if not self._spec.every_s or self.store.fault is not None:
             return True
@@ -184,10 +184,10 @@ class Query:
             log.error("sink_stopped", extra=said)
             return
         if mendable(failure) or failure.retry is Retry.SECRET or isinstance(failure, QueryFailed):
-            # The store may answer all the while: a task's fault, or Spark's, is reported here (hazard H110).
+            # The store may answer all the while: a task's fault, or Spark's, is reported here.
             self._engine.metrics.sink(self.store.name).failing = failure
         self._most_records = batch_after(failure, self._most_records)
-        # A record that Spark's source cannot take, by its time or its size, comes again at each start (hazard H390).
+        # A record that Spark's source cannot take, by its time or its size, comes again at each start.
         self.carried = self.carried and not isinstance(failure, QueryFailed | SparkLost)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)

@@ -55,7 +55,7 @@ class Engine:
 
     @property
     def slots(self) -> int:
-        """Tasks that run at once now. A cluster may have more executors than for the batch before (H104)."""
+        """Tasks that run at once now. A cluster may have more executors than for the batch before."""
         return slots_of(self.session)
 
     def fits_driver(self, batch: MicroBatch) -> bool:
@@ -140,7 +140,7 @@ class Run:
         began_s = self._engine.clock.monotonic()
         self._take(frame, number)
         # Behind the batch, not before it: Spark plans the next one afterwards, with all that came meanwhile. And
-        # without the lock, so that an end has nothing to wait for (hazard H446).
+        # without the lock, so that an end has nothing to wait for.
         while not self._rested(began_s) and not self._halting.wait(_LOOK_S):
             pass
 

@@ -1,7 +1,7 @@
 """The sinks' figures for Prometheus, and whether they are well.
 
 Counters count as things happen. A figure that may change at any moment is worked out when somebody asks: a store or a
-broker that says nothing sets no figure, and one that keeps its last value would look well for ever (hazard H110). A
+broker that says nothing sets no figure, and one that keeps its last value would look well for ever. A
 figure that is not known is absent, and a gauge ``..._known`` is 0.
 """
 

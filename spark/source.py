@@ -60,7 +60,7 @@ _CARRYING = {
 
 MOST_PARTITIONS = 500
 """Of one source of Spark's, unless a single topic has more. A source looks each of its partitions up in the list of
-all, twice for each batch: with 8,000 a row came 0.8 s later (H478)."""
+all, twice for each batch: with 8,000 a row came 0.8 s later."""
 _LEAST_OF_SOURCE = 50_000
 MOST_CARRIED = 200_000
 """Records of a batch that Spark carries, at most, for each task that writes: about what it applies as one slice. Those
@@ -102,8 +102,8 @@ def lots_of_topics(starts: Offsets, most: int = MOST_PARTITIONS) -> list[Offsets
 def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:
     """A stream of exactly these partitions, each from its offset (:data:`EARLIEST`: its beginning).
 
-    Assigned, not subscribed: a partition that was added to a topic stays empty (H89), and a topic that was made
-    anew fails the query instead of being read from wherever its offsets happen to fit (H63). Unless Spark reads, nobody
+    Assigned, not subscribed: a partition that was added to a topic stays empty, and a topic that was made
+    anew fails the query instead of being read from wherever its offsets happen to fit. Unless Spark reads, nobody
     asks this frame for its rows. Many partitions are several sources. A batch of these may have more than
     ``max_offsets``: 50,000 of each, so that one busy table is not cut into small batches.
     """
@@ -188,7 +188,7 @@ class Parsed(NamedTuple):
 
 
 def parse(records: pa.Table) -> Parsed:
-    """Records (:data:`RECORD_SCHEMA`) as events. Raises nothing for any bytes (H67)."""
+    """Records (:data:`RECORD_SCHEMA`) as events. Raises nothing for any bytes."""
     pos, op, ver = (records[name] for name in HEADERS)
     ordered = ordered_mask(pos)
     known = pc.is_in(op, value_set=_OPS)

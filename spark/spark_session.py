@@ -99,10 +99,9 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         **_LASTING,
         # A slice is bounded by us, in bytes of its records, and one record alone may be larger than Spark's 1 GB.
         "spark.driver.maxResultSize": "0",
-        # And what Spark hands to a task at once (hazard H102).
+        # And what Spark hands to a task at once.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024**2),
-        # PySpark writes a task that is larger to a file, with the secrets in it, for as long as the application runs
-        # (hazard H393).
+        # PySpark writes a task that is larger to a file, with the secrets in it, for as long as the application runs.
         "spark.broadcast.UDFCompressionThreshold": "1g",
     }
     if spec.local:
@@ -118,7 +117,7 @@ _FRESH = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # Delta writes its log through the other one, which would leave a checksum beside each commit (hazard H399).
+    # Delta writes its log through the other one, which would leave a checksum beside each commit.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.locality.wait": "0s",
     "spark.sql.adaptive.enabled": "false",
@@ -141,7 +140,7 @@ _LASTING = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.minBatchesToRetain": "10",
     # Of each partition that Spark's source has read it keeps the last records that came at once, 500, for five minutes:
-    # of many partitions more than the heap holds (hazard H391).
+    # of many partitions more than the heap holds.
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     # A batch that waits for a store that says nothing is given up.
@@ -254,7 +253,7 @@ def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
             gateway = launch_gateway(loaded, popen)  # type: ignore[no-untyped-call]
         context = SparkContext(conf=loaded, gateway=gateway)
     except (PySparkException, Py4JError) as failure:
-        # The JVM may have refused a setting of the user's, as a heap that is too small (hazard H392).
+        # The JVM may have refused a setting of the user's, as a heap that is too small.
         raise ConfigError(
             f"Spark did not start: {quoted(cause(str(failure)))}",
             hint=f"correct [spark]; its own words are in {err} and {spec.log_folder / LOG_FILE}",
@@ -266,7 +265,7 @@ def _adopted(conf: Mapping[str, str], needs: Mapping[str, str]) -> SparkSession:
     """In the JVM that spark-submit started: what can still be set is set, and the submitter's word goes first."""
     # Before it SparkConf knows nothing of what the submitter has set.
     SparkContext._ensure_initialized()
-    # At the start, and not at a merge behind rows that the first batch has written without one (hazard H458).
+    # At the start, and not at a merge behind rows that the first batch has written without one.
     require_brought(needs, partial(has_class, SparkContext._jvm))
     given = SparkConf()
     for name, value in settings_beside(dict(given.getAll()), conf, own_python=own_python()).items():
@@ -278,7 +277,7 @@ def _adopted(conf: Mapping[str, str], needs: Mapping[str, str]) -> SparkSession:
 
 def quiet_client() -> None:
     """Silence py4j about a callback that raised and about a JVM that is gone, and PySpark about statements that failed:
-    we report all ourselves, once. PySpark would print the whole message, which may hold a row's value (hazard H420)."""
+    we report all ourselves, once. PySpark would print the whole message, which may hold a row's value."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     # It has a handler of its own, which drops all. Some of it goes to the root's logger.
@@ -288,7 +287,7 @@ def quiet_client() -> None:
 
 def quiet_server(server: socketserver.BaseServer) -> None:
     """Silence the server that hears what tasks counted: it prints a traceback when the JVM, its client, is killed. The
-    end of the JVM is reported by us (hazard H425)."""
+    end of the JVM is reported by us."""
     server.handle_error = _silent  # type: ignore[method-assign]
 
 

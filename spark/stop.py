@@ -85,9 +85,9 @@ class SinkStop:
 @contextmanager
 def ended_in_time(session: SparkSession, stop: SinkStop, end_s: float = END_S) -> Iterator[None]:
     """From the wish to stop on the body has ``end_s``: then the JVM is killed, which ends every wait for it, and when
-    that does not help this process ends with 69 (hazard H115). The stores go on from their watermarks, as after any
+    that does not help this process ends with 69. The stores go on from their watermarks, as after any
     kill. Where a call was left behind, the process ends soon after the body, with the code that it would have ended
-    with: a library's own threads are not waited for (hazard H164)."""
+    with: a library's own threads are not waited for."""
     done = threading.Event()
     gateway: Any = session.sparkContext._gateway
     process = getattr(gateway, "proc", None)

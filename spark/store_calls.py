@@ -123,7 +123,7 @@ class StoreCalls:
 
     def _ended(self) -> bool:
         """Take no more actions. Returns whether those that are queued ended in time: what was waited for since
-        :attr:`halt` was set counts (hazard H164)."""
+        :attr:`halt` was set counts."""
         ended = self._thread.end(max(min(_CLOSE_S, self._around.grace_s), self._around.grace_s - self.halt.since_s))
         if not ended:
             log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})

@@ -178,7 +178,7 @@ class Store(StoreCalls):
         return self.starts
 
     def _go_back(self) -> int:
-        """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123).
+        """Where an epoch began below what the store has read, as an earlier one it is read again from there.
         Returns the newest one that is noted. 0 where records bear their own."""
         shown, epochs = self.shown, self._around.facts.epochs()
         back = rewound(shown.offsets, epochs.behind(shown.epoch)) if shown is not None else {}
@@ -210,7 +210,7 @@ class Store(StoreCalls):
         self.topics = self.captured.without(self._holds.now)
 
     def _holding(self, action: Callable[[], T]) -> T:
-        """Act. Again, without each table that turns out to be one that the store cannot take (hazard H100)."""
+        """Act. Again, without each table that turns out to be one that the store cannot take."""
         while True:
             try:
                 return action()
@@ -353,7 +353,7 @@ class Store(StoreCalls):
         return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
 
     def _sweep(self, due: Mapping[str, int]) -> None:
-        """Remove the rows of earlier epochs before the watermark says that the store shows this one (H123)."""
+        """Remove the rows of earlier epochs before the watermark says that the store shows this one."""
         if not due:
             return
         self._check_place()

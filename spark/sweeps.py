@@ -2,7 +2,7 @@
 
 Debezium's connector that began without offsets has read its tables anew, and nothing in its topics says which rows
 are there no more. So the sink sweeps below the epoch by itself, once that reading is over by the connector's own
-word and all of it is in the store (hazard H123). Where we capture, floors in the topics say it.
+word and all of it is in the store. Where we capture, floors in the topics say it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def agreed(
     that it is swept below (``due``).
 
     Others may note an epoch that begins below what was read, and was read as an earlier one. To sweep below it, or to
-    claim it, would take rows away that are there (hazard H231): then SnapshotAgain, and the store reads them again.
+    claim it, would take rows away that are there: then SnapshotAgain, and the store reads them again.
     ``before``: its place so far, with ``noted`` 0 where records bear their own epoch: it is beyond a beginning whose
     records it has read as such. So do documents: topics of ``views`` are not compared. The notes are asked for
     (``epochs``, which may raise LogError) where an epoch is new to it.

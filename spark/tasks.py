@@ -1,7 +1,7 @@
 """The executors' side of a large batch: a task reads its share of the spans and reports back in Arrow.
 
 It keeps the newest record of each key as it reads, so that a key is written once however often it changed. It reads no
-more than a slice of its share at a time (hazard H102). A task never raises for an error of the log, a store or a
+more than a slice of its share at a time. A task never raises for an error of the log, a store or a
 record: each is a row of its report, so that the driver can distinguish them.
 """
 
@@ -260,7 +260,7 @@ def tables(lots: Iterable[Lot], most_rows: int = READ_ROWS) -> Iterator[pa.Table
 
 @dataclass
 class _Window:
-    """Records of a share, brought down to those that decide as they come (hazard H38: see :func:`compact`)."""
+    """Records of a share, brought down to those that decide as they come (see :func:`compact`)."""
 
     task: Task
     translate: Callable[[pa.Table], pa.Table]

@@ -1,7 +1,7 @@
 """A thread that does one thing after the other, and that can be left behind in the middle of one.
 
 A call into a store that says nothing more may take minutes to give up. Python's own pool waits for its threads at the
-end of the process, however long that takes (hazard H115). Nobody waits for this one unasked.
+end of the process, however long that takes. Nobody waits for this one unasked.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Version = tuple[str, int]
 """A topic, and the version of a shape of its table."""
 EmbeddedVersion = tuple[str, int, int]
 """A topic, the number of a shape that its records embed, and their epoch: in each one a shape is looked at again, for
-its key (H236). :data:`UNVERSIONED` for records that embed none."""
+its key. :data:`UNVERSIONED` for records that embed none."""
 _READ = READ_OP.encode()
 _TOLD = 1_000
 """Snapshots, shapes and servers that one share reports, at most: the rest is reported when the slice runs again."""

@@ -2,7 +2,7 @@
 
 Two proofs are needed. The batch's end offsets cover a progress record: everything below its LSN was read. And
 nothing read was a hole: a reader far behind walks over a topic whose older values the cleaner has removed in
-favour of newer ones that it has not reached yet, so that it holds nothing at all for such a key (H80).
+favour of newer ones that it has not reached yet, so that it holds nothing at all for such a key.
 The cleaner leaves alone what is younger than ``min.compaction.lag.ms``. So there is no hole once the offsets
 reach an end of the log that was seen no longer ago than that.
 """
@@ -242,7 +242,7 @@ class LogView:
 
     def owes(self, shown: Watermark | None, at: Claim, topics: SinkTopics) -> bool:
         """Whether a store that claims this may soon claim more. One that claims no LSN may at any time, and one that
-        has not come to an end of the log that was seen may when it has (hazard H502)."""
+        has not come to an end of the log that was seen may when it has."""
         if shown is None or not shown.lsn:
             return True
         with self._lock:

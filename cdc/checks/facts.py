@@ -91,7 +91,7 @@ class Sent(NamedTuple):
     """How a publication sends a table. ``sends``: its column list and row filter, as text that is equal while they are.
 
     ``born``: the catalog entries that publish it, each with the transaction that wrote it. It is another one after
-    something was changed and changed back (H96). ``listed``: the publication names the table itself, not its schema.
+    something was changed and changed back. ``listed``: the publication names the table itself, not its schema.
     """
 
     oid: int

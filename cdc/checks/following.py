@@ -1,4 +1,4 @@
-"""The checks of how captured tables are followed: pure, from what ``cdc status`` shows as well (H119).
+"""The checks of how captured tables are followed: pure, from what ``cdc status`` shows as well.
 
 A table that waits, is set aside or is not followed lets ``cdc run`` go on. So nothing else that ``cdc check`` looks at
 fails because of it.

@@ -12,7 +12,7 @@ PART = "kafka"
 
 
 def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") -> Iterator[Finding]:
-    """Every finding about Kafka. ``initialised``: the topics were made (H61, H62, H63, H89). ``maker``: the
+    """Every finding about Kafka. ``initialised``: the topics were made. ``maker``: the
     command that makes them."""
     yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
     if facts.unused:
@@ -24,7 +24,7 @@ def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") ->
 
 
 def check_rights(rights: TopicRights) -> Finding:
-    """Check which principals may write requests (H111): a writer to the state topic can have tables read
+    """Check which principals may write requests: a writer to the state topic can have tables read
     again."""
     if rights.checked is None:
         message = f"who may write to {rights.topic} was not told: this login may not ask for ACLs"

@@ -1,4 +1,4 @@
-"""Whose a replication slot is: pure. Ask here before a slot is dropped (hazard H109)."""
+"""Whose a replication slot is: pure. Ask here before a slot is dropped."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from cdc.topic import TableName
 PART = "postgres"
 OLDEST_VERSION = 140000
 FIRST_SOUND_MINOR = {14: 18, 15: 13, 16: 9, 17: 5}
-"""Before these, changes of transactions open across ALTER PUBLICATION could be lost (H29)."""
+"""Before these, changes of transactions open across ALTER PUBLICATION could be lost."""
 FREE_SENDERS = 1
 FAILOVER_VERSION = 170000
 """The first that keeps logical slots on standbys."""
@@ -54,7 +54,7 @@ def check_source(
 
 
 def check_version(server: ServerFacts) -> Finding:
-    """Old servers lack what we rely on. Some minors lose changes around ALTER PUBLICATION (H29)."""
+    """Old servers lack what we rely on. Some minors lose changes around ALTER PUBLICATION."""
     major, minor = server.version // 10000, server.version % 10000
     if server.version < OLDEST_VERSION:
         message = f"PostgreSQL {server.version_text} is older than 14"
@@ -67,7 +67,7 @@ def check_version(server: ServerFacts) -> Finding:
 
 
 def check_standby(server: ServerFacts) -> Finding:
-    """A standby's slot depends on two servers, and its snapshot orders differ from the primary's (H26, H55)."""
+    """A standby's slot depends on two servers, and its snapshot orders differ from the primary's."""
     if server.in_recovery:
         message = "this server is a standby; headrace reads the primary"
         return fail(PART, "standby", message, "point [source] dsn at the primary")
@@ -104,7 +104,7 @@ def check_replication_right(server: ServerFacts, refused: Refusal | None) -> Fin
 
 
 def check_encoding(server: ServerFacts) -> Finding:
-    """Text reaches us as UTF-8. A database of another encoding may hold what cannot be converted (H39)."""
+    """Text reaches us as UTF-8. A database of another encoding may hold what cannot be converted."""
     if server.encoding == "UTF8":
         return ok(PART, "encoding", "the database is in UTF8")
     if server.encoding == "SQL_ASCII":
@@ -115,7 +115,7 @@ def check_encoding(server: ServerFacts) -> Finding:
 
 
 def check_identity(server: ServerFacts, known: Found[SlotState], slot: SlotFacts | None = None) -> Iterator[Finding]:
-    """Another server behind the same address: its LSNs mean nothing to the stores (H5, H6)."""
+    """Another server behind the same address: its LSNs mean nothing to the stores."""
     if isinstance(known, Unknown):
         message = "not known whether this is the server that the pipeline was made on: its state was not read"
         yield warn(PART, "identity", message, _WITH_STATE)
@@ -144,9 +144,9 @@ def check_identity(server: ServerFacts, known: Found[SlotState], slot: SlotFacts
 def check_slot(
     slot: SlotFacts | None, server: ServerFacts, settings: Settings, known: Found[SlotState]
 ) -> Iterator[Finding]:
-    """The slot's state, and whether it is ours (H4, H5, H14, H53).
+    """The slot's state, and whether it is ours.
 
-    Advice that ends in a dropped slot needs to know whose it is, so without the state topic there is none (H109).
+    Advice that ends in a dropped slot needs to know whose it is, so without the state topic there is none.
     """
     name = settings.slot
     if isinstance(known, Unknown):
@@ -226,7 +226,7 @@ def _active(slot: SlotFacts, known: SlotState | None) -> Finding:
 
 
 def check_failover(slot: SlotFacts | None, server: ServerFacts, settings: Settings) -> Iterator[Finding]:
-    """Whether a promoted standby could be gone on with, where that is wanted (H55)."""
+    """Whether a promoted standby could be gone on with, where that is wanted."""
     if not settings.source.failover:
         return
     if server.version < FAILOVER_VERSION:
@@ -278,7 +278,7 @@ def check_free_senders(server: ServerFacts) -> Finding:
 
 
 def check_wal_keep(server: ServerFacts) -> Finding:
-    """A slot nobody reads fills the source's disk (H54)."""
+    """A slot nobody reads fills the source's disk."""
     if server.max_slot_wal_keep_bytes is None:
         message = "max_slot_wal_keep_size is -1: while capture stands still, WAL grows until the disk is full"
         return warn(PART, "wal_keep", message, server.provider.keep)
@@ -286,7 +286,7 @@ def check_wal_keep(server: ServerFacts) -> Finding:
 
 
 def check_synchronous_names(server: ServerFacts) -> Finding:
-    """A name that matches ours makes every commit wait for us (H17)."""
+    """A name that matches ours makes every commit wait for us."""
     names = server.synchronous_standby_names
     if "*" in names:
         message = f"synchronous_standby_names is '{names}': commits would wait for capture as for a standby"
@@ -295,7 +295,7 @@ def check_synchronous_names(server: ServerFacts) -> Finding:
 
 
 def check_transactions(facts: SourceFacts) -> Iterator[Finding]:
-    """Creating a slot waits for every transaction that is open (H24)."""
+    """Creating a slot waits for every transaction that is open."""
     for one in facts.transactions:
         if one.pid is None:
             what, fix = f"the prepared transaction {one.name}", f"rollback prepared {quote_literal(one.name)};"
@@ -321,7 +321,7 @@ def check_missing(facts: SourceFacts, named: Collection[str]) -> Iterator[Findin
 
 
 def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
-    """Key, replica identity and rights of each table. Generated columns are named (H36, H42)."""
+    """Key, replica identity and rights of each table. Generated columns are named."""
     for table in tables:
         for message, fix in table.problems:
             yield fail(PART, "table", message, fix)
@@ -348,7 +348,7 @@ def check_publication(
     known: Found[SlotState],
     named: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Its contents against the settings. A slot cannot pass a change made before its publication was (H52).
+    """Its contents against the settings. A slot cannot pass a change made before its publication was.
     ``named``: as for :func:`check_source`."""
     name = settings.publication
     if publication is None:

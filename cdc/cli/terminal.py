@@ -1,7 +1,7 @@
 """Where words of others reach a terminal: names of tables, keys, values, and what servers said.
 
 A terminal takes some characters for commands: a table's name could clear it, set its title, or show other words than
-those that are there. Each such character is shown as a sign that stands for it (hazard H271). JSON is not changed: it
+those that are there. Each such character is shown as a sign that stands for it. JSON is not changed: it
 is for programs, and escapes them by its own rules.
 """
 

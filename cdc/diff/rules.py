@@ -1,6 +1,6 @@
 """Where the settings differ from what was made by them: pure.
 
-A part that did not answer is not compared, and no difference is told of it (hazard H109).
+A part that did not answer is not compared, and no difference is told of it.
 """
 
 from __future__ import annotations

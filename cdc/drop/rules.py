@@ -24,7 +24,7 @@ def owner_by(
 
 
 def require_own(slot: str, owner: Owner) -> None:
-    """SlotError unless the pipeline's state names the slot as its own (H109)."""
+    """SlotError unless the pipeline's state names the slot as its own."""
     if owner is Owner.OURS:
         return
     raise SlotError(

@@ -84,7 +84,7 @@ class Drop:
 
     def _read(self) -> Mapping[bytes, bytes] | None:
         """The state topic. None where there is none. LogError where one broker says so, and its word is not known to be
-        true: it lags behind, and topics of others would go on the ground of that (hazard H589)."""
+        true: it lags behind, and topics of others would go on the ground of that."""
         try:
             return self._ports.state.read()
         except TopicError:

@@ -1,5 +1,5 @@
 """Calls that somebody waits for, each within a limit: a server that takes a connection and says nothing holds nobody
-beyond it (hazard H562)."""
+beyond it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at one store, each within a limit: a connection that says nothing holds nobody beyond it (hazard H266)."""
+"""Looks at one store, each within a limit: a connection that says nothing holds nobody beyond it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of a wait, each asked within the time that somebody has (hazard H562)."""
+"""The servers of a wait, each asked within the time that somebody has."""
 
 from __future__ import annotations
 

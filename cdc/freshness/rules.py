@@ -1,7 +1,7 @@
 """Read your own write: wait until a store shows an LSN.
 
 The token is ``pg_current_wal_insert_lsn()``, taken after the commit: ``pg_current_wal_lsn()`` lies behind one's
-own commit under synchronous_commit=off (hazard H88). A :class:`cdc.tokens.Token` names the server as well, and is
+own commit under synchronous_commit=off. A :class:`cdc.tokens.Token` names the server as well, and is
 judged by the store's watermark alone. A bare LSN is taken as one of the pipeline's present epoch.
 """
 
@@ -46,7 +46,7 @@ def wait_until_shown(
 
     ``epoch``: of the token, or what finds it. A watermark of another one does not count: LSNs start over with an
     epoch. ``nudge`` is called once when a second has passed: a quiet server writes nothing that would carry the log
-    past a token at its very end (H93). Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the
+    past a token at its very end. Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the
     store cannot be asked.
     """
 
@@ -154,7 +154,7 @@ def _wait(
 def require_whole(sink: str, watermark: Watermark) -> None:
     """Return where a store shows every table up to its LSN.
 
-    Raises DifferenceFound when a table is set aside: the log lacks changes of it, so the store shows less (H119).
+    Raises DifferenceFound when a table is set aside: the log lacks changes of it, so the store shows less.
     """
     if watermark.aside:
         words = list(watermark.aside.values())

@@ -186,7 +186,7 @@ def _accept(jar_set: JarSet, place: Path) -> str | None:
     made.mkdir()
     for jar in jar_set.jars:
         placed = arrived[jar.coordinate].rename(made / jar.coordinate.file_name)
-        # The layer of an image keeps a file's time in whole seconds. The mark has to fit there as well (hazard H459).
+        # The layer of an image keeps a file's time in whole seconds. The mark has to fit there as well.
         whole_s = int(placed.stat().st_mtime)
         os.utime(placed, (whole_s, whole_s))
     (made / _STAMP).write_bytes(orjson.dumps(_marks(jar_set, made)))

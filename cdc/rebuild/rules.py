@@ -95,8 +95,7 @@ def level(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
 
 
 def level_with_log(new: Watermark | None, old: Watermark | None, ends: Offsets, written: Progress | None) -> bool:
-    """Whether the new generation shows all that the log holds, and the old one claims more than the log holds
-    (hazard H191).
+    """Whether the new generation shows all that the log holds, and the old one claims more than the log holds.
 
     A claim that was set ahead by hand, or is of an earlier log, is never reached. ``written``: the newest progress
     record, asked for after ``old``: then no true claim is above it.

@@ -83,7 +83,7 @@ class Rebuild:
         last, in_use = find_rebuild(self._ports.state.read(), self._sink), self._ports.generations.in_use()
         run = next_rebuild(self._sink, in_use, last)
         if run == last:
-            # The other one went on since a command was killed behind the filling: it is waited for again (hazard H541).
+            # The other one went on since a command was killed behind the filling: it is waited for again.
             self._resumed = True
             return run if in_use == run.generation else run.at(Step.BUILDING)
         if last is not None:
@@ -99,7 +99,7 @@ class Rebuild:
 
     def _filled(self, run: RebuildState, tell: Tell) -> RebuildState:
         """The rebuild behind its filling. Where the log cannot go on with its generation, as with one that was left for
-        longer than the topics keep deletes, another one is begun (hazard H542)."""
+        longer than the topics keep deletes, another one is begun."""
         try:
             return self._fill(run, tell)
         except TopicError:

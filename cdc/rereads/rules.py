@@ -31,7 +31,7 @@ def captured_table(documents: Mapping[bytes, bytes], name: str) -> TableName:
     known = {table: TableName(*table.split(".", 1)) for table in topics.tables}
     if name in known:
         return known[name]
-    # A schema's name may have a dot in it, and so may a table's: only the whole text is sure (H142).
+    # A schema's name may have a dot in it, and so may a table's: only the whole text is sure.
     found = [table for text, table in known.items() if text.endswith(f".{name}")]
     for form in find_all(documents, FormState) if not found else ():
         leaves = {f"{schema}.{leaf}" for _, schema, leaf, _ in form.leaves} - {form.table}

@@ -1,4 +1,4 @@
-"""Each part is asked in a thread of its own, for so long at most: one that hangs hides no other (hazard H272)."""
+"""Each part is asked in a thread of its own, for so long at most: one that hangs hides no other."""
 
 from __future__ import annotations
 

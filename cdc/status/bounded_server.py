@@ -1,4 +1,4 @@
-"""A server whose readers cannot hold it: so many at once, and so long each (hazard H274)."""
+"""A server whose readers cannot hold it: so many at once, and so long each."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ class StatusFacts:
 
     ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
     ``ends``: where the table topics end, read for a source without LSNs. ``views``: those of the settings.
-    ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``: by table, what capture
-    notes of those that are set aside or wait (H119). ``tables``: how many are captured. ``fresh``: what the running
+    ``not_followed``: captured tables that the stream says nothing of, and why. ``asides``: by table, what capture
+    notes of those that are set aside or wait. ``tables``: how many are captured. ``fresh``: what the running
     processes say. ``answered_s``: by part, when it answered, of a clock that never goes back: ``log``, ``source``,
     ``connector``, and stores by :func:`store_part`."""
 

@@ -41,7 +41,7 @@ class StatusAnswering(Answering):
     names: AbstractSet[str] = frozenset()
 
     def do_GET(self) -> None:
-        """Answer a page, and say no to a browser that was led here by a name of another site (hazard H273)."""
+        """Answer a page, and say no to a browser that was led here by a name of another site."""
         host = self.headers.get("Host")
         if host is None or host_of(host) in self.names or _is_number(host_of(host)):
             super().do_GET()

@@ -78,7 +78,7 @@ class MemoryStreamLog:
 
     ``auto_ack`` (default): what was produced arrives when :meth:`acked` is called next. Otherwise when :meth:`deliver`
     is. A process that is killed is a log that is dropped: what it had not delivered never arrives. ``refuse``: records
-    for which this returns true are refused as too large, and nothing behind one is ever acked (H57, H70).
+    for which this returns true are refused as too large, and nothing behind one is ever acked.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A key counts as different only if it differed at two cuts and the store's position is below what the last cut surely
 contains. A store that has moved past the cut proves nothing. Such a key is compared again. A key that moves at every
-comparison (a counter row under load) is reported as undecided, never as different (hazard H93).
+comparison (a counter row under load) is reported as undecided, never as different.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def verify(
 
     ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
     position lies above the source's end, asked for after the store was read, counts, however it compares: the store
-    would ignore every change until then (hazard H101). Raises what the readers raise. Nothing is written
+    would ignore every change until then. Raises what the readers raise. Nothing is written
     anywhere but in a temporary folder.
     """
 

@@ -4,7 +4,7 @@ over them.
 A table that is set aside lacks changes until it was read again. So does one that was never read whole. While one of a
 view's tables does, nothing of the view is published and its LSN stays: nobody knows which documents are wrong.
 
-A statement may give rows other values without an event (H37, H71, H85). Capture notices it by the catalog, asks for the
+A statement may give rows other values without an event. Capture notices it by the catalog, asks for the
 table to be read again, and the log has the rows then. A table that was dropped, or that nobody publishes, brings no
 events at all. The documents of such a table go out as the log has it, and no LSN is claimed for them.
 """
@@ -194,8 +194,8 @@ class AwaitedTables:
 
     def tell(self, held: Mapping[str, str], awaited: Mapping[str, str], *, behind: bool) -> None:
         """Tell it where it is news. ``held``: the tables for which nothing goes out at all. ``behind``: the claim is
-        behind the fence. Then the next claim ends a hold: the former one is true of documents that are not there yet
-        (H476)."""
+        behind the fence. Then the next claim ends a hold: the former one is true of documents that are not there
+        yet."""
         both = {**awaited, **held}
         if both != self._told:
             _log_held(both)

@@ -35,7 +35,7 @@ def bounded(kind: str, value: int) -> int:
 
 _INTEGER_NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
 _MOST_DIGITS = 19
-"""Of an integer. Python reads none of thousands (H526)."""
+"""Of an integer. Python reads none of thousands."""
 
 
 def int_divide(a: int, b: int) -> int:

@@ -47,7 +47,7 @@ class KnownUpTo(NamedTuple):
 
     def of(self, pos: str) -> Fence:
         """Of a change's row. Its own commit is none such: the cleaner may have taken what was just before it, in which
-        the row stood elsewhere (H493)."""
+        the row stood elsewhere."""
         position = Position.parse(pos)
         return max(self.shown, min(Fence(position.epoch, position.commit_lsn), self.claimed))
 

@@ -131,7 +131,7 @@ def _constant(on: Resolving, node: Node, _: NameScope) -> Expr:
 
 def _number(written: str, location: int) -> Const:
     digits = written.lstrip("0") or "0"
-    # Python reads no integer of thousands of digits (H526).
+    # Python reads no integer of thousands of digits.
     if written.isdecimal() and len(digits) < 20 and int(digits) < 2**63:
         return literal(int(digits), INT8, location)
     return literal(numeric_of(written), NUMERIC, location)

@@ -80,7 +80,7 @@ class LogCut:
 
     ``ends``: for each partition where the next cut begins: behind what was given, at the first that was not.
     ``foreign``: records that are none of ours, passed over. One beyond the fence is ours only where the progress record
-    says that its partition is ahead so far (H158): else it would end the partition, and all behind it went unread.
+    says that its partition is ahead so far: else it would end the partition, and all behind it went unread.
     ``beyond_ms``: the timestamp of the oldest record seen beyond the fence, None where there was none.
     """
 

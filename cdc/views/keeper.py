@@ -116,7 +116,7 @@ class Keeper:
         """Take up what a run before has left: keys of what was published and is not known here wait again (V4).
 
         A state that is older than the topics keep deletions is thrown away: some may be gone unread (V24). So is one
-        of another topic of the view: what it has published is not in this one (H241).
+        of another topic of the view: what it has published is not in this one.
         """
         with self._state.guarded():
             self._begin()
@@ -151,7 +151,7 @@ class Keeper:
         self._bind()
 
     def _bind(self) -> None:
-        """Go on under a plan that has wider types than the one that the state was made by (H466): what a narrower one
+        """Go on under a plan that has wider types than the one that the state was made by: what a narrower one
         could not compute, and is parked, is computed anew, as all is."""
         state, fence = self._state, self._state.reached.fence
         with state.transaction():

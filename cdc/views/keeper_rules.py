@@ -24,7 +24,7 @@ _MOST_TOLD = 10
 
 def of_another_topic(reached: Reached, topic_id: str) -> bool:
     """Whether a state was published into another topic than the view's present one: of nothing that it knows to be
-    published is any there (H241). One that does not know its topic is taken for one of this. It is logged.
+    published is any there. One that does not know its topic is taken for one of this. It is logged.
 
     >>> of_another_topic(Reached(plan="p", generation=1, topic_id="a"), "a")
     False
@@ -82,7 +82,7 @@ def unswept_tables(reached: Reached, tables: Iterable[TableName]) -> list[str]:
 
 
 def cut_is_whole(log_input: ViewInput, cut: CutReading, topics: Iterable[str], now_ns: int) -> bool:
-    """Whether the cleaner took nothing of the cut that was just read (H185).
+    """Whether the cleaner took nothing of the cut that was just read.
 
     It takes a row for a newer one that is as old as the lag. Behind the cut there is none, or none so old: what
     was read bounds its age, and what was not read is about as young as the progress record. Half of the lag is for
@@ -97,7 +97,7 @@ def cut_is_whole(log_input: ViewInput, cut: CutReading, topics: Iterable[str], n
 
 def shown_up_to(reached: Reached, topic_claim: Fence) -> Fence:
     """Up to where documents are as published of which no key waits. Below the fence of a state that is not proven a
-    change may be missing, which a later record shows (H489): so it is up to where the topic claims."""
+    change may be missing, which a later record shows: so it is up to where the topic claims."""
     if not reached.built:
         return BEFORE_ALL
     return reached.fence if reached.proven else min(reached.fence, topic_claim)

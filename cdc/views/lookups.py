@@ -158,7 +158,7 @@ class DocumentSource:
             except NotComputable as failure:
                 found[key] = failure
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as failure:
-                # A column has another type than it had when the view began (H214).
+                # A column has another type than it had when the view began.
                 found[key] = NotComputable(f"{_OTHER_TYPE} ({type(failure).__name__})")
         for lookup in self._plan.program.lookups.values():
             lookup.clear()

@@ -109,7 +109,7 @@ def imported(
 
 
 def _require(form: Any, value: object, place: str, whose: str) -> None:
-    """ImportRefused where a value is not of a form, with its place (H488)."""
+    """ImportRefused where a value is not of a form, with its place."""
     wanted = ""
     if isinstance(form, tuple):
         _require([*form] if isinstance(value, list) else form[0], value, place, whose)

@@ -21,7 +21,7 @@ from cdc.wire.unavailable import is_unavailable, may_be_unavailable
 
 class PlanOutdated(CdcError):
     """A column of a view's table has another type than when the view was planned, and results depend on it: the view
-    is to be planned anew (H475)."""
+    is to be planned anew."""
 
     exit = Exit.UNAVAILABLE
     retry = Retry.LATER
@@ -61,7 +61,7 @@ class StateRows:
         return self._keyed(kept)
 
     def _keyed(self, row: Row) -> Row:
-        """The same. A record of somebody else's may be a row without its key, of which no row is made (H214)."""
+        """The same. A record of somebody else's may be a row without its key, of which no row is made."""
         key = row[: len(self._key)]
         if None in key:
             raise ValueError("the row does not have the columns of its key")
@@ -77,8 +77,8 @@ class StateRows:
 
 
 def require_planned(schema: TableSchema, relation: KeptTable) -> None:
-    """ConfigError where a version of a table's shape has a mask on a column that the view may compute with (H295), and
-    where a version from after the plan has other masks: HMACs under another key are equal to none of before (H331).
+    """ConfigError where a version of a table's shape has a mask on a column that the view may compute with, and
+    where a version from after the plan has other masks: HMACs under another key are equal to none of before.
 
     PlanOutdated where such a version only has to be planned with.
     """
@@ -107,7 +107,7 @@ def require_planned(schema: TableSchema, relation: KeptTable) -> None:
 
 
 def _require_columns(schema: TableSchema, relation: KeptTable) -> None:
-    """ConfigError where a later shape of a table has a column of the view no more, or as another type (H450): its rows
+    """ConfigError where a later shape of a table has a column of the view no more, or as another type: its rows
     would be nulls in every document, or values that a plan over the former type makes something else of."""
     types = {column.name: type_of(column) for column in schema.columns}
     hint = "cdc view rebuild builds the view over the table as it is now, by a text that fits it"
@@ -130,7 +130,7 @@ def _require_columns(schema: TableSchema, relation: KeptTable) -> None:
 
 
 def _computes_alike(kind: SqlType, now: SqlType, relation: KeptTable) -> bool:
-    """Whether an expression over the former type says of values of the new one what Postgres does (H475).
+    """Whether an expression over the former type says of values of the new one what Postgres does.
 
     Blanks come with the length of a ``char``, a numeric of a group's key has the digits that its type declares, and the
     sum of ``bigint`` is a numeric, of which a division has a fraction.

@@ -61,7 +61,7 @@ class _NamedQuery:
     """A query of a WITH. ``names``: of its columns. ``around`` and ``above``: the queries and the tables in its reach.
 
     Those are the ones of its place in the text, wherever it is used. Itself it does not see: within it its name is that
-    of another query, or of a table (H465).
+    of another query, or of a table.
     """
 
     select: Node

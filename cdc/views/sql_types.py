@@ -106,7 +106,7 @@ TEXT_IN_JSON = frozenset((
 """Types of pg_catalog without a row in :mod:`cdc.wire.types` that JSON has as their text (JSONTYPE_OTHER of json.c).
 
 The log has the text alone of any other such type. It may be a composite, which JSON has as an object, an array of
-arrays by a domain, or a type with a cast to json of its own (H463)."""
+arrays by a domain, or a type with a cast to json of its own."""
 
 
 @dataclass(frozen=True, slots=True)

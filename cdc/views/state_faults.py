@@ -41,7 +41,7 @@ class StateDamaged(ConfigError):
 
 def opening_fault(path: Path | str, failure: Exception) -> CdcError:
     """The error for a state that cannot be opened. StateAway where it may be there again later: that is all but what
-    is wrong with the place itself (H259).
+    is wrong with the place itself.
 
     >>> type(opening_fault("a", OSError(errno.EIO, "Input/output error"))).__name__
     'StateAway'

@@ -35,7 +35,7 @@ class Reached:
     that did not note it. ``asked``: the id of the newest wish for documents once more that was taken up, empty before
     any. ``identity``: as :func:`cdc.views.view_identity.state_identity` has it.
     ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
-    claimed (H467, H468). ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
+    claimed. ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
     ``met``: the newest position of what others have published, or this state under another plan. Empty where there is
     none.
     """
@@ -72,7 +72,7 @@ class Reached:
 
         A mark takes from the stores what stands there from before the build, and so the former documents of keys that
         are parked. Where the topic claims an LSN below which these are not published, the stores would show less than
-        they claim (H510). Documents that have no root any more are deleted by their keys meanwhile.
+        they claim. Documents that have no root any more are deleted by their keys meanwhile.
 
         ``claim``: up to where everything is published. ``topic_claim``: BEFORE_ALL before the first one.
         """

@@ -1,6 +1,6 @@
 """A view's key as a person types it: a value of its one column, or a JSON object. Pure.
 
-``42`` is the text 42 where the column is a text, and a number where it is one (H511). Dates, times, numbers and uuids
+``42`` is the text 42 where the column is a text, and a number where it is one. Dates, times, numbers and uuids
 are read as Postgres reads them, so a uuid may have capitals and a numeric fewer digits than its column.
 """
 

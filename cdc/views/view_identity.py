@@ -57,7 +57,7 @@ def kept_as(kind: SqlType) -> str:
     (True, 'int4[]')
     """
     if kind.kind == "bpchar" and kind.typmod < 0 and not kind.array:
-        return f"{kind}, blanks kept"  # nobody knows how many one without a length had (H477)
+        return f"{kind}, blanks kept"  # nobody knows how many one without a length had
     if kind.array or kind.group is Group.OPAQUE or kind.kind == "bpchar":
         return str(kind)
     return kind.group.value
@@ -118,7 +118,7 @@ def _other_outputs(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def other_key(shape: TableSchema, now: TableSchema) -> str:
     """The difference of the keys of a view's documents from those of the shape of its topic, as a predicate.
 
-    Blanks stand in a key on the wire. A state has none, and would leave the documents with the former ones (H475).
+    Blanks stand in a key on the wire. A state has none, and would leave the documents with the former ones.
     """
     before = {column.name: column.typmod for column in shape.key}
     for column in now.key:
@@ -158,7 +158,7 @@ def state_identity(plan: ViewPlan) -> str:
 
 def padded_lengths(plan: ViewPlan) -> str:
     """The lengths of the ``char`` columns that a state of the view holds without their blanks, empty for none. Where
-    they are others no row of the state is, and documents are (H475)."""
+    they are others no row of the state is, and documents are."""
     found = [
         f"{table}.{column}:{kind.typmod}"
         for table, one in sorted(plan.relations.items())

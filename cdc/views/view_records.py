@@ -138,7 +138,7 @@ def _behind(above: Position, number: int) -> Position:
 
 
 def key_row(plan: ViewPlan, key: bytes) -> Row:
-    """A document's key as the root's key in the state. ValueError where it is none (H490)."""
+    """A document's key as the root's key in the state. ValueError where it is none."""
     found = orjson.loads(key)
     if not isinstance(found, dict) or set(found) != {output for _, output in plan.key}:
         raise ValueError("a key of other columns")

@@ -175,7 +175,7 @@ class ViewState:
     def fail(self, reasons: Mapping[Row, str], below: Fence) -> Fence:
         """Driving rows that nothing can be computed from: the claim stays below them. A reason is empty of one that is
         computed. Returns up to where documents of these rows are as published: that is ``below``, or where one of
-        them was computed last (H487)."""
+        them was computed last."""
         if self._any_failed():
             names = orjson.dumps([_failed(key) for key in reasons]).decode()
             before = "FROM pending WHERE key IN (SELECT value FROM json_each(?))"

@@ -111,7 +111,7 @@ def decimal_text(value: Any) -> str:
         except InvalidOperation:
             return text
         if abs(number.adjusted()) > _MOST_DIGITS:
-            return text  # no number of Postgres, and more digits than the memory has (H94)
+            return text  # no number of Postgres, and more digits than the memory has
         text = format(number, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")

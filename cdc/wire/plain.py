@@ -239,7 +239,7 @@ def unscaled_text(unscaled_base64: str, scale: int) -> str:
     >>> unscaled_text("/w==", -2)
     '-100'
 
-    ValueError beyond what Postgres has: the digits of such a scale would fill the memory (H94).
+    ValueError beyond what Postgres has: the digits of such a scale would fill the memory.
     """
     if not -_MOST_DIGITS <= scale <= _MOST_DIGITS:
         raise ValueError("no scale of a decimal")
@@ -259,7 +259,7 @@ def _digits(number: int) -> str:
 
 
 def _large(number: int) -> Decimal:
-    """In halves: Python's own way takes quadratic time, seconds for the longest numeric (H94)."""
+    """In halves: Python's own way takes quadratic time, seconds for the longest numeric."""
     bits = number.bit_length()
     if bits <= _PRINTABLE_BITS:
         return Decimal(number)

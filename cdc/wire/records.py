@@ -119,7 +119,7 @@ def split_headers(headers: Headers) -> tuple[bytes | None, bytes | None, bytes |
 
 def numbered_by_slice(lots: Iterable[Lot], most_bytes: int) -> Iterator[tuple[int, Lot]]:
     """Lots, cut where need be, each with the number of its slice: the records of a slice have at most so many bytes,
-    and one that is larger by itself is a slice of its own (hazard H102)."""
+    and one that is larger by itself is a slice of its own."""
     number, left, empty = 0, most_bytes, True
     for lot in lots:
         rest = lot

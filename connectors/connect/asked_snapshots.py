@@ -2,7 +2,7 @@
 
 The connector writes the same records for a snapshot on request as for its first one. One that we configure takes
 requests from its topic of signals alone, unless there is a table of signals: without a signal there, it began anew by
-itself (hazard H221).
+itself.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def settle_epoch(settings: Settings, epoch: int = FIRST_EPOCH, clock: Clock = SY
     """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables.
 
     ``epoch``: the one that was noted for it. A sink that had read the notes before may have written its own
-    over that: then it is noted again, while nothing writes to the table topics yet (H215).
+    over that: then it is noted again, while nothing writes to the table topics yet.
     """
     admin = TopicAdmin(settings.log)
 
@@ -165,8 +165,7 @@ def _has_any(settings: Settings, topic: str, partition: int, start: int, end: in
 def note_key(state: CompactedTopic, topic: str, epoch: int) -> None:
     """Note that a topic's table has another key since some record of this epoch.
 
-    Nothing is read before: two that note other topics at one moment, or anything else of the epochs, keep each other's
-    (H235).
+    Nothing is read before: two that note other topics at one moment, or anything else of the epochs, keep each other's.
     """
     note = KeyedAnewState(topic=topic, epoch=epoch)
     state.write([(note.key(), note.to_json())])

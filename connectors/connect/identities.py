@@ -1,4 +1,4 @@
-"""Tables whose changes Debezium's Postgres connector does not carry whole: asked for before they are captured (H125).
+"""Tables whose changes Debezium's Postgres connector does not carry whole: asked for before they are captured.
 
 Without the whole row before (REPLICA IDENTITY FULL) Postgres sends no value of a column that did not change and is
 stored out of line. For some types Debezium writes NULL then, and a sink cannot distinguish it from a NULL.
@@ -86,7 +86,7 @@ def primary_keys(session: Connection) -> dict[TableName, list[str]]:
 def lost_deletes(
     indexed: Mapping[TableName, Sequence[str]], primary: Mapping[TableName, Sequence[str]]
 ) -> list[Caution]:
-    """The cautions for tables whose replica identity is an index beside the primary key (H588). Debezium's key is the
+    """The cautions for tables whose replica identity is an index beside the primary key. Debezium's key is the
     primary key, and Postgres logs the index's columns alone of a row that goes: its key is 0 or empty then.
 
     ``indexed``: the columns of each table's identity index. ``primary``: those of the primary keys.

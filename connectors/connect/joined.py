@@ -1,7 +1,7 @@
 """The tables that join a connector whose own first snapshot is over: their rows are asked for by a signal.
 
 The signal is given while the connector stands still, and before it has the configuration and the notes by which the
-tables count as known (hazard H257). Given to one that says RUNNING, it may reach the task of before the change, which
+tables count as known. Given to one that says RUNNING, it may reach the task of before the change, which
 passes over a table that it does not know, and says so in the worker's log alone: the rows would be missing in silence.
 Given last, it would be forgotten by a deploy that ends between the two. A task reads signals from where the last one
 has stopped, so that one which waits for it is heard, nearly always: see :mod:`connectors.connect.unread_tables`.

@@ -1,6 +1,6 @@
 """Tables that joined a connector, and none of whose rows of before has been seen: noted in ``<name>.state``.
 
-A connector may take a request and forget it: the task of before the change takes it (hazard H257), or the one behind it
+A connector may take a request and forget it: the task of before the change takes it, or the one behind it
 ends before Kafka Connect has stored an offset with it, which takes a minute (``offset.flush.interval.ms``). Nothing of
 that is said anywhere but in the worker's log. So a table counts as read when a row that was read is in its topic, or
 when the source has none. Until then ``cdc connect deploy`` asks again, and ``cdc connect status`` and ``cdc check`` say
@@ -60,7 +60,7 @@ def unread_tables(settings: Settings) -> dict[str, int]:
     """The captured tables that are to be asked for, or were and have no row that was read: each with when it was asked
     for, in ms since 1970, 0 for one that is still to be. Raises LogError where Kafka does not answer.
 
-    One that was asked for behind every older transaction may be empty. Before that its rows may not show yet (H261).
+    One that was asked for behind every older transaction may be empty. Before that its rows may not show yet.
     """
     noted = _noted(settings)
     waiting = {table: at_ms for table, at_ms in noted.asked_ms.items() if captures(settings, table)}

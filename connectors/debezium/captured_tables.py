@@ -1,8 +1,7 @@
 """The tables that a connector captures, and the topic of each: one rule for every side.
 
 ``cdc connect deploy`` makes topics by it, the generated configuration includes and renames by it, signals are refused
-by it, and ``cdc sink`` knows by it whose topic one is. With two rules a table would be captured that no store gets
-(hazard H129).
+by it, and ``cdc sink`` knows by it whose topic one is. With two rules a table would be captured that no store gets.
 """
 
 from __future__ import annotations

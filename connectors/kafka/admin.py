@@ -86,7 +86,7 @@ class TopicAdmin:
     def _metadata(self, doing: str) -> ClusterMetadata:
         """The cluster's metadata, as of now. Not by ``describe_cluster``: librdkafka 2.16 ends the process by an
         assertion (rdkafka_admin.c:960) where the answer names no broker, as it does for a moment after all brokers
-        were silent for ten seconds (H151)."""
+        were silent for ten seconds."""
         retrying = Retrying(
             retry=retry_if_exception(_brokerless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
         )

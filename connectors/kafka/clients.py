@@ -50,7 +50,7 @@ def raise_refused(servers: str, error: KafkaError) -> None:
 
 
 def producer_config(settings: LogSettings) -> dict[str, Any]:
-    """An idempotent producer that waits for all replicas and never gives a record up by itself (H56, H57)."""
+    """An idempotent producer that waits for all replicas and never gives a record up by itself."""
     return client_config(
         settings,
         **{

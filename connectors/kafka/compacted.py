@@ -172,7 +172,7 @@ def _is_end(message: Message, end: int, ask: Callable[[], tuple[int, int]]) -> b
     """Whether a partition ends where the consumer says it does. ``end``: by its leader. ``ask``: it is asked again.
 
     A replica that is read instead of the leader (``client.rack``) hears a little later how far the records stand for
-    good, and so does a new leader: what it does not show yet is not absent (hazard H584).
+    good, and so does a new leader: what it does not show yet is not absent.
     """
     shown = message.offset() or 0
     return shown >= end or shown >= ask()[1]
@@ -192,7 +192,7 @@ def bounds(
     """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet.
 
     Without tenacity, whose objects are a cycle that would hold the consumer: a process that spares the collector would
-    keep each one that it has closed, and librdkafka's binding gives a thousand at once to a process (H449).
+    keep each one that it has closed, and librdkafka's binding gives a thousand at once to a process.
     """
     timeout_s = _TIMEOUT_S if waiting is None else _BRIEF_TIMEOUT_S
     until_s = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S

@@ -55,7 +55,7 @@ def facts_of_made(
     admin: DescribesTopics, topics: Iterable[str], clock: Clock = SYSTEM_CLOCK
 ) -> Mapping[str, TopicFacts]:
     """The facts of topics that were made. One is left out that is gone for five seconds on end: a broker answers a
-    question that it was asked while it stood still before it hears of the topics made meanwhile (hazard H582).
+    question that it was asked while it stood still before it hears of the topics made meanwhile.
 
     LogError when no broker answers.
     """
@@ -70,7 +70,7 @@ def facts_of_made(
 
 def ends_of_made(admin: AsksForEnds, partitions: Mapping[str, int], clock: Clock = SYSTEM_CLOCK) -> Offsets:
     """The ends of topics that were made. Raises TopicError where a broker says for five seconds on end that one of them
-    is not there (hazard H582), and LogError when none answers."""
+    is not there, and LogError when none answers."""
     until_s = clock.monotonic() + _DOUBTED_S
     while True:
         try:
@@ -87,7 +87,7 @@ def make_known(
     """Make topics, unless they are there. The names of those that were made, and the facts of all.
 
     LogError where a broker says then that there is no such topic: it lags behind, which passes, and is no fault of the
-    topic's table (hazard H583).
+    topic's table.
     """
     made = admin.create(specs)
     found = facts_of_made(admin, [spec.topic for spec in specs], clock)

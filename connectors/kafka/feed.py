@@ -93,7 +93,7 @@ class ProgressTopic(_Feed):
     def catch_up(self, timeout_s: float, most_s: float = 5.0, clock: Clock = SYSTEM_CLOCK) -> Progress | None:
         """The newest record of those that the topic had when the look began. Waits for the first at most ``timeout_s``.
 
-        A caller who looks once in some seconds would fall behind for ever by a fixed number of records a look (H443).
+        A caller who looks once in some seconds would fall behind for ever by a fixed number of records a look.
         Where more than that stand there, the end is asked for and read up to, for at most about ``most_s``: the next
         look goes on from there. Raises LogError when it fails.
         """
@@ -207,7 +207,7 @@ class CompactedFeed:
         return found
 
     def _at_end(self) -> bool:
-        """Whether the topic ends where the consumer says so. A replica that is read instead of the leader lags (H584).
+        """Whether the topic ends where the consumer says so. A replica that is read instead of the leader lags.
         It is asked again at the next look where the leader does not answer."""
         if self._shown is None:
             return False

@@ -42,7 +42,7 @@ def follow(
             for message in consumer.consume(_BATCH, timeout=_POLL_S):
                 topic, partition, error = message.topic() or "", message.partition() or 0, message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    # A replica that is read instead of the leader shows its last records a little later (H584).
+                    # A replica that is read instead of the leader shows its last records a little later.
                     if (message.offset() or 0) >= ends[topic][partition]:
                         left.discard((topic, partition))
                 elif error is not None and error.code() not in LEADERLESS:

@@ -30,7 +30,7 @@ LEADERLESS = (
     # The answer when none of the requested partitions has a leader.
     KafkaError._NOENT,
     # A broker that went while it was asked: the client forgets each that the cluster does not name any more. A killed
-    # one leaves it at once, and so does one that stood still for nine seconds (hazard H580).
+    # one leaves it at once, and so does one that stood still for nine seconds.
     KafkaError._DESTROY_BROKER,
 )
 """This passes within seconds: another answers, or the same one a little later."""

@@ -20,7 +20,7 @@ def read_marks(settings: LogSettings, topic: str, count: int = NEWEST) -> list[M
     for message in read_range(settings, topic, 0, max(0, end - count)):
         value = message.value()
         if message.key() == PROGRESS_KEY and isinstance(value, bytes):
-            # One that cannot be read says nothing of the others (H159).
+            # One that cannot be read says nothing of the others.
             with suppress(DamagedError):
                 progress = Progress.from_json(value)
                 marks.append(Mark(progress.epoch, progress.lsn, message.timestamp()[1]))

@@ -28,7 +28,7 @@ _ROUND_BYTES = 8 * 1024**2
 """The records taken out of the client at once, in turns of some records."""
 _MOST_AHEAD, _MOST_AHEAD_BYTES = 20_000, 16 * 1024**2
 """Records taken out of the client that nobody asked for yet, of one partition, and bytes of them, of all partitions:
-those that have more are paused (hazard H102)."""
+those that have more are paused."""
 _POS, _OP, _VER = HEADERS
 # A broker that restarts does not know its partitions for a while.
 _PASSING = (*PASSING, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -177,7 +177,7 @@ class KafkaRecords:
                 hint="a topic was deleted, made anew or cut; cdc check says which",
             )
         if error.code() in _DENIED:
-            # No time mends it, and the sink would begin again for ever (H306).
+            # No time mends it, and the sink would begin again for ever.
             what = f"the group {self._group}" if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED else "a topic"
             return LogError(
                 f"reading the topics: this login to Kafka lacks the right Read on {what}",

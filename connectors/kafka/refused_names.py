@@ -1,4 +1,4 @@
-"""Why the broker did not take a record, in one sentence that holds no row data (H57, H58)."""
+"""Why the broker did not take a record, in one sentence that holds no row data."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class SchemaRegistry:
         return self._latest.get(table)
 
     def named(self, table: str) -> TableSchema | None:
-        """The latest of a table of which only ``schema.table`` is known. Any name may have a dot in it (H142)."""
+        """The latest of a table of which only ``schema.table`` is known. Any name may have a dot in it."""
         return next((shape for known, shape in self._latest.items() if str(known) == table), None)
 
     def covered(self, table: TableName, oid: int) -> dict[int, tuple[TableName, str]]:
@@ -201,7 +201,7 @@ class EmbeddedShapes:
 
         A shape that was known before keeps its number: a rebuild reads old records again. ``key``: the form of the key
         that the table has now, if that is known. Where the newest shape has another one, a shape that has it is written
-        again behind that, this one if it can be: stores take the newest one's key for the table's (H236).
+        again behind that, this one if it can be: stores take the newest one's key for the table's.
         """
         with self._lock:
             known = self._find(topic, shape)

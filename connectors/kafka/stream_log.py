@@ -60,7 +60,7 @@ class KafkaStreamLog:
     """:class:`cdc.ports.StreamLog` on Kafka.
 
     A report per record is dear, so only the last one of each lane in a group is asked for, with the offset it
-    must have: one that was refused, and everything behind it that was taken, shows as a wrong offset (H70).
+    must have: one that was refused, and everything behind it that was taken, shows as a wrong offset.
 
     A restart goes on behind the newest position that a partition holds, so no record may ever arrive behind
     one that was refused. Four things see to it: the producer is gapless. A record large enough to be refused
@@ -171,7 +171,7 @@ class KafkaStreamLog:
         return found
 
     def intruded(self, ends: Offsets) -> str | None:
-        """The first partition that holds more than was ever handed over here: somebody else wrote to it (H76)."""
+        """The first partition that holds more than was ever handed over here: somebody else wrote to it."""
         for lane, topic in enumerate(self._topics):
             partition = self._partitions[lane]
             if ends.get(topic, {}).get(partition, 0) > self._expected[lane]:
@@ -193,7 +193,7 @@ class KafkaStreamLog:
 
     def close(self, timeout_s: float = 0) -> None:
         """Let what is on its way arrive for ``timeout_s``, then drop the rest: what a broken session left must not
-        arrive behind its successor's (H76)."""
+        arrive behind its successor's."""
         until = self._clock.monotonic() + timeout_s
         with suppress(CdcError):
             while self.acked() < self._number and self._clock.monotonic() < until:

@@ -1,4 +1,4 @@
-"""The end of topics, read at a start: how far a partition is ahead of the newest progress record (H75, H7, H8)."""
+"""The end of topics, read at a start: how far a partition is ahead of the newest progress record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAST_RECORDS = 200
 """Looked at first."""
 SHORT_S = 2.0
 """For so long a partition may show less than it has: a replica that is read instead of the leader lags, and so does a
-leader that was just chosen (H584)."""
+leader that was just chosen."""
 _AGAIN_S = 0.1
 
 
@@ -41,8 +41,8 @@ class Tail(NamedTuple):
 def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | None:
     """The newest progress record of a topic that ends at ``end``, by its leader. None when there is none.
 
-    The newest by what it says: one that came too late stands behind it (H76). An unreadable record is passed over
-    beside a readable one (H159): an older one begins no later, and whether the slot still gives that is asked next.
+    The newest by what it says: one that came too late stands behind it. An unreadable record is passed over
+    beside a readable one: an older one begins no later, and whether the slot still gives that is asked next.
     DamagedError where there is no other, FormatError where any has another format. LogError where not all of it can
     be read yet.
     """
@@ -59,7 +59,7 @@ def require_shown(ask: Callable[[], int], topic: str, end: int, clock: Clock = S
     """Return when partition 0 can be read to its ``end``. ``ask``: how far it can be.
 
     LogError where it cannot: behind somebody's open transaction may stand a newer record, and the source may not go
-    back any more to where an older one wants it (hazard H592). An aborted record counts as read, and leaves a gap.
+    back any more to where an older one wants it. An aborted record counts as read, and leaves a gap.
     """
     until_s = clock.monotonic() + SHORT_S
     while (shown := ask()) < end:
@@ -70,7 +70,7 @@ def require_shown(ask: Callable[[], int], topic: str, end: int, clock: Clock = S
 
 def hidden(place: tuple[str, int], shown: int, end: int) -> LogError:
     """The records between the end that a partition shows and the one that the brokers have said are not known, and are
-    there (hazard H581)."""
+    there."""
     return LogError(
         f"{place[0]} partition {place[1]} is readable up to offset {shown}, and ends at {end}: somebody's transaction "
         "is open in it",

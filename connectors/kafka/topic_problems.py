@@ -1,7 +1,7 @@
 """Problems of topics: pure, from what a topic has to be and the facts of it.
 
 One that a broker made by itself, a raised partition count or a topic made anew under an old name would each break the
-order silently (hazards H61, H62, H63, H89)."""
+order silently."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_
     """Where the topics differ from those that ``init`` made: gone, made anew, or with another partition count.
 
     More partitions than at the start do no harm to the order, because a key's partition is computed from the
-    count in the state (H89). Capture leaves them empty. That is a problem to know of, not one to stop for.
+    count in the state. Capture leaves them empty. That is a problem to know of, not one to stop for.
     """
     if cluster_id != state.cluster_id:
         message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
@@ -89,7 +89,7 @@ def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_
 
 
 def cut_problems(first: Offsets, reread: str) -> list[TopicProblem]:
-    """Topics whose first records were deleted, by their first offsets (hazard H166): compaction leaves those at 0.
+    """Topics whose first records were deleted, by their first offsets: compaction leaves those at 0.
 
     None stops capture, and a table that was read again since is whole in what is left. ``reread``: what does that.
     """

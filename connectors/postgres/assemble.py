@@ -253,8 +253,8 @@ class Assembler:
             case Origin():
                 self._tx.came_from(message)
             case TypeName() | LogicalMessage():
-                # A type is read from the catalog at the Relation that uses it (H35). A logical message may come
-                # anywhere, also outside a transaction (H47), and is no change of a row.
+                # A type is read from the catalog at the Relation that uses it. A logical message may come
+                # anywhere, also outside a transaction, and is no change of a row.
                 pass
             case _:
                 assert_never(message)
@@ -339,7 +339,7 @@ class Assembler:
             self._relation(relation, xid)
 
     def _set_aside(self, why: CannotFollow) -> None:
-        """Note it first: what is kept of the table holds progress back until that is durable (H119)."""
+        """Note it first: what is kept of the table holds progress back until that is durable."""
         for table in self._unread.together(why.tables):
             oldest = self.oldest_of(table)
             self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)

@@ -87,7 +87,7 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
 
     Partitions of a captured tree are not listed: their changes come under the topmost captured table. Raises
     ConfigError when a name or pattern meets nothing, or calls ``missing`` with it and goes on: a table that is gone
-    hides no other (H143). Everything else is a problem of its table.
+    hides no other. Everything else is a problem of its table.
     """
     relations = [CatalogRelation(**row._asdict()) for row in _rows(conn, "relations")]
     chosen, left_out = select(relations, settings.source.tables, settings.source.exclude, missing)
@@ -256,10 +256,10 @@ def from_relation(
     """The shape a Relation message announces, under the table's masks, at version 0.
 
     The message lacks attnum, nullability and the key's order. They are taken, column by column, from the live
-    catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
+    catalog, which may be newer than the stream, then from ``known``, the last shape seen: names,
     types and which columns there are always come from the message. A table that is gone still has a shape. Under FULL
-    the message does not name the key: one that the catalog has no more is none (H149). Raises ConfigError where the
-    key is not in the stream, or its masks cannot be kept, or may not cover a column by the name that it had (H284).
+    the message does not name the key: one that the catalog has no more is none. Raises ConfigError where the
+    key is not in the stream, or its masks cannot be kept, or may not cover a column by the name that it had.
     """
     now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
     if now is not None:

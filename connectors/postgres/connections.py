@@ -1,7 +1,7 @@
 """Sessions with Postgres: one way in, so that every part reads values in the same text form.
 
-The text of a value depends on settings that a role or a database may change (hazard H30), and a
-role's timeouts would kill an open snapshot (H92). Both are pinned in the startup packet.
+The text of a value depends on settings that a role or a database may change, and a
+role's timeouts would kill an open snapshot. Both are pinned in the startup packet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PINNED: Mapping[str, str] = MappingProxyType(
         "tcp_keepalives_count": "4",
     }
 )
-"""Settings of every session. ``row_security=off`` makes Postgres raise instead of hiding rows (H27)."""
+"""Settings of every session. ``row_security=off`` makes Postgres raise instead of hiding rows."""
 
 _NEWER = {"transaction_timeout": 170000, "idle_session_timeout": 140000}
 """More timeouts of a role that would end our sessions, and the version that has them first. Older servers refuse them
@@ -144,7 +144,7 @@ def writer_lock(name: str) -> tuple[int, int]:
     """The advisory lock (two int4) under which a pipeline's topics are written.
 
     Snapshot workers hold it shared for their whole life, capture exclusively: an orphaned worker must not write
-    a row behind a streamed event, nor two captures write at once (H15, H76).
+    a row behind a streamed event, nor two captures write at once.
     """
     number = crc32(name.encode())
     return _LOCK_CLASS, number - (1 << 32) if number >= 1 << 31 else number

@@ -171,8 +171,8 @@ class SourceCut:
             yield lines
 
     def _require_numbers(self, table: VerifiedTable) -> None:
-        """SourceError where columns of a table with masks took each other's names: one of them would be read as it is
-        (H284). The table is locked from then on."""
+        """SourceError where columns of a table with masks took each other's names: one of them would be read as it is.
+        The table is locked from then on."""
         if table.query or not table.shape.noted_masks:
             return
         with self._reads.cursor() as cursor:

@@ -16,12 +16,12 @@ select pg_current_xact_id()::text::int8
 select pg_snapshot_xmin(pg_current_snapshot()) >= %(xid)s::text::xid8
 
 -- name: mark
--- Transactional, so that its commit is flushed and wakes the walsender: an idle server sends nothing else (H93). What
+-- Transactional, so that its commit is flushed and wakes the walsender: an idle server sends nothing else. What
 -- it returns is no place of the stream where a server numbers its storage's log otherwise, as Aurora does.
 select pg_logical_emit_message(true, 'cdc.fence', '')
 
 -- name: estimate
--- Rows of a table, about; its leaves' where it is partitioned. By catalog and statistics, which need no lock (H95).
+-- Rows of a table, about; its leaves' where it is partitioned. By catalog and statistics, which need no lock.
 with recursive tree (oid) as (
     select %(oid)s::int8::oid
     union

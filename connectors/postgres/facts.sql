@@ -85,8 +85,8 @@ where p.pubname = %(publication)s
 
 -- name: published
 -- The tables as the server names them in the stream. The view pg_publication_tables says the same, but opens every
--- table, and waits for whoever has one locked (H95). "sends": column list and row filter, as stored. "born": the
--- catalog rows that publish the table, each with the transaction that wrote it (H96); where its schema does, also what
+-- table, and waits for whoever has one locked. "sends": column list and row filter, as stored. "born": the
+-- catalog rows that publish the table, each with the transaction that wrote it; where its schema does, also what
 -- says that it is in the schema. "listed": the publication names it by itself. Schemas are found in pg_depend:
 -- pg_publication_namespace is new in 15. Columns that are new in 15, and in 19 the one that says that the publication of
 -- all tables leaves a table out, with its partitions, are read through jsonb.

@@ -1,4 +1,4 @@
-"""A promoted standby of the same server: gone on with where it misses nothing that the log holds (H55).
+"""A promoted standby of the same server: gone on with where it misses nothing that the log holds.
 
 From PostgreSQL 17 on a slot made for failover is kept on standbys too. A promoted one begins a new timeline, and what
 it had not received is gone: LSNs behind the switch mean something else there. So the log must reach no further.

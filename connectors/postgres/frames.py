@@ -19,7 +19,7 @@ _STATUS = struct.Struct(">cQQQqB")
 
 
 class Keepalive(NamedTuple):
-    """The server is alive and has sent everything below ``wal_end`` that concerns us (exclusive, hazard H79)."""
+    """The server is alive and has sent everything below ``wal_end`` that concerns us (exclusive)."""
 
     wal_end: int
     sent_us: int
@@ -41,7 +41,7 @@ def status(*, written: int, flushed: int, now_ns: int, reply: bool) -> bytes:
 
 
 class Feedback:
-    """The feedback to the server (H1, H3b): flushed and applied are our position, which only :meth:`hold` moves.
+    """The feedback to the server: flushed and applied are our position, which only :meth:`hold` moves.
 
     ``position``: the lsn of the newest progress record that the broker holds. Anything received beyond is reported as
     written, never as flushed.

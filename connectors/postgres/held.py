@@ -1,6 +1,6 @@
 """Records held back until the values they lack are known, and everything behind them.
 
-An update leaves out TOASTed columns it did not touch (H38). Where neither the old row nor an earlier change of
+An update leaves out TOASTed columns it did not touch. Where neither the old row nor an earlier change of
 the transaction brings them, the row's record waits, and so do all records after it, so that order stays.
 """
 
@@ -67,7 +67,7 @@ class Reselect(Protocol):
         """The wanted columns' text, or GONE, in the order of ``wanted``. Of text that no topic takes its length.
 
         An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
-        it: right after its COMMIT message a transaction often is not yet (H69). LATER for rows of a table that cannot
+        it: right after its COMMIT message a transaction often is not yet. LATER for rows of a table that cannot
         be asked, or not with such an answer, within about two seconds. Within milliseconds if ``brief``.
         """
 

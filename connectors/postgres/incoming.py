@@ -26,7 +26,7 @@ _LONGEST_BYTES = 1 << 20
 
 QUOTES_VALUES = ("22", "42")
 """Classes of SQLSTATE whose sentences quote what an expression was given: a row filter's a value of a row, also of a
-column with a mask (H348)."""
+column with a mask."""
 
 
 class Said(NamedTuple):

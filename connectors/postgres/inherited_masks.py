@@ -33,7 +33,7 @@ def parts_of_masked(conn: Connection, masks: Masks) -> Mapping[str, list[int]]:
 
 
 def require_inherited(conn: Connection, table: TableName, oid: int, masks: Masks) -> None:
-    """ConfigError for a table that inherits from one with masks, and lacks one of them (H343)."""
+    """ConfigError for a table that inherits from one with masks, and lacks one of them."""
     if masks:
         for parent in parents_of(conn, [oid]).get(oid, ()):
             require_masks_of(table, f"inherits from {parent}", masks.of(parent), masks)

@@ -28,7 +28,7 @@ _SEGMENT_BYTES = b"select setting::int8 from pg_settings where name = 'wal_segme
 
 def read_history(walsender: Connection, timeline: int) -> History | None:
     """Where the server's timeline came from. The first one has no history. None where the file that says it was
-    removed: the server runs on without (H205). SourceError when the server does not say."""
+    removed: the server runs on without. SourceError when the server does not say."""
     if timeline == 1:
         return []
     try:
@@ -59,7 +59,7 @@ def shared_lsn(known: SlotState, timeline: int, history: History) -> int | None:
     """Up to which LSN a server on ``timeline`` has the pipeline's WAL. None for not at all, OPEN for all of it.
 
     Where the pipeline's history was never noted, it counts from its own timeline on. Where a server had lost its own,
-    that of the next one begins later than ours (H253).
+    that of the next one begins later than ours.
     """
     ours = [*(known.history or []), [known.timeline, OPEN]]
     theirs = [*history, [timeline, OPEN]]
@@ -115,12 +115,12 @@ def segment_begin(walsender: Connection, end: int) -> int:
 def _blocks(walsender: Connection, timeline: int, lsn: int) -> Iterator[bytes]:
     """The WAL from ``lsn`` on. No more of it where its segment was removed, and none where the server refuses.
 
-    SourceError where it is silent for as long as the session waits for an answer, and where the session breaks (H249).
+    SourceError where it is silent for as long as the session waits for an answer, and where the session breaks.
     """
     wire = walsender.pgconn
     try:
         wire.send_query(f"START_REPLICATION PHYSICAL {Lsn(lsn)} TIMELINE {timeline}".encode())
-        # Not exec_: a process that stands still would be waited for without an end, and no stop heard (H252).
+        # Not exec_: a process that stands still would be waited for without an end, and no stop heard.
         begun = walsender.wait(generators.execute(wire))[-1]
         if begun.status != pq.ExecStatus.COPY_BOTH:
             state = (begun.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()

@@ -260,7 +260,7 @@ def _arrival() -> PQGen[None]:
 
 
 def _answered(connection: Connection, answer: PQGen[_Answer]) -> _Answer:
-    """It, waited for as the connection waits: a stop is heard, and silence has an end (H252). Raises Broken."""
+    """It, waited for as the connection waits: a stop is heard, and silence has an end. Raises Broken."""
     try:
         return connection.wait(answer)
     except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""Nothing twice: which of the records that the stream brings again are in the log already (H75).
+"""Nothing twice: which of the records that the stream brings again are in the log already.
 
 Streamed records of a partition stand in it in the order of their positions. So every record at or below the
 highest position found at a partition's end is there, and none above it is. Transactions below the

@@ -124,7 +124,7 @@ def _numberings(announced: Announced) -> list[tuple[int, ...]]:
     noted = _numbering(names, known.latest, announced.oid)
     if now is not None and (now == noted or _certain(now, announced)):
         # A migration takes its number first, and may wait for this message's transaction before it changes the table:
-        # the lower number is no earlier change then. So the log's numbers count as well, where they are others (H347).
+        # the lower number is no earlier change then. So the log's numbers count as well, where they are others.
         return [now] if noted is None or now == noted else [now, noted]
     if noted is None:
         return []

@@ -50,7 +50,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """``end_lsn``: where the COMMIT record ends. Acknowledging it says the transaction is done (H2)."""
+    """``end_lsn``: where the COMMIT record ends. Acknowledging it says the transaction is done."""
 
     commit_lsn: int
     end_lsn: int
@@ -77,7 +77,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A table's shape, before the first row that has it. It has neither attnum nor nullability (H51)."""
+    """A table's shape, before the first row that has it. It has neither attnum nor nullability."""
 
     relation_oid: int
     schema: str
@@ -88,7 +88,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeName:
-    """The name of a type that is not built in. A domain comes under its own oid with its base's name (H35)."""
+    """The name of a type that is not built in. A domain comes under its own oid with its base's name."""
 
     type_oid: int
     schema: str
@@ -132,7 +132,7 @@ class Truncate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogicalMessage:
     """``pg_logical_emit_message``. One that is not transactional comes at once, also between BEGIN and COMMIT of
-    others and when its own transaction rolls back (H47)."""
+    others and when its own transaction rolls back."""
 
     transactional: bool
     lsn: int

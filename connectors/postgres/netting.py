@@ -1,12 +1,12 @@
 """The changes of a transaction to each key of a table whose key constraint is deferrable, settled at its COMMIT.
 
 Inside such a transaction several rows may share a key: ``update t set id = id + 1`` sends U 1->2, U 2->3,
-U 3->4, and a delete of the old key followed by a create of the new one, in order, would leave one row of three
-(H41). But before and after it each key has at most one row. So per key the rows that came are set against the
+U 3->4, and a delete of the old key followed by a create of the new one, in order, would leave one row of three.
+But before and after it each key has at most one row. So per key the rows that came are set against the
 rows that went, as multisets of their text: what is left over is the row after, or the row before, or neither.
 
 This needs no knowledge of which of two equal rows is meant, so the streams that look alike for different tables
-(H78) come out right: rows (1,a), (2,a) shifted by one, and the row (1,a) moved twice, both send the same. Key 2
+come out right: rows (1,a), (2,a) shifted by one, and the row (1,a) moved twice, both send the same. Key 2
 has one row come and an equal one go, its state is what it was, and nothing is written for it.
 
 Old rows must be whole (REPLICA IDENTITY FULL). The settled keys come in an order that depends on the keys alone,

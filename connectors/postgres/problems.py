@@ -171,7 +171,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
 def _no_stream(relation: CatalogRelation, leaves: Sequence[LeafRelation]) -> Iterator[TableProblem]:
-    """The kinds of tables that logical decoding never delivers (H50)."""
+    """The kinds of tables that logical decoding never delivers."""
     table, name = relation.table, sql_name(relation.table)
     exclude = f'take it out of [source] tables, or add it to exclude: "{table}"'
     if relation.kind in _KINDS:

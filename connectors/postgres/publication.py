@@ -35,7 +35,7 @@ def ensure_publication(
 
     Changes of a partition come under its root, and stored generated columns come along where the server can
     send them (18). One that lacks a table gets it. Where a slot has been made already, its earlier rows are for a later
-    snapshot to bring (H29, H73), which has to be asked for before. ``may_add=False`` refuses it. ``operations``: those
+    snapshot to bring, which has to be asked for before. ``may_add=False`` refuses it. ``operations``: those
     that one which exists has to publish at least. Raises ConfigError with the SQL that helps when it does not fit, or
     when our role may not make or change it.
     """

@@ -74,7 +74,7 @@ join pg_namespace n on n.oid = c.relnamespace
 where c.oid = any (%(oids)s::int8[]::oid[])
 
 -- name: leaves
--- The partitions that hold rows, of each partitioned table. pg_partition_tree would lock every one (H95).
+-- The partitions that hold rows, of each partitioned table. pg_partition_tree would lock every one.
 with recursive tree (root, oid) as (
     select c.oid, c.oid from pg_class c where c.oid = any (%(oids)s::int8[]::oid[]) and c.relkind = 'p'
     union

@@ -1,7 +1,7 @@
 """Wide rows of the open transaction, for values that a later change of the same row leaves out.
 
 The usual pattern of an object mapper is INSERT, then UPDATE of the same row in one transaction: the update's
-TOASTed values are those of the insert, and asking the source for them would be slower and later (H69). It is
+TOASTed values are those of the insert, and asking the source for them would be slower and later. It is
 only a shortcut: what was forgotten for want of room is looked up.
 """
 

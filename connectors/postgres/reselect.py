@@ -1,7 +1,7 @@
 """Unchanged TOAST values, fetched from the table itself (design: capture, "Unchanged TOAST columns").
 
 A value read now is sound for the final state: each later change brings its own event. It is not sound
-before the change itself is visible, and a commit reaches the stream a moment before that (H69): so an answer
+before the change itself is visible, and a commit reaches the stream a moment before that: so an answer
 counts only if its own snapshot sees every transaction it is for.
 """
 
@@ -88,7 +88,7 @@ class PostgresReselect:
 
     ``waiting`` is called, several times a second, while an answer is waited for. It may raise. ``failover_slot``: one
     that standbys keep. An answer then counts only when they have received what it saw: a value that is undone by a
-    failover would stay in the log, and no change would correct it (H55). ``row_limit``: of text that is longer, no
+    failover would stay in the log, and no change would correct it. ``row_limit``: of text that is longer, no
     record that a topic takes can be made, and it is not fetched.
     """
 
@@ -192,7 +192,7 @@ class PostgresReselect:
                 visible = refused and self._visible(xids)
                 answer = self._ask(wanted, xids)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-                # An ALTER stands in line for the table, or has it: let it through, and ask again (H87, H95).
+                # An ALTER stands in line for the table, or has it: let it through, and ask again.
                 name, why = str(wanted[0].schema.table), first_line(error)
                 if self._locked_out.is_new(name, why):
                     log.info("reselect_locked_out", extra={"table": name, "why": why})

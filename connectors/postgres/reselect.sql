@@ -1,4 +1,4 @@
--- Values that a change left out because they are stored out of line and did not change (H38, H69, H87).
+-- Values that a change left out because they are stored out of line and did not change.
 
 -- name: shape
 -- How a table can be asked now, wherever it was renamed to. One row per key column of the replica identity.

@@ -1,6 +1,6 @@
 """Source text that takes a row's values out of a message, for the functions of :mod:`connectors.postgres.compiled`.
 
-Time is linear in a message's bytes, with any content (H94). An expression may hold a part of any length only
+Time is linear in a message's bytes, with any content. An expression may hold a part of any length only
 where one border is possible: what follows such a part begins with ``t 0 0`` or with a byte that the part does not
 match, and no value holds a NUL. Where a null may follow a value of any text, the text could go on over the null's
 marker ``n``, and an expression would try each such border. There the value is cut out by the length it declares.

@@ -56,7 +56,7 @@ class Pattern:
         return self.names(str(table)) if self.table is None else table == self.table
 
     def names(self, text: str) -> bool:
-        """The same of a table of which only ``schema.table`` is known: the dot that parts it is not known (H142)."""
+        """The same of a table of which only ``schema.table`` is known: the dot that parts it is not known."""
         return self.expression.fullmatch(text) is not None
 
 

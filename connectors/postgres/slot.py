@@ -36,7 +36,7 @@ class LockHolder:
 
 
 def require_same_server(server: ServerFacts, known: SlotState, where: str) -> None:
-    """IdentityError when another server, timeline or database answers than the pipeline was made on (H5, H6)."""
+    """IdentityError when another server, timeline or database answers than the pipeline was made on."""
     faults = {
         "system identifier": (server.system_identifier, known.system_identifier),
         "timeline": (server.timeline, known.timeline),
@@ -57,7 +57,7 @@ def require_same_server(server: ServerFacts, known: SlotState, where: str) -> No
 
 
 def require_usable(slot: SlotFacts | None, known: SlotState, position: int) -> None:
-    """SlotError when the slot cannot give every change from ``position`` on (H4, H5, H53).
+    """SlotError when the slot cannot give every change from ``position`` on.
 
     A slot that is ahead of what the log holds has let changes go, by whomever it was moved or re-made.
     """
@@ -75,7 +75,7 @@ def require_usable(slot: SlotFacts | None, known: SlotState, position: int) -> N
 
 
 def require_not_ahead(slot: SlotFacts, position: int) -> None:
-    """SlotError when the slot stands beyond ``position``: the server would start there, silently (H4)."""
+    """SlotError when the slot stands beyond ``position``: the server would start there, silently."""
     if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > position:
         raise SlotError(
             f"the slot {slot.slot} stands at {Lsn(slot.confirmed_flush_lsn)}, beyond {Lsn(position)}, up to where "
@@ -86,7 +86,7 @@ def require_not_ahead(slot: SlotFacts, position: int) -> None:
 
 def require_written(conn: Connection, position: int) -> int:
     """The LSN up to which the server has written its WAL. IdentityError when the log has more: the server would pass
-    over all changes up to there, silently (H157)."""
+    over all changes up to there, silently."""
     row = conn.execute(load(__package__, _SQL)["written_lsn"].encode()).fetchone()
     written_lsn = int(row[0]) if row else 0
     if position > written_lsn:
@@ -133,7 +133,7 @@ def drop_slot(conn: Connection, slot: str) -> bool:
 
 
 def active(slot: str, reason: str) -> ActiveError:
-    """Somebody else reads the slot. ``reason`` is the server's sentence, which names the process (H14)."""
+    """Somebody else reads the slot. ``reason`` is the server's sentence, which names the process."""
     return ActiveError(
         f"another reader is running: {reason or f'the slot {slot} is in use'}",
         hint="stop the other capture; if none runs, its session ends after wal_sender_timeout, "

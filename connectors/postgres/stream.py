@@ -1,8 +1,8 @@
 """The walsender session: frames in, feedback out.
 
 Feedback has its own thread and clock, because a server that hears nothing for ``wal_sender_timeout`` ends the
-session, and we may well be busy for longer: waiting for a stalled broker, decoding, re-selecting (H12). Every
-status asks for a keepalive, so an idle database moves on and a dead connection is noticed (H3, H13).
+session, and we may well be busy for longer: waiting for a stalled broker, decoding, re-selecting. Every
+status asks for a keepalive, so an idle database moves on and a dead connection is noticed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SILENCE_WITHOUT_TIMEOUT_S = 120.0
 _IN_USE_S = 10.0
 _BATCH_FRAMES = 1000
 _NOT_PREREQUISITE = "55000"
-"""SQLSTATE of a slot the server gave up, and of the warning that a publication is passed over (H53, H52)."""
+"""SQLSTATE of a slot the server gave up, and of the warning that a publication is passed over."""
 _STANDBYS = "synchronized_standby_slots"
-"""Named, with the same SQLSTATE, where the server waits for a standby (H55). In any language."""
+"""Named, with the same SQLSTATE, where the server waits for a standby. In any language."""
 
 
 _NOTHING = StreamBatch([], None)
@@ -121,7 +121,7 @@ class ReplicationStream:
             self._poke.set()
 
     def close(self) -> None:
-        """Say goodbye: a last status, then the end of the copy (H16). Never raises, never waits long."""
+        """Say goodbye: a last status, then the end of the copy. Never raises, never waits long."""
         self._stopping.set()
         self._poke.set()
         self._beat.join(5)
@@ -206,7 +206,7 @@ class ReplicationStream:
                 self._failure = self._broken(str(error))
                 return
             except Exception as error:
-                # A thread that ends without a word would leave the server without feedback (hazard H103).
+                # A thread that ends without a word would leave the server without feedback.
                 self._failure = SourceError(
                     f"feedback to Postgres at {self._where} ended: {type(error).__name__}",
                     hint="capture connects again; this is a fault of Headrace",

@@ -1,7 +1,7 @@
 """Dates, times and intervals of Postgres as the wire has them: text in, JSON out.
 
 The text is what a session with DateStyle=ISO, TimeZone=UTC and IntervalStyle=iso_8601 prints. Years beyond
-9999 and before 1 are legal in Postgres and impossible in ``datetime`` (H31): the arithmetic here is our own.
+9999 and before 1 are legal in Postgres and impossible in ``datetime``: the arithmetic here is our own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables whose shape cannot be read yet: their messages are kept as they came, and decoded once it can (H140).
+"""Tables whose shape cannot be read yet: their messages are kept as they came, and decoded once it can.
 
 A message announces a shape a moment before its commit is visible, with a synchronous standby that does not answer long
 before. Until the catalog shows it nobody can say what the rows mean. So they are kept raw, in order and with the

@@ -1,4 +1,4 @@
-"""Whether a transaction of the stream is visible to a session: its commit is streamed a moment before (H97)."""
+"""Whether a transaction of the stream is visible to a session: its commit is streamed a moment before."""
 
 from __future__ import annotations
 

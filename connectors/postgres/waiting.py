@@ -1,9 +1,9 @@
-"""Tables that wait: their records are kept apart, in order, while all other tables flow (H95).
+"""Tables that wait: their records are kept apart, in order, while all other tables flow.
 
 A row's missing values are read from its table. Where that table is locked, or the commit does not become visible, its
 records wait here: in memory, then in temporary files. The log is acknowledged up to the oldest of them and no further,
-so a restart brings them again. Where they are more than may be kept, the table with the most of them is set aside
-(H119), see :mod:`cdc.aside`.
+so a restart brings them again. Where they are more than may be kept, the table with the most of them is set aside,
+see :mod:`cdc.aside`.
 """
 
 from __future__ import annotations

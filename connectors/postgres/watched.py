@@ -1,4 +1,4 @@
-"""A session whose answers are waited for with an eye on the clock (hazards H195, H204).
+"""A session whose answers are waited for with an eye on the clock.
 
 Timeouts of the server end what the server does. One whose process stands still ends nothing, and keeps its connection.
 """
@@ -42,7 +42,7 @@ class WatchedConnection(psycopg.Connection[Any]):
                 ready = yield wanted
                 now_s = SYSTEM_CLOCK.monotonic()
                 if ready:
-                    # A part of an answer. Over a slow link all of one may take longer than the limit (H204).
+                    # A part of an answer. Over a slow link all of one may take longer than the limit.
                     heard_s = now_s
                 if not ready or now_s - asked_s > _ASK_S:
                     asked_s = now_s

@@ -193,7 +193,7 @@ def _usual(encode: Encode, pattern: bytes, text: bytes = b"%b", **form: Any) -> 
 
 _TEXT = Codec(encode=quote, fast=Fast(pattern=b"(%b*)" % PLAIN, text=b'"%b"'), loose=_any(quote))
 _INTEGERS = _usual(integer, _WHOLE)
-# Without -0, which has to become -0.0: as an integer it would lose its sign in most readers (H33).
+# Without -0, which has to become -0.0: as an integer it would lose its sign in most readers.
 _FLOATS = _usual(shapes.number, rb"(0|-?(?:[1-9]\d*(?:\.\d+)?|0\.\d+)(?:e[+-]\d+)?)")
 _BOOLEAN = _usual(boolean, rb"([tf])", length=1, mapped=_BOOLEANS.__getitem__)
 _UUID = _usual(quote, rb"([0-9a-f-]{36})", b'"%b"', length=36)

@@ -187,7 +187,7 @@ class CapturedTopics:
         )
 
     def _made(self, table: CapturedTable, known: TopicsState) -> TopicsState:
-        """One table's topic that can never be made is that table's fault alone (H188)."""
+        """One table's topic that can never be made is that table's fault alone."""
         try:
             return self._make(table, known)
         except LogError as error:

@@ -123,7 +123,7 @@ class Looks:
 
     def _look_source(self) -> float:
         if self._session is None or self._session.closed:
-            # A process of the server that stands still heeds no timeout (H225).
+            # A process of the server that stands still heeds no timeout.
             self._session = connect(
                 self._settings.source,
                 application_name="cdc capture looks",
@@ -166,7 +166,7 @@ class Looks:
             try:
                 self.remedies.look(session, faults, figures.flushed_lsn)
             except CannotFollow as why:
-                # A history is not set aside: changes of it are missing, and capture stops (H143).
+                # A history is not set aside: changes of it are missing, and capture stops.
                 self._fault = why
 
     # -- Kafka
@@ -241,7 +241,7 @@ class _LogLook:
 
 
 def gone(slot: SlotState) -> SlotError:
-    """The publication is not there: changes that are written now will never be sent (H52)."""
+    """The publication is not there: changes that are written now will never be sent."""
     return SlotError(
         f"the publication {slot.publication} is gone, and the slot {slot.slot} cannot go on without it",
         hint=f"one made anew does not serve older changes: {START_OVER}",

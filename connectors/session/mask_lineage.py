@@ -1,7 +1,7 @@
 """Partitions and children of tables with masks, also former ones: captured by themselves, they need those masks.
 
 Every shape that capture uses is registered, and the registry asks here first. So the stream, the watch, later readings,
-remedies and the first snapshot all meet it, and none of them can forget it (H340, H341).
+remedies and the first snapshot all meet it, and none of them can forget it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class MaskLineage:
         return self._parents.get(oid)
 
     def require(self, table: TableName, oid: int, shapes: NamedShapes) -> None:
-        """ConfigError for a part of a table with masks that is to be captured by itself, and lacks one of them (H287).
+        """ConfigError for a part of a table with masks that is to be captured by itself, and lacks one of them.
 
         A column may have another name since, under which it would go out plain: then nobody can say which it is, and
-        the part is refused (H342). A part that is no table of its own is not asked about.
+        the part is refused. A part that is no table of its own is not asked about.
         """
         parent = self._parents.get(oid)
         if parent is None or parent == str(table):

@@ -35,7 +35,7 @@ def note_masks(
     clock: Clock,
 ) -> MaskState:
     """Ask for each captured table to be read again whose masks are others than its rows were read under, and note those
-    of now. Once more where a reading that was asked for them failed or was cancelled (H345).
+    of now. Once more where a reading that was asked for them failed or was cancelled.
 
     ``documents``: the state topic's. ``shapes``: every version of every table's. Rows may have been written under each
     that was registered since the note. Returns the note. ConfigError for masks of a table that is not captured. Raises

@@ -1,7 +1,7 @@
 """Late records at a session's start: found in the topics' ends, and made harmless before the stream goes on.
 
 A record that is written again has its old position, so stores have it already. In the log it is the last of
-its key once more, which is what compaction keeps (H75, H76). See :mod:`cdc.stale`.
+its key once more, which is what compaction keeps. See :mod:`cdc.stale`.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int
 
 def without_future(progress: Progress, written_lsn: int | None) -> tuple[Progress, frozenset[str]]:
     """A progress record without positions that the source has not come to, and the topics that had one: of these,
-    changes may have been passed over (H157)."""
+    changes may have been passed over."""
     if written_lsn is None:
         return progress, frozenset()
     ahead = {

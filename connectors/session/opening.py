@@ -145,7 +145,7 @@ class Opening:
         known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         self._check_topics(admin, known.topics)
         self._lock(side)
-        # Another capture may have gone on with a promoted server while this one waited for it (H228).
+        # Another capture may have gone on with a promoted server while this one waited for it.
         known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         crash_point("opening_locked")
         return Servers(side=side, admin=admin, known=known)
@@ -216,7 +216,7 @@ class Opening:
         opened.callback(stream.abandon)
         found = read_slot(place.side, place.known.slot.slot)
         if found is not None:
-            # Again, now that nobody else can move it: the server starts at the later of the two, silently (H4).
+            # Again, now that nobody else can move it: the server starts at the later of the two, silently.
             require_not_ahead(found, standing.position)
         crash_point("stream_started")
         return SourceStream(stream=stream, visible=visible, near_xid=newest_xid(place.side))
@@ -385,6 +385,6 @@ class Opening:
 
 
 def require_published(side: Connection, known: SlotState) -> None:
-    """SlotError when the publication is gone: changes that are written now will never be sent (H52)."""
+    """SlotError when the publication is gone: changes that are written now will never be sent."""
     if read_publication(side, known.publication) is None:
         raise gone(known)

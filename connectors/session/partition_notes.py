@@ -1,4 +1,4 @@
-"""The partitions that the stream has brought and that no look at the catalog has compared yet (H148).
+"""The partitions that the stream has brought and that no look at the catalog has compared yet.
 
 A look at the catalog that misses a partition has its table read again, if it knows that the partition existed. Its
 changes may be acknowledged before the next look, and capture may be killed in between. So capture notes a new
@@ -43,8 +43,7 @@ class PartitionNotes:
         return self._new
 
     def saw(self, table: str, links: Links) -> None:
-        """The stream is about to bring changes of these. Raises LogError. A known partition waits for no broker
-        (H150)."""
+        """The stream is about to bring changes of these. Raises LogError. A known partition waits for no broker."""
         with self._lock:
             if not self._is_news(table, links):
                 self._new = {**self._new, table: {**self._new.get(table, {}), **links}}

@@ -1,10 +1,10 @@
 """Partitions as the stream announces them: each before its first change, right behind its table.
 
 The rows of a partition stay in the topic when it is detached or dropped, and no event announces that. A look sees a
-partition that left since the look before. One that came and left in between, no look sees (H145).
+partition that left since the look before. One that came and left in between, no look sees.
 
 A partition logs old keys by a replica identity of its own. Where that is not its table's, deletes and changes of the
-key do not identify their row (H147).
+key do not identify their row.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Partitions:
             return
         if gone(found, xid):
             # A partition that this transaction made itself may not be in the catalog yet. One that stays unseen for
-            # long counts as gone: a reading too many harms nothing, and the stream goes on (H140).
+            # long counts as gone: a reading too many harms nothing, and the stream goes on.
             self._visible(xid, _TIMEOUT_S)
             found = self._link(root.oid, leaf.relation_oid) or found
         if found.below and not fits:

@@ -1,4 +1,4 @@
-"""A session's start on a promoted standby: what must hold, and the note of where the pipeline runs now (H55, H192)."""
+"""A session's start on a promoted standby: what must hold, and the note of where the pipeline runs now."""
 
 from __future__ import annotations
 

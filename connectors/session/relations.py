@@ -39,7 +39,7 @@ class Relations:
 
     A new shape is on ``<name>.schema``, stored by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. A shape that is announced as it was
-    known needs no wait: the catalog may know less of it than the message does (H97).
+    known needs no wait: the catalog may know less of it than the message does.
     """
 
     def __init__(
@@ -143,14 +143,14 @@ class Relations:
             # Of a transaction that is partly written, the rest may count in another way.
             self._topics.ask_again(table, "has another kind of key constraint")
         if known is not None and known.oid != relation.relation_oid and self._settings.snapshot.watch:
-            # The watch may not see it: by its next look the first table can have its name back (H96).
+            # The watch may not see it: by its next look the first table can have its name back.
             self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
         self._captured[relation.relation_oid].add(table)
         return registered
 
     def _require_known_names(self, relation: Relation) -> None:
         """CannotFollow where rows of a table with masks would be kept, and its columns may have other names than the
-        log knows: until the catalog can be read nobody can say which of them are masked (H286)."""
+        log knows: until the catalog can be read nobody can say which of them are masked."""
         table, oid = TableName(relation.schema, relation.table), relation.relation_oid
         covered = self._registry.covered(table, oid)
         if not covered and not self._masks.of(table):
@@ -177,7 +177,7 @@ class Relations:
             )
 
     def _require_own_masks(self, relation: Relation) -> None:
-        """CannotFollow for a part of a table with masks which it lacks itself, before its rows are kept (H344). One
+        """CannotFollow for a part of a table with masks which it lacks itself, before its rows are kept. One
         that was announced right behind its table has no rows of its own."""
         table = TableName(relation.schema, relation.table)
         source = self._settings.source
@@ -206,7 +206,7 @@ class Relations:
             raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
 
     def _require_name(self, table: TableName, oid: int) -> None:
-        """CannotFollow when the relation was captured under other names, and never under this one (H96)."""
+        """CannotFollow when the relation was captured under other names, and never under this one."""
         former = self._captured.get(oid)
         if not former or table in former or self._taken(table, oid):
             return

@@ -88,7 +88,7 @@ class Remedies:
         return all(other is None or other.oid != now.oid for other in others)
 
     def _agree(self, session: Connection, table: TableSchema, since_lsn: int) -> bool:
-        """Whether every partition logs old rows as the table announces them, and the log has all from before (H147).
+        """Whether every partition logs old rows as the table announces them, and the log has all from before.
 
         A row does not say of which partition it is. Those that were written before have to be past.
         """

@@ -69,7 +69,7 @@ class RepeatedLook:
             except (psycopg.Error, OSError) as error:
                 self._unanswered(type(error).__name__)
             except Exception:
-                # A thread that ended here would leave the last answers standing for good (H103, H110).
+                # A thread that ended here would leave the last answers standing for good.
                 log.exception("look_failed")
         self._done()
 

@@ -163,7 +163,7 @@ class CacheClient:
         self._warn_of_eviction()
 
     def _warn_of_eviction(self) -> None:
-        """An evicted key forgets its pos, and with it the delete it may have been the memory of (hazard H66)."""
+        """An evicted key forgets its pos, and with it the delete it may have been the memory of."""
         memory = self._single.info("memory")
         policy = str(memory.get("maxmemory_policy", ""))
         if int(memory.get("maxmemory", 0)) and policy != "noeviction":
@@ -208,7 +208,7 @@ class CacheClient:
         if isinstance(error, redis.exceptions.NoPermissionError) or any(words in str(error) for words in _NO_RIGHT):
             return login_refused(self.store, str(error), retry=TryAgain.NEVER)
         if "DB index is out of range" in str(error):
-            # No time mends it, and the sink would begin again for ever (H306).
+            # No time mends it, and the sink would begin again for ever.
             hint = "the URL ends with the number of a database that it has"
             words = f"{self.store} has no such database: {brief(str(error))}"
             return SinkError(words, hint=hint, retry=TryAgain.NEVER, exit=Exit.CONFIG)

@@ -29,7 +29,7 @@ class RedisSinkSettings(SinkSettings):
 
 
 def check_eviction(name: str, facts: StoreFacts) -> Iterator[Finding]:
-    """An evicted key loses its position too, so that an older event could bring an old value back (H66)."""
+    """An evicted key loses its position too, so that an older event could bring an old value back."""
     policy, limit = facts.notes.get("maxmemory_policy", "noeviction"), facts.notes.get("maxmemory", "0")
     if policy != "noeviction" and limit != "0":
         message = f"{facts.product} evicts keys when it is full (maxmemory-policy {policy}), positions among them"

@@ -60,7 +60,7 @@ class DeltaEngine:
         :meth:`require`.
 
         A watermark may be committed before a table has a row. Without the engine beside it the warehouse would be the
-        embedded engine's (hazard H372).
+        embedded engine's.
         """
         # A floor is noted before its table has a place.
         used = any(not name.startswith("floor:") for name in notes)
@@ -77,7 +77,7 @@ class DeltaEngine:
         self, schema: TableSchema, existing: Callable[[], Collection[str]], wanted: Sequence[WarehouseColumn]
     ) -> None:
         """CannotCarry for a table of which Spark would write one column into another: it reads names that differ in
-        case alone as one (hazard H386)."""
+        case alone as one."""
         twins = one_to_spark(existing(), wanted) if self._storage.engine == SPARK else ""
         if twins:
             raise CannotCarry.because(schema.table, twins)

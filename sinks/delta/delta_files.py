@@ -127,7 +127,7 @@ def stats_of(rows: pa.Table) -> str:
     """The log's statistics of a file with these columns: nulls of plain ones, and bounds of those that have any value.
 
     Readers of delta-rs take a column that lacks a bound, in a file that has bounds of others, for one of nulls alone,
-    and skip the file: so each column has both, or the file has none (hazard H433).
+    and skip the file: so each column has both, or the file has none.
     """
     found: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     types: Any = pa.types
@@ -173,7 +173,7 @@ def skipping(schema: pa.Schema, first: Sequence[str], said: str | None) -> dict[
     (``said``). ``first``: columns that are always among them.
 
     Wide tables have it. So do those with decimals whose bounds are not true: delta-rs writes some files, and of
-    ``12345678901234567890`` its bound is 9223372036854775807 (hazard H454). Bounds that are there are not looked at
+    ``12345678901234567890`` its bound is 9223372036854775807. Bounds that are there are not looked at
     from then on.
 
     >>> skipping(pa.schema([("_key", pa.string()), ("n", pa.decimal128(20, 0))]), ["_key"], None)

@@ -81,7 +81,7 @@ class _DeltaGenerations:
         before = lower(goal, found)
         self._notes.write_all({**notes, WATERMARK: before.to_json(), GENERATION: b"-%d" % number})
         taken = self._copy_tables(place, self._base, shapes)
-        # With the states that this watermark speaks of: a copy from before may have the version of before (H482).
+        # With the states that this watermark speaks of: a copy from before may have the version of before.
         noted = self._notes.read()
         versions = {**versions_in(noted), **{path: version for path, (version, _) in taken.items()}}
         said = {VERSIONS: dumped(versions), COMMITS: dumped({**commits_in(noted), **taken})}
@@ -103,7 +103,7 @@ class _DeltaGenerations:
         """Nothing is open."""
 
     def _is_older_copy(self, shape: TableSchema) -> bool:
-        """Whether a table is older than the watermark that speaks of it (hazard H484)."""
+        """Whether a table is older than the watermark that speaks of it."""
         path = table_path(shape)
         table, noted = Delta(self._base, path, self._clock), NotedVersions(self._notes)
         return table.exists() and is_older_copy(table, shape, noted, TableIds(self._notes), path)

@@ -10,7 +10,7 @@ from sinks.delta.delta_faults import Removed
 
 class CommitLine:
     """The commits in the log of a table in a folder of this machine. An older copy to which others have written since
-    may have the very version that was seen, and not the rows (hazard H505)."""
+    may have the very version that was seen, and not the rows."""
 
     def __init__(self, path: str) -> None:
         self._path = path

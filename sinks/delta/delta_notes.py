@@ -76,8 +76,8 @@ class UsedTables(Protocol):
 
 
 class DeltaWatermarks(PlacedWatermarks):
-    """The watermark with the version of each table that it speaks of, in one commit (hazard H100). ``unnoted``:
-    what is to be noted of the engine beside notes that were read (hazard H372)."""
+    """The watermark with the version of each table that it speaks of, in one commit. ``unnoted``:
+    what is to be noted of the engine beside notes that were read."""
 
     def __init__(
         self, notes: DeltaNotes, tables: UsedTables, unnoted: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
@@ -92,7 +92,7 @@ class DeltaWatermarks(PlacedWatermarks):
         versions = {**versions_in(known), **self._tables.versions()}
         commits = {**commits_in(known), **self._tables.commits()}
         beside = {COMMITS: dumped(commits)} if commits else {}
-        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
+        # On what was found when the store's place was checked: cdc rebuild may have written since.
         mark = {WATERMARK: watermark.to_json(), VERSIONS: dumped(versions), **beside}
         self._own.write_upon({**self._unnoted(known), **mark})
 
@@ -117,8 +117,8 @@ class NotedVersions:
 
 def is_older_copy(table: Delta, schema: TableSchema, noted: NotedVersions, ids: TableIds, path: str) -> bool:
     """Whether a table is older than the one that was noted with the last watermark: by its version, because somebody
-    restored an older one since (hazard H84), because it is from before a removal (hazard H472), or because others
-    have written to an older copy since, or to another line of it (hazard H505)."""
+    restored an older one since, because it is from before a removal, or because others
+    have written to an older copy since, or to another line of it."""
     version = noted.of(path)
     older = table.version < version or (version >= 0 and table.restored_since(version))
     commit = noted.commit_of(path, version)

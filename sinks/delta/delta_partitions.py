@@ -25,7 +25,7 @@ _BUCKETED = re.compile(r"_bucket_(\d{1,5})")
 _LENGTH = 64
 """So many characters of a value name a partition, at most."""
 _FOLDER_BYTES = 240
-"""A partition is a folder, too: ``column=value``, in which a byte may be written as three (hazard H397)."""
+"""A partition is a folder, too: ``column=value``, in which a byte may be written as three."""
 _BARE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 

@@ -36,13 +36,13 @@ R = TypeVar("R")
 
 ONE_TRY = CommitProperties(max_commit_retries=0)
 """What another writer commits meanwhile ends the try: it may have put in a row that was looked for here, or joined the
-files that are replaced here, which delta-rs would let stand beside the new ones (hazard H539)."""
+files that are replaced here, which delta-rs would let stand beside the new ones."""
 PACKED: Mapping[str, Any] = {
     "writer_properties": deltalake.WriterProperties(compression="ZSTD", statistics_truncate_length=64),
     "commit_properties": ONE_TRY,
 }
 """How delta-rs writes rows: by default snappy, but for what it joins or deletes from. Properties of one's own lose its
-other default: bounds of whole values would stand in the log, which Spark does not read above 20 MB (hazard H538)."""
+other default: bounds of whole values would stand in the log, which Spark does not read above 20 MB."""
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _PLAIN_WRITER, _FEATURES_WRITER = 2, 7
 _TOGETHER = 4
@@ -130,7 +130,7 @@ class KeyedFiles:
     def join(self) -> bool:
         """Join small files where there are many, those of each partition by themselves. Whether there were.
 
-        delta-rs's own compaction tries again, whatever it is told: two at once leave each row twice (hazard H544)."""
+        delta-rs's own compaction tries again, whatever it is told: two at once leave each row twice."""
         files = self._files()
         wanted = file_bytes(files, near=self.near)
         apart = ([file for file in files if file.part == part] for part in sorted({f.part for f in files}, key=str))

@@ -132,7 +132,7 @@ class _DeltaTables:
         lost_rows = self._is_older_copy(schema)
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
-            # Until nothing is claimed any more it stays noted, whatever its version becomes (hazard H470).
+            # Until nothing is claimed any more it stays noted, whatever its version becomes.
             self._ids.unknown(schema.table)
             table.begin_anew()
             crash_point("delta_emptied")
@@ -166,13 +166,13 @@ class _DeltaTables:
 
     def _enforce(self, schema: TableSchema) -> None:
         """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
-        a rebuild, or another process, had raised it meanwhile (hazard H486)."""
+        a rebuild, or another process, had raised it meanwhile."""
         floor = Floors(self._notes).of(schema.table)
         if floor:
             self._table(schema).delete(f"{POS} < '{floor}'")
 
     def _is_sound(self, schema: TableSchema) -> None:
-        """The table holds what the watermark claims, and may be spoken of with it (hazard H471)."""
+        """The table holds what the watermark claims, and may be spoken of with it."""
         self._ids.keep(schema.table, self._table(schema).identity())
         self._sound.add(table_path(schema))
 

@@ -84,7 +84,7 @@ class Delta:
         return self._seen
 
     def check(self) -> None:
-        """Removed when the table is not what was last seen here: gone, or an older state of it (hazards H84, H100)."""
+        """Removed when the table is not what was last seen here: gone, or an older state of it."""
         seen = self.version
         if seen < 0 or (self.local and self._line.stands(seen)):
             return
@@ -110,7 +110,7 @@ class Delta:
 
     def begin_anew(self) -> None:
         """Delete all rows. It is another table from here on: its versions count on from those of a copy, and so the one
-        that the copy stands for may have the same numbers with other rows (hazard H480)."""
+        that the copy stands for may have the same numbers with other rows."""
         begun = {faults.BEGUN: uuid4().hex}
         self._retry.call(lambda: self._table.alter.set_table_properties(begun, False), again=self._reopen)
         self._identity = ""
@@ -155,7 +155,7 @@ class Delta:
             crash_point("delta_columns_added")
 
     def leave_out_bounds(self, schema: pa.Schema | None = None) -> None:
-        """Have readers believe no bounds that are not true, of files that are there either (hazard H454). ``schema``:
+        """Have readers believe no bounds that are not true, of files that are there either. ``schema``:
         that the table is about to have."""
         said = self._table.metadata().configuration.get(STATISTICS)
         wanted = statistics_of(schema or pa.schema(list(self.types().items())), said)
@@ -281,7 +281,7 @@ class Delta:
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
-        # Opened anew for another try: the files go with a folder that somebody exchanges (hazard H481).
+        # Opened anew for another try: the files go with a folder that somebody exchanges.
         return self._retry.call(lambda: self._columns(list(names)), again=self._reopen)
 
     def _columns(self, names: list[str]) -> pa.Table:
@@ -389,7 +389,7 @@ class Delta:
 
     def _whole(self, rows: pa.Table) -> pa.Table:
         """All columns of the table in its order. Unfit where it lacks one of the rows, or has it in another type: Spark
-        would leave its values out in silence (hazard H314)."""
+        would leave its values out in silence."""
         found = filled_up(partitioned(rows, self.partitions), pa.schema(list(self.types().items())))
         if found is None:
             raise Unfit.table(self.path, faults.COLUMNS)

@@ -97,7 +97,7 @@ class SparkDelta(Delta):
 
     def _tidy(self) -> None:
         """Without Spark nothing is removed: to delta-rs a vector's file is one that the log does not know, and it would
-        take away those that are in use (hazard H310)."""
+        take away those that are in use."""
         if running_session() is None:
             return
         self._optimize(due_tier(self._files()))
@@ -134,7 +134,7 @@ class SparkDelta(Delta):
             text = str(failed)
             raise (CommitFailedError if any(words in text for words in _CONFLICTS) else DeltaError)(text) from None
         self._updated()
-        # Spark looks at the table anew: somebody may have restored it between our look and Spark's (hazard H396).
+        # Spark looks at the table anew: somebody may have restored it between our look and Spark's.
         if restored_behind(self._table, before):
             raise Removed(f"an older version of the Delta table {self.path} was restored")
         return done

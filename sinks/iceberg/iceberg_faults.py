@@ -71,7 +71,7 @@ def conflict(text: str) -> bool:
 
 def given_up(error: Exception, catalog: str, table: str) -> SinkError:
     """:func:`explained` after the last try. A file that is still not there was not joined with others by somebody else:
-    the snapshot names it, and no try finds it (hazard H387)."""
+    the snapshot names it, and no try finds it."""
     if isinstance(error, FileNotFoundError) or any(map(_names_absent, str(error).splitlines())):
         return LakeUnfit(f"the Iceberg table {table} cannot be used: {FILE_MISSING}", why=FILE_MISSING)
     return explained(error, catalog, table)

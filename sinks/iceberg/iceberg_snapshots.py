@@ -42,7 +42,7 @@ def is_later(table: Table, noted: Version) -> bool:
     while snapshot.snapshot_id != noted.snapshot:
         sequence, parent = snapshot.sequence_number or 0, snapshot.parent_snapshot_id
         if sequence <= noted.sequence or parent is None:
-            return False  # Rows that a statement replaced have no state before (hazard H485).
+            return False  # Rows that a statement replaced have no state before.
         before = table.snapshot_by_id(parent)
         if before is None:
             # It has expired. Right behind the noted state can be that one alone.
@@ -54,7 +54,7 @@ def is_later(table: Table, noted: Version) -> bool:
 
 def _stood_before(table: Table, noted: Version) -> bool:
     """Whether the table stood at a state of before, once it had the noted one: it was gone back with, and the states
-    that others wrote upon that have expired (hazard H506). By its former metadata, as far as it is kept."""
+    that others wrote upon that have expired. By its former metadata, as far as it is kept."""
     for entry in reversed(table.metadata.metadata_log):
         try:
             former: Any = FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
@@ -72,7 +72,7 @@ def _stood_before(table: Table, noted: Version) -> bool:
 
 def summary_count(table: Table, name: str) -> int | None:
     """A count that the newest snapshot states. 0 in a table without one. None where it does not state it, as it need
-    not: that says nothing (hazard H384)."""
+    not: that says nothing."""
     current = table.current_snapshot()
     if current is None:
         return 0

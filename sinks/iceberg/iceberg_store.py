@@ -136,7 +136,7 @@ class _IcebergTables:
         if lost_rows:
             # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
             table.empty()
-            # Before another column can hold the table: at the next start it is its own newest state (hazard H471).
+            # Before another column can hold the table: at the next start it is its own newest state.
             self._marks.forget_table(schema.topic)
         elif noted is not None and table.version != noted:
             self._enforce(schema, table)
@@ -152,14 +152,14 @@ class _IcebergTables:
 
     def _noted_version(self, table: IcebergTable) -> Version | None:
         """The state of the table that was noted with the last watermark. It is another one, or was gone back with since
-        as by ``rollback_to_snapshot``, where it did not come from that (hazard H84). None when asked again."""
+        as by ``rollback_to_snapshot``, where it did not come from that. None when asked again."""
         if self._noted is None:
             self._noted = versions_in(self._notes.read())
         return self._noted.pop(table.name, None)
 
     def _enforce(self, schema: TableSchema, table: IcebergTable) -> None:
         """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
-        a rebuild, or another process, had raised it meanwhile (hazard H486)."""
+        a rebuild, or another process, had raised it meanwhile."""
         floor = Floors(self._notes).of(schema.table)
         if floor:
             table.remove_below(floor)
@@ -169,7 +169,7 @@ class _IcebergTables:
         return {name: table.version for name, table in self._tables.items() if table.version is not None}
 
     def check(self) -> None:
-        """PlaceMissing when a table that was used is gone, was taken back or was exchanged (hazard H385). One question
+        """PlaceMissing when a table that was used is gone, was taken back or was exchanged. One question
         for all of them, which tells of commits in a JDBC catalog. In a REST catalog an idle table is opened once a
         minute."""
         used = set(self.versions())
@@ -281,7 +281,7 @@ class _IcebergSession:
 
 
 class _IcebergWatermarks(PlacedWatermarks):
-    """The watermark with the state of each table that it speaks of, in one commit (hazard H100)."""
+    """The watermark with the state of each table that it speaks of, in one commit."""
 
     def __init__(self, notes: IcebergNotes, tables: _IcebergTables) -> None:
         super().__init__(notes, tables.check)
@@ -290,7 +290,7 @@ class _IcebergWatermarks(PlacedWatermarks):
 
     def write(self, watermark: Watermark) -> None:
         versions = {**versions_in(self._own.known()), **self._tables.versions()}
-        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
+        # On what was found when the store's place was checked: cdc rebuild may have written since.
         noted = dumped({name: list(version) for name, version in versions.items()})
         self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: noted})
 

@@ -89,7 +89,7 @@ class IcebergTable:
 
     def _noted(self) -> None:
         """Take the state that was opened, or written, for the seen one. LakeRemoved when it did not come from that:
-        each opening asks, since a table may be gone back with between two tries of one statement (hazard H383)."""
+        each opening asks, since a table may be gone back with between two tries of one statement."""
         found, seen = self._opened, self._seen
         if found is None:
             return
@@ -108,7 +108,7 @@ class IcebergTable:
 
     def check(self) -> None:
         """See what others wrote. LakeRemoved when the table is not what was last seen here: gone, another one, or an
-        older state of it (hazards H84, H100)."""
+        older state of it."""
         self._reopen()
         _ = self._table
 

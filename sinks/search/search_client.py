@@ -142,7 +142,7 @@ class SearchClient:
         """Documents of an index by id, each with ``found``, in order.
 
         A shard that is not there answers for each of its documents that it is not available, within an answer of 200:
-        such a one is not absent (hazard H263). It is asked for again, as a server that is busy. Raises as :meth:`call`,
+        such a one is not absent. It is asked for again, as a server that is busy. Raises as :meth:`call`,
         and SinkError where the user may not read the index.
         """
         body = orjson.dumps({"ids": list(ids)})
@@ -168,8 +168,8 @@ class SearchClient:
     def refresh(self, path: str) -> None:
         """Show what was written to some indexes. StoreAway where that goes on failing, and as :meth:`call`.
 
-        Shards that did not do so stand within an answer of 200, and what was written to them does not show (hazard
-        H590). They are asked again.
+        Shards that did not do so stand within an answer of 200, and what was written to them does not show. They are
+        asked again.
         """
 
         def ask() -> None:
@@ -186,7 +186,7 @@ class SearchClient:
     def scroll(self, path: str, body: Mapping[str, Any], size: int) -> Iterator[list[dict[str, Any]]]:
         """Every hit of a search, ``size`` at a time, as of its beginning. Nothing where the index is absent.
 
-        No part of them: StoreAway where a shard does not answer (hazard H263).
+        No part of them: StoreAway where a shard does not answer.
         """
         query = {**body, "size": size, "sort": ["_doc"]}
         params = {"scroll": _SCROLL, **_WHOLE}

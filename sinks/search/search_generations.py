@@ -47,7 +47,7 @@ class _SearchGenerations:
                     f"generation {number} has no index {alias}-{number}", hint="it is not whole: rebuild anew"
                 )
         # The note first, and then all aliases at once. Where that is cut short the sink leads them there, by the note.
-        # The other way round it would feed the other generation, or this one by that one's watermark (hazard H540).
+        # The other way round it would feed the other generation, or this one by that one's watermark.
         self._notes.write(GENERATION, b"%d" % number)
         crash_point("search_generation_noted")
         self._lead(aliases, number)

@@ -69,7 +69,7 @@ class Indexes:
 
     def current(self) -> bool:
         """Whether readers are still led to what is written. Where they are led to an index of somebody else's making,
-        such as an older copy, the watermark is forgotten: nothing that it claims is known of that one (hazard H165)."""
+        such as an older copy, the watermark is forgotten: nothing that it claims is known of that one."""
         if not self._place.current():
             return False
         elsewhere = self._led_elsewhere()
@@ -121,7 +121,7 @@ class Indexes:
         return self._found[alias]
 
     def missing(self, schema: TableSchema) -> bool:
-        """Whether a table has no index: none that an alias names, and none that an alias that went has named (H165)."""
+        """Whether a table has no index: none that an alias names, and none that an alias that went has named."""
         if self.existing(schema) is not None:
             return False
         name = f"{index_alias(self._prefix, schema.table)}-{self._place.number}"
@@ -164,7 +164,7 @@ class Indexes:
 
     def _lead(self, alias: str, index: str) -> None:
         """Lead readers to what is written: where they are led nowhere, or to another generation still, as behind a
-        switch that was cut short. The notes say which is in use (hazard H540)."""
+        switch that was cut short. The notes say which is in use."""
         led = self._led_to(alias)
         ours = self._place.generation is not None and all(is_generation(one, alias) for one in led)
         if not led or (ours and self._place.current()):

@@ -64,7 +64,7 @@ class SearchNotes:
 
     def _replace(self, name: str, text: bytes) -> None:
         """Replace one note of a document with several. The server's own partial update would join the members of the
-        old note and of the new one (hazard H364), and another process may write meanwhile."""
+        old note and of the new one, and another process may write meanwhile."""
         for _ in range(_TIMES):
             [found] = self._client.documents(f"/{path(self._index)}", (_OTHERS,))
             seen: dict[str, Any] = {"op_type": "create"}

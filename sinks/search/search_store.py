@@ -93,7 +93,7 @@ class _SearchTables:
         documents = self._indexes.documents(batch.schema)
         index = self._index(batch.schema)
         self._session.wrote(index, batch.schema)
-        # A document is made when its body is: all of them at once would be as large as the batch (hazard H102).
+        # A document is made when its body is: all of them at once would be as large as the batch.
         unfit: dict[int, str] = {}
         fates = self._writer.write(self._items(index, batch, documents, unfit))
         if fates.refused and documents.nested:

@@ -93,7 +93,7 @@ class _SqlGenerations:
         target: tuple[SqlTables, SqlNotes],
         shapes: Sequence[TableSchema],
     ) -> None:
-        # The notes first: what they claim must not be more than the tables hold, which a sink may write (hazard H545).
+        # The notes first: what they claim must not be more than the tables hold, which a sink may write.
         notes = source[1].stored(connection)
         for shape in _latest(shapes):
             self._copy_table(connection, source[0], target[0], shape)

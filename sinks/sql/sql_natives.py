@@ -151,7 +151,7 @@ def fits_native(native: str, kind: str) -> Callable[[Any], bool] | None:
     name = native.removesuffix("[]")
     has = _FITS[name]
     if name in _JSON and kind not in (name, "jsonb"):
-        # Of an older shape, in which it need not be JSON (hazard H456).
+        # Of an older shape, in which it need not be JSON.
         has = partial(_fits_json, has, kind in _JSON)
     if native.endswith("[]"):
         return lambda value: isinstance(value, list) and all(one is None or has(exact_text(one)) for one in value)

@@ -37,7 +37,7 @@ def scanned(connection: sa.Connection, stored: StoredTable) -> Iterator[pa.Recor
         return
     except (ValueError, TypeError, exc.DBAPIError) as error:
         _require_value_fault(error)
-    # Its driver, or Arrow, refuses a whole part for one value. Key by key, only its own row is refused (hazard H101).
+    # Its driver, or Arrow, refuses a whole part for one value. Key by key, only its own row is refused.
     for keys in _keys(connection, stored.table.c[KEY]):
         yield from looked_up(connection, stored, keys)
 

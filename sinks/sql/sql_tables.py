@@ -313,9 +313,9 @@ def make_schema(connection: sa.Connection, name: str | None) -> None:
     """Make a schema that is missing, in a transaction that is open. Nothing for None, nor in a database where a table
     needs none."""
     if name is None or connection.dialect.name != "postgresql" or sa.inspect(connection).has_schema(name):
-        return  # IF NOT EXISTS asks for the right to make one before it looks (H224)
+        return  # IF NOT EXISTS asks for the right to make one before it looks
     making = sa.schema.CreateSchema(name, if_not_exists=True)
-    # Two that begin at once get a unique violation of the catalog, in spite of IF NOT EXISTS (hazard H365).
+    # Two that begin at once get a unique violation of the catalog, in spite of IF NOT EXISTS.
     unless_done(connection, lambda c: c.execute(making), lambda c: sa.inspect(c).has_schema(name))
 
 

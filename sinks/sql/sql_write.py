@@ -80,7 +80,7 @@ def _where_newer(insert: Any, table: sa.Table, rows: pa.Table) -> Any:
     return insert.on_conflict_do_update(
         index_elements=[KEY],
         set_={name: insert.excluded[name] for name in rows.column_names if name != KEY},
-        # A row of somebody else's hand may have no position: any change of ours is newer (hazard H101).
+        # A row of somebody else's hand may have no position: any change of ours is newer.
         where=sa.or_(insert.excluded[POS] >= table.c[POS], table.c[POS].is_(None)),
     )
 

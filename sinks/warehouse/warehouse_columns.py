@@ -169,7 +169,7 @@ def _text_instead(both: pa.DataType, wanted: pa.DataType) -> bool:
 
 def fits_of(column: WarehouseColumn) -> Callable[[Any], bool] | None:
     """Whether the store has a plain value of a column, as :attr:`WarehouseColumn.fits`. Text of an older shape is not
-    taken for the base64 of bytes, of which much ordinary text is some (hazard H455)."""
+    taken for the base64 of bytes, of which much ordinary text is some."""
     return _never if _has_bytes(column.type) and not _has_bytes(arrow_type(column.source)) else column.fits
 
 

@@ -53,8 +53,8 @@ def counted(written: int, deletes: Sequence[bool]) -> Applied:
 
 
 def odd_rows(found: pa.Table, key: str, deleted: str) -> dict[str, StoredRow]:
-    """The keys with a live row and another one, which nothing but another writer makes: no position decides (hazard
-    H101). ``key`` and ``deleted``: the columns' names."""
+    """The keys with a live row and another one, which nothing but another writer makes: no position decides. ``key``
+    and ``deleted``: the columns' names."""
     live = set(found.filter(pc.invert(pc.fill_null(found[deleted], False)))[key].to_pylist())
     several: Counter[Any] = Counter(found[key].to_pylist())
     return {

@@ -32,16 +32,16 @@ _SETTINGS = {
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # By default ${env:HOME} within a text is the variable's value, and a row's key would be another one (hazard H491).
+    # By default ${env:HOME} within a text is the variable's value, and a row's key would be another one.
     "spark.sql.variable.substitute": "false",
     # By default an older type, which readers without Spark take for nanoseconds: of a time before 1677 or after 2262
-    # they have another one (hazard H395).
+    # they have another one.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _TASKS = (
     # 200 by default, which take 45 s for a small batch on two cores.
     "spark.sql.shuffle.partitions",
-    # 10,000 by default, to list the files of a table (hazard H375).
+    # 10,000 by default, to list the files of a table.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 )
 """Settings that are a number of tasks: as many as run at once."""

@@ -1,6 +1,6 @@
 """A worker: a process with its own session and producer that reads one chunk after the other.
 
-It never outlives the process that started it: an orphan could write a row behind a streamed event (H76). Three
+It never outlives the process that started it: an orphan could write a row behind a streamed event. Three
 things see to that: the kernel kills it with the server it was forked from, and that one with its starter
 (:mod:`snapshot.first.fork_server`). A watch on a pipe ends it where there is no such kernel, and its session holds the
 writers' lock, which capture needs for itself, until all it produced is acknowledged.

@@ -1,7 +1,7 @@
 """The cut: a database snapshot that every worker reads from, kept open by one session.
 
-The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It lasts as
-long as the walsender session that made it, and no longer (H19). The remaining chunks are then read in a plain
+The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap. It lasts as
+long as the walsender session that made it, and no longer. The remaining chunks are then read in a plain
 REPEATABLE READ cut, at the same position, because the stream from the slot repairs the difference.
 """
 
@@ -81,7 +81,7 @@ def hold_export(source: SourcePort, made: MadeSlot, walsender: Session) -> CutHo
 
 
 def open_cut(source: SourcePort) -> CutHolder:
-    """A new cut, at the same position as the first: the stream from the slot replays what lies between (H19, H20).
+    """A new cut, at the same position as the first: the stream from the slot replays what lies between.
 
     Raises SourceError when Postgres exports no snapshot.
     """

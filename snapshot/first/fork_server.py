@@ -1,7 +1,7 @@
 """The process that workers are forked from: it has imported what they need, and has neither sessions nor threads.
 
 Only :mod:`multiprocessing`'s fork server imports this. It ends when the process that started it ends: the kernel sees
-to it, so that it holds for a stopped one too, and workers die with the server as they ask for (H76).
+to it, so that it holds for a stopped one too, and workers die with the server as they ask for.
 """
 
 from __future__ import annotations

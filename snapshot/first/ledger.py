@@ -55,7 +55,7 @@ class Ledger:
 
         Of the changed ones just those that are not read to their end, unless ``read_too``. A table that changed without
         an event (a rewrite, other partitions, other columns) also has to be read again once the stream has passed
-        ``lsn``: events from before it would overwrite what is read now (H71).
+        ``lsn``: events from before it would overwrite what is read now.
         """
         tables = inspection.tables
         records = [*self.manifest.cut(lsn), *self._ask_for(inspection, lsn)]

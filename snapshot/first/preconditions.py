@@ -40,7 +40,7 @@ def epoch(manifest: Manifest, *, rows: bool) -> None:
 
 
 def server(edges: Edges, session: Session) -> None:
-    """Return for a primary with logical decoding and the publication: a slot made before it never works (H52).
+    """Return for a primary with logical decoding and the publication: a slot made before it never works.
 
     Raises ConfigError for a standby, another wal_level, a missing publication, and for failover slots before version
     17.
@@ -84,7 +84,7 @@ def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> N
 
 
 def no_slot(edges: Edges, session: Session, manifest: Manifest, reporter: Reporter) -> None:
-    """Return where no slot has the wanted name. One that a killed run left is removed first (H24).
+    """Return where no slot has the wanted name. One that a killed run left is removed first.
 
     Raises SlotError for a slot that this pipeline did not make.
     """

@@ -1,4 +1,4 @@
-"""The replication slot: made under a temporary name, then kept under its own, removed where a run was killed (H24)."""
+"""The replication slot: made under a temporary name, then kept under its own, removed where a run was killed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_slot(
     begins: so one that a killed run left is known for ours. Returns it with the walsender session, whose next command
     (or end) ends the export.
 
-    Waits for every transaction older than itself to end, at most ``lock_timeout_s`` for each (H24: a statement
+    Waits for every transaction older than itself to end, at most ``lock_timeout_s`` for each (a statement
     timeout would not stop it), and says whom it waits for. ``session``: another session, to look from. Raises
     ConfigError when the server is not set up for a slot, SlotError when one of that name is there, SourceError
     when the wait was too long. Then the server has removed the half-made slot.
@@ -111,7 +111,7 @@ def remove_slot(session: Session, slot: str) -> None:
 
 
 def end_making(session: Session, slot: str, clock: Clock) -> bool:
-    """End the session that still makes the slot for a run that was killed (H24). The slot goes with it.
+    """End the session that still makes the slot for a run that was killed. The slot goes with it.
 
     False when there is none. SlotError when it does not end, or when it is not ours.
     """

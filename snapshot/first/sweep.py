@@ -1,7 +1,7 @@
 """The mark that ends a snapshot of a new epoch: what it did not bring is gone from the source.
 
 Rows deleted while the slot was lost have no event. Every row that is there got the snapshot's position, so whatever
-a store holds below it is swept, once each partition has brought its mark (H23, H82).
+a store holds below it is swept, once each partition has brought its mark.
 """
 
 from __future__ import annotations

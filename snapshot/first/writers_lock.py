@@ -1,4 +1,4 @@
-"""The writers' lock, from the side of ``cdc snapshot`` (H15, H76).
+"""The writers' lock, from the side of ``cdc snapshot``.
 
 Taken exclusively first: that proves that no capture runs and no worker of a killed run is left. Then kept shared,
 beside the workers, until the snapshot is complete. Capture needs it exclusively.

@@ -1,4 +1,4 @@
-"""The catalog watch: looks now and then, and requests a reading of tables that changed without an event (H85, H86)."""
+"""The catalog watch: looks now and then, and requests a reading of tables that changed without an event."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CatalogWatch:
         return table in self._sent
 
     def barrier(self, table: str) -> frozenset[int]:
-        """Transactions that may hold changes of the table from before it came into the publication (H73)."""
+        """Transactions that may hold changes of the table from before it came into the publication."""
         return self._barriers.get(table, frozenset())
 
     def look(self, documents: Mapping[bytes, bytes], *, now: bool = False) -> Records:
@@ -90,7 +90,7 @@ class CatalogWatch:
         self._look_s = now_s + self._every_s
         publication = self._edges.settings.publication
         row = _SQL.one(self._session, "fingerprint", publication=publication)
-        # A shape that the stream announces may be one that no look sees (H146).
+        # A shape that the stream announces may be one that no look sees.
         fingerprint = (row[0], self._edges.shapes.size)
         if fingerprint == self._fingerprint and not self._edges.topics.new_partitions:
             return []
@@ -147,7 +147,7 @@ class CatalogWatch:
             return found
         why = f"{now.table} {found.reason}; [snapshot] reread_republished leaves it as it is"
         log.warning("reread_declined", extra={"table": now.table, "why": why})
-        # Only that is declined: its file and its partitions may be others as well (H144).
+        # Only that is declined: its file and its partitions may be others as well.
         return need(replace(before, entries=now.entries), now, empty, streamed, announced)
 
     def _read_publication(self) -> None:

@@ -1,7 +1,7 @@
 """Keys that a table's rows had under other masks. Pure.
 
 No event says that a row has another key now. The stores sweep what stands under the former one, and the topic would
-keep it for ever: plain values, where the key was not masked before (H289).
+keep it for ever: plain values, where the key was not masked before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def former_keys(
     """The keys that stand in the topic below ``floor``, some at once, each lot with its version.
 
     Everything that is alive stands at the floor or above behind a reading of the whole table, whatever its version: a
-    version may be that of a former name, or have the masks of now and be from before others (H349). ``records``: reads
+    version may be that of a former name, or have the masks of now and be from before others. ``records``: reads
     the whole topic, one partition after the other. Up to ``most`` keys are in memory.
     """
     parts = [(0, 1)]

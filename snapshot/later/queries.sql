@@ -33,7 +33,7 @@ select pg_logical_emit_message(true, 'cdc', '')
 
 -- name: fingerprint
 -- One number over everything that the watch compares; a change of it is worth a closer look. Rows that can be changed
--- and changed back between two looks count with the transaction that wrote them (H96, H98).
+-- and changed back between two looks count with the transaction that wrote them.
 with pub as materialized (
     select p.oid, p.xmin::text as born from pg_publication p where p.pubname = %(publication)s
 )
@@ -71,7 +71,7 @@ from (
 ) x
 
 -- name: columns
--- "filled": rows from before the column have a value for it, which no event brings (H37). "born": the transaction that
+-- "filled": rows from before the column have a value for it, which no event brings. "born": the transaction that
 -- last changed the column, and "filenode" by the same snapshot; whatever gives rows other values changes both.
 select a.attrelid::int8 as oid, a.attnum::int4 as attnum, a.attname::text as name, a.atttypid::int8 as type_oid,
        a.atttypmod::int4 as typmod, a.atthasmissing as filled,

@@ -74,7 +74,7 @@ class ReaderPool:
                 session.cancel_safe(timeout=2)
 
     def close(self) -> None:
-        """End the threads and their sessions, within seconds, also while they wait (H115).
+        """End the threads and their sessions, within seconds, also while they wait.
 
         A statement may begin behind one cancellation, so they are repeated. A server that does not hear them is cut
         off. A thread that is left would keep the process alive.
@@ -212,8 +212,8 @@ class ReaderPool:
                 return
 
     def _await_kept(self, lsn: int) -> None:
-        """Wait until the commits that were read are on the server's disk: a crash may undo the others (H88). With a
-        failover slot, until the standbys have them too: one that takes over undoes the others (H55)."""
+        """Wait until the commits that were read are on the server's disk: a crash may undo the others. With a
+        failover slot, until the standbys have them too: one that takes over undoes the others."""
         session, slot = self._session(), self._edges.settings.slot
         since_s = self._clock.monotonic()
         while not self._windows.closed:

@@ -1,6 +1,6 @@
 """How many rows a reading has changed in the log: pure.
 
-A table is read again where something may be missing, and mostly nothing is (H96). The topic says so afterwards: each
+A table is read again where something may be missing, and mostly nothing is. The topic says so afterwards: each
 row that the reading wrote stands behind the record of its key that was the newest before. Compaction keeps that record
 as long as the row is younger than ``min.compaction.lag.ms``. So a topic is looked at once, at the reading's end, and
 the answer counts if the reading took less than that.

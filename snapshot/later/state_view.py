@@ -73,6 +73,6 @@ class StateView:
                 command = CommandState.from_json(value)
                 self.commands[command.id] = command
         except (DamagedError, FormatError):
-            # A record under a request's key that is no request is not carried out (H111).
+            # A record under a request's key that is no request is not carried out.
             self.requests.pop(key, None)
             log.warning("request_unreadable", extra={"key_bytes": len(key), "value_bytes": len(value)})

@@ -1,4 +1,4 @@
-"""Changes of a table without an event: pure (H37, H85, H86).
+"""Changes of a table without an event: pure.
 
 A rewrite by ``ALTER ... TYPE ... USING``, a column dropped and added again under its name, a partition detached with
 its rows: the stream says nothing of any of them. So the catalog is compared with what it was, and what the stores
@@ -22,8 +22,8 @@ class Need:
     """Why a table has to be read again, as a sentence part behind its name.
 
     ``leaves``: only these partitions. ``added``: it came into the publication, so that changes from before are never
-    streamed (H73). ``republished``: it was in the publication at both looks, and may have been out of it in between
-    (H96). ``unsent``: transactions that are still open may hold changes of it that will not be streamed.
+    streamed. ``republished``: it was in the publication at both looks, and may have been out of it in between.
+    ``unsent``: transactions that are still open may hold changes of it that will not be streamed.
     """
 
     reason: str
@@ -43,8 +43,8 @@ def need(
     """The reading that a table needs that was ``before`` and is ``now``. None when the events are enough.
 
     ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
-    transaction that had attached it. Neither look need have seen them (H145). ``announced``: shapes under which the
-    stream brought changes in between. Neither look need have seen their names (H146).
+    transaction that had attached it. Neither look need have seen them. ``announced``: shapes under which the
+    stream brought changes in between. Neither look need have seen their names.
 
     A rewrite that gives rows other values changes a column's entry in the catalog in the same transaction, also where
     the type stays what it was. Where none was changed, it was VACUUM FULL, CLUSTER or a TRUNCATE, which the stream
@@ -69,7 +69,7 @@ def need(
 
 
 def _types(before: FormState, now: FormState) -> Need | None:
-    """Types whose values read otherwise than before, though no row was changed (H98).
+    """Types whose values read otherwise than before, though no row was changed.
 
     A new label of an enum is in no row. A new attribute of a composite is in every one.
     """
@@ -85,7 +85,7 @@ _KINDS = {"e": "an enum", "c": "a composite type", "d": "a domain"}
 
 
 def gone_forms(forms: Mapping[str, FormState], captured: Collection[str]) -> list[FormState]:
-    """The notes of tables that were dropped, or that the settings take no more: nothing is sent of them (H468).
+    """The notes of tables that were dropped, or that the settings take no more: nothing is sent of them.
 
     ``captured``: names of those that are there. Where one comes back, its rows are read again as those of any that
     came into the publication.

@@ -1,7 +1,7 @@
 """One window's rows: a chunk of a table, read to its end in a transaction that sees all that was streamed.
 
 The transaction ends before anything waits for the stream: an ALTER that stands in line for the lock, and a re-select
-behind it, would wait for each other unseen (H87).
+behind it, would wait for each other unseen.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class WindowTask:
 class WindowRows:
     """The rows of a chunk: (key, row) as JSON. ``gone``: (key, row of the key alone) of asked keys without a row.
 
-    ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash (H88). The
+    ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash. The
     rows may be as new as that, and say so (V25).
     """
 
@@ -160,7 +160,7 @@ def _made(task: WindowTask, encoder: TableEncoder, copied: Iterator[list[bytes]]
 
 
 def _require_fitting(task: WindowTask, size_bytes: int, times: int = 1) -> None:
-    """ConfigError where the topic does not take a row, so that the reading fails and not the stream (H117).
+    """ConfigError where the topic does not take a row, so that the reading fails and not the stream.
 
     A line far too large is refused before it is converted, which takes several times its size in memory.
     """
@@ -257,7 +257,7 @@ def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, no
 def sweep_rows(
     encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int, seen_lsn: int
 ) -> WindowPairs:
-    """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82).
+    """The mark that ends a whole reading: what lies below ``floor`` was not there.
 
     ``seen_lsn``: of the server, behind the last row that was read: a row that is not there may have gone until then.
     """

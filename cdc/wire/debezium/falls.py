@@ -1,4 +1,4 @@
-"""Positions that fall: re-sent records, or an order that has begun anew under another server (hazard H124). Pure.
+"""Positions that fall: re-sent records, or an order that has begun anew under another server. Pure.
 
 Kafka Connect stores offsets now and then, and a worker that was killed begins again behind the last one. It then
 sends changes a second time: positions fall, and climb to where they were, because the newest record of the

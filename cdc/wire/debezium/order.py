@@ -16,7 +16,7 @@ sqlserver      log file and block of the commit LSN           slot of the commit
 
 Within one log position the order is the partition's, by offset, which is the connector's own. A record's number inside
 its transaction orders nothing: SQL Server's ``event_serial_no`` begins again with each ``change_lsn``, and MySQL's
-``row`` with each event of a compressed transaction, which all share one position (H105).
+``row`` with each event of a compressed transaction, which all share one position.
 
 MongoDB's records say no longer where they stand: since Debezium 3.4 ``source.ts_ms`` is the wall clock of the
 server that took the change (``SourceInfo.timestamp``), beside the increment of a cluster time whose seconds are

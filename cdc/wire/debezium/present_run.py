@@ -1,7 +1,7 @@
 """The stretch of a partition that one run has read, and the updates in it that no stored row from before may fill.
 
 A sink that is away for longer than the cleaner waits comes back to a log that lacks changes. An update that leaves out
-an unchanged value names the place before which that may be so. Pure (hazard H593).
+an unchanged value names the place before which that may be so. Pure.
 """
 
 from __future__ import annotations

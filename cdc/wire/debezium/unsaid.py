@@ -1,4 +1,4 @@
-"""NULLs of Debezium's Postgres connector that may stand for a value which did not change (hazards H125, H585). Pure.
+"""NULLs of Debezium's Postgres connector that may stand for a value which did not change. Pure.
 
 Without the row before (REPLICA IDENTITY FULL) Postgres sends no value of a column that did not change and is stored out
 of line, and for some types Debezium writes NULL then. So it does in an update, and in the create of a row that has come

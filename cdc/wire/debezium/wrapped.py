@@ -91,7 +91,7 @@ class Wrappings:
 
 
 def without_halves(text: bytes) -> bytes:
-    r"""JSON without halves of characters at the ends of its texts, which no reader of UTF-8 takes (H324).
+    r"""JSON without halves of characters at the ends of its texts, which no reader of UTF-8 takes.
 
     Debezium truncates by units of UTF-16, and may leave the first of a character's two.
 
