@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.forget.asked_key import asked_key
-from cdc.forget.report import Answer, ForgetReport, KeyRecord, in_topic, kept_in
+from cdc.forget.key_report import ForgetReport, KeyAnswer, KeyRecord, in_topic, kept_in
 from cdc.schema import TableSchema
 from cdc.settings import LogSettings, Settings, require_postgres
 from cdc.topic import schema_topic
@@ -61,11 +61,11 @@ def _shapes(settings: Settings, name: str) -> list[TableSchema]:
     return sorted(found, key=lambda shape: shape.version)
 
 
-def _answer(asked: Callable[[], Answer]) -> Answer:
+def _answer(asked: Callable[[], KeyAnswer]) -> KeyAnswer:
     try:
         return asked()
     except CdcError as error:
-        return Answer(f"not known: {error.message}", failed=error)
+        return KeyAnswer(f"not known: {error.message}", failed=error)
 
 
 def _records(settings: LogSettings, topic: str) -> Iterator[KeyRecord]:
@@ -79,12 +79,12 @@ def _records(settings: LogSettings, topic: str) -> Iterator[KeyRecord]:
                 yield KeyRecord(message.timestamp()[1], key, value, dict(headers))
 
 
-def _of_store(settings: Settings, sink: str, shape: TableSchema, key: str) -> Answer:
+def _of_store(settings: Settings, sink: str, shape: TableSchema, key: str) -> KeyAnswer:
     with looking(), closing(open_store(sink, settings)) as store:
         row = store.reader.get(shape, key)
     if row is None:
-        return Answer("nothing under the key")
-    return Answer("the key of the delete, without values") if row.deleted else Answer("the row", shows=True)
+        return KeyAnswer("nothing under the key")
+    return KeyAnswer("the key of the delete, without values") if row.deleted else KeyAnswer("the row", shows=True)
 
 
 def _durations(settings: Settings, sink: str) -> dict[str, timedelta]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 FILE_LINES, WIRING_LINES = 400, 975
 TEST_NAME_CHARACTERS = 60
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark")
+CODE = (".py", ".sql", ".lua")
 IN_EACH_FEATURE = ("__init__", "__main__", "ports", "rules", "run")
 """A feature is its rules, its ports and a run over them."""
 NAMED_AFTER = (
@@ -55,6 +57,14 @@ def _lines(path: Path) -> int:
 def test_no_file_is_longer_than_an_idea() -> None:
     files = [*modules(), *(ROOT / "tests").rglob("*.py")]
     assert not [path.relative_to(ROOT).as_posix() for path in files if _lines(path) > FILE_LINES]
+
+
+def test_a_comment_gives_its_reason_itself() -> None:
+    """The numbers of hazards stand in the names of tests."""
+    files = [
+        path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in (".py", ".sql", ".lua")
+    ]
+    assert [path.name for path in files if re.search(r"\bH\d{1,3}\b", path.read_text(encoding="utf-8"))] == []
 
 
 def test_the_wiring_only_builds() -> None:

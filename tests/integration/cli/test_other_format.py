@@ -22,7 +22,7 @@ KINDS: dict[type[Document], tuple[str, ...]] = {
 
 
 @pytest.mark.slow
-def test_h113_every_command_refuses_a_state_topic_of_another_format(pipeline: Pipeline) -> None:
+def test_h113_commands_refuse_a_state_topic_of_another_format(pipeline: Pipeline) -> None:
     for command in ("init", "snapshot"):
         pipeline.good(command)
     state = open_state(parse(pipeline.document))

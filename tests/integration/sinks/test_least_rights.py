@@ -167,7 +167,7 @@ def test_h224_a_schema_that_exists_needs_no_right_to_make_one(warehouse_users: s
         assert len(live(store, ORDERS)) == 1
 
 
-def test_a_right_that_a_sql_store_lacks_is_named_by_the_servers_words(warehouse_users: str) -> None:
+def test_a_right_that_a_sql_store_lacks_is_named(warehouse_users: str) -> None:
     parts = conninfo_to_dict(warehouse_users)
     url = f"postgresql+psycopg://shop_reader:{PASSWORD}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     store = open_sink(spec_for("sql", prefix="shop", options={"url": url}))

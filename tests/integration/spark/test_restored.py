@@ -188,7 +188,7 @@ def test_y1_a_redis_that_loads_an_older_file_is_gone_on_with(
 
 
 @pytest.mark.slow
-def test_y1_what_a_redis_took_before_it_started_again_is_not_claimed(
+def test_y1_what_a_redis_took_before_a_restart_is_not_claimed(
     pipeline: HandMadeLog, opened: Opened, own_redis: OwnRedis
 ) -> None:
     """Rows that it acknowledged within a batch may be gone, and its watermark is the same as before them."""

@@ -49,7 +49,7 @@ def test_h113_a_letter_may_have_headers_that_nobody_knows() -> None:
     assert DeadLetter.from_record(b"k", b"v", [*OWN[:-1], ("dead.reason", None), *without]) == nothing
 
 
-def test_h113_a_letter_of_another_format_and_a_damaged_one_are_told_apart() -> None:
+def test_h113_another_format_and_damage_are_told_apart() -> None:
     with pytest.raises(FormatError, match="a dead letter has the format 2"):
         DeadLetter.from_record(b"k", b"v", [*OWN, ("dead.format", b"2"), ("dead.headers", b"0")])
     with pytest.raises(DamagedError, match="a dead letter has a format"):

@@ -16,7 +16,7 @@ KNOWN = TopicsState(
 )
 
 
-def test_h197_a_table_that_would_move_is_refused_with_both_topics() -> None:
+def test_h197_a_table_that_would_move_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         require_kept_topics(KNOWN, {"public.b": "own.b", "public.a": "own.a"})
     assert refused.value.message == "public.a has the topic shop.public.a, and the settings name own.a"

@@ -124,7 +124,7 @@ def _with_everywhere(members: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stored", ALL)
-def test_h113_a_document_of_another_format_is_refused_in_one_sentence(stored: Stored) -> None:
+def test_h113_a_document_of_another_format_is_refused(stored: Stored) -> None:
     other = orjson.dumps({**orjson.loads(stored.text), FORMAT: 1_000})
     with pytest.raises(FormatError, match=r"has the format 1000, and this Headrace reads 1 alone") as refused:
         stored.read(other)
@@ -210,7 +210,7 @@ def test_h113_letters_are_read_without_loss() -> None:
         assert [header for header in headers if not header[0].startswith("dead.")] == list(letter.headers)
 
 
-def test_h113_a_letter_may_grow_and_one_of_another_format_is_refused() -> None:
+def test_h113_a_letter_grows_and_another_format_is_refused() -> None:
     key, value, headers = letters()[0]
     letter = DeadLetter.from_record(key, value, headers)
     written = letter.record_headers()

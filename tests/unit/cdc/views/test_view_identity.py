@@ -95,7 +95,7 @@ def known(view: PlannedView) -> KnownView:
     )
 
 
-def test_h466_columns_that_change_documents_are_told_from_wider_types() -> None:
+def test_h466_columns_that_change_documents_and_wider_types() -> None:
     before = view_over(EVERY, *SHAPES)
     assert before.other_than(known(before), None) == ""
     more = view_over(EVERY, with_column(ORDERS, "note"), LINES, CUSTOMERS)

@@ -46,7 +46,7 @@ _TOPIC = st.sampled_from([*(f"shop.{table}" for table in TABLES), "own.x", "own.
 
 
 @given(st.dictionaries(st.sampled_from(TABLES), _TOPIC), st.sampled_from(["mariadb", "postgres", "sqlserver"]))
-def test_h196_each_table_gets_the_topic_it_is_given_or_is_refused(topics: dict[str, str], database: str) -> None:
+def test_h196_a_table_gets_the_topic_it_is_given_or_is_refused(topics: dict[str, str], database: str) -> None:
     known = settings(list(TABLES), topics, database=database)
     config = connector_config(known)
     if list(assignment_problems(known)):

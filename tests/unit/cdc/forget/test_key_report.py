@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cdc.errors import DifferenceFound, SinkError
-from cdc.forget.report import Answer, ForgetReport, KeyRecord, in_topic, kept_in
+from cdc.forget.key_report import ForgetReport, KeyAnswer, KeyRecord, in_topic, kept_in
 from cdc.schema import Mask
 from sinks.kinds import kinds_of_ours
 from tests.unit.connectors.postgres import written as w
@@ -72,13 +72,13 @@ def replaced(one: KeyRecord) -> KeyRecord:
     return one._replace(value=None)
 
 
-def report(**answers: Answer) -> ForgetReport:
+def report(**answers: KeyAnswer) -> ForgetReport:
     return ForgetReport(table="public.t", key="42", answers=answers, kept={})
 
 
 def test_the_exit_says_whether_anything_shows_the_row() -> None:
-    gone, shown = Answer("nothing under the key"), Answer("the row", shows=True)
-    away = Answer("not known: away", failed=SinkError("away", hint="wait"))
+    gone, shown = KeyAnswer("nothing under the key"), KeyAnswer("the row", shows=True)
+    away = KeyAnswer("not known: away", failed=SinkError("away", hint="wait"))
     report(log=gone, cache=gone).conclude()
     with pytest.raises(DifferenceFound, match="1 of 3 places show values of that row: cache"):
         report(log=gone, cache=shown, search=away).conclude()

@@ -51,7 +51,7 @@ class KeyRecord(NamedTuple):
     headers: Mapping[str, bytes]
 
 
-class Answer(NamedTuple):
+class KeyAnswer(NamedTuple):
     """What a place says of the key. ``shows``: whether a reader gets values of the row there. ``failed``: why the place
     did not answer, None where it did."""
 
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     failed: CdcError | None = None
 
 
-def in_topic(records: Iterable[KeyRecord], shapes: Sequence[TableSchema], key: str) -> Answer:
+def in_topic(records: Iterable[KeyRecord], shapes: Sequence[TableSchema], key: str) -> KeyAnswer:
     """The answer of the table's topic, read whole. ``shapes``: every version of the table's shape, the newest last."""
     tables = {str(shape.version).encode(): PlainTable(shape) for shape in shapes}
     form, masks = shapes[-1].key_form, shapes[-1].key_masks
@@ -80,14 +80,14 @@ def in_topic(records: Iterable[KeyRecord], shapes: Sequence[TableSchema], key: s
             newest = record
     beside = f". {apart} records have a key of another form and were not compared" if apart else ""
     if newest is None:
-        return Answer(f"no record of the key{beside}")
+        return KeyAnswer(f"no record of the key{beside}")
     count, at = "1 record" if values == 1 else f"{values} records", _moment(newest.time_ms)
     if newest.value is None and not values:
-        return Answer(f"the tombstone of {at} alone: compacted{beside}")
+        return KeyAnswer(f"the tombstone of {at} alone: compacted{beside}")
     if newest.value is None:
-        return Answer(f"{count} before the tombstone of {at}: not compacted yet{beside}", shows=True)
+        return KeyAnswer(f"{count} before the tombstone of {at}: not compacted yet{beside}", shows=True)
     last = "a delete without its tombstone" if newest.headers.get(OP) == DELETE_OP.encode() else "a row"
-    return Answer(f"{count}, the newest {last} of {at}{beside}", shows=True)
+    return KeyAnswer(f"{count}, the newest {last} of {at}{beside}", shows=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class ForgetReport:
 
     table: str
     key: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, KeyAnswer]
     kept: Mapping[str, str]
 
     def document(self) -> dict[str, Any]:
