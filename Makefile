@@ -8,13 +8,14 @@
 # All that is needed is Python 3.11 or newer, with pip and venv. PYTHON=... names another one.
 
 PYTHON ?= python3
-# Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own, and takes about 2 GB.
+# Tests mostly wait: for servers, deadlines, states. Each worker has a Postgres and a Redis of its own. Kafka, OpenSearch
+# and Kafka Connect are one set for all in a quick run, and one a worker in a slow one, whose tests stop them.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 4
 # Four tests in a hundred take most of the time. A quick run leaves those out that are marked slow, and has the costly
 # random tests try a quarter of their examples; continuous integration tries all, and then the slow ones for its time.
 TIER ?= quick
-TESTS_quick := -m "not long and not slow"
+TESTS_quick := -m "not long and not slow" --one-kafka
 TESTS_slow := -m "slow and not long"
 EXAMPLES_quick ?= 0.25
 EXAMPLES_slow := 1
