@@ -25,7 +25,7 @@ from sinks.tries import looking
 
 
 def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:
-    """What the topic and the stores show of a key, and what each place keeps of one. It reads only.
+    """The answers of the topic and the stores for a key, and the places that keep something of one. It reads only.
 
     UsageError for what is no table of the log, or no key of it. ConfigError where Debezium captures. LogError, at once,
     when no broker takes a connection.

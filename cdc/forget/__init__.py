@@ -1,1 +1,1 @@
-"""What the pipeline keeps of a row that was deleted in the source, and for how long: ``cdc forget``. Pure."""
+"""``cdc forget``: the places that keep something of a row deleted in the source, and for how long. Pure."""

@@ -52,7 +52,7 @@ class KeyRecord(NamedTuple):
 
 
 class KeyAnswer(NamedTuple):
-    """What a place says of the key. ``shows``: whether a reader gets values of the row there. ``failed``: why the place
+    """The words of a place on the key. ``shows``: whether a reader gets values of the row there. ``failed``: why the place
     did not answer, None where it did."""
 
     says: str

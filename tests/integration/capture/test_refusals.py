@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -155,9 +156,17 @@ def test_h57_h70_h62_record_refused_by_the_broker_alone(pipeline: Pipeline) -> N
     pipeline.execute("insert into t select g, 'warm' from generate_series(1, 50) g")
     pipeline.settle()
     alter_topic(pipeline, "max.message.bytes", "20000")
-    pipeline.execute(
-        "insert into t values (101, repeat('x', 50000))", "insert into t select g, 'y' from generate_series(102, 200) g"
-    )
+    large = itertools.count(1000)
+
+    def ended() -> bool:
+        """A broker that has not heard of the limit yet takes some of them."""
+        pipeline.execute(
+            f"insert into t values ({next(large)}, repeat('x', 50000))",
+            f"insert into t select g, 'y' from generate_series({next(large)}, {next(large)}) g",
+        )
+        return run.process.poll() is not None
+
+    wait_until(ended, 60)
     refused(run, Exit.POISON, "public.t")
     alter_topic(pipeline, "max.message.bytes", "1048576")
     with pipeline.capturing():

@@ -85,7 +85,7 @@ READINGS_AND_CHANGES = {
     ("connectors.postgres", "homes.sql"): {"hypertable", "pg_dist_partition"},
     ("connectors.postgres", "queries.sql"): {"session"},
     ("connectors.postgres", "publication.sql"): {
-        "lock_timeout", "create", "create_18", "add", "remove", "via_root", "every_operation", "drop",
+        "lock_timeout", "create", "create_18", "add", "via_root", "every_operation", "drop",
     },
     ("snapshot", "queries.sql"): {
         "begin_read", "lock_table", "lock_leaf", "leaf_form", "columns_seen", "columns_now", "copy_blocks", "sizes",

@@ -74,7 +74,10 @@ def test_a_fault_that_is_known_has_its_own_advice(fault: str, words: str) -> Non
         ("", ("", "")),
         ("a.B: boom", ("a.B: boom", "")),
         ("a.B: boom\n\tat y\nCaused by: c.D\n\tat z", ("a.B: boom", "D")),
-        ("a.B: boom\n\tat y\nCaused by: c.D: one\ntwo\n\tat z\nnot a message", ("a.B: boom", "D: one two")),
+        (
+            "a.B: boom\n\tat y\nCaused by: c.D: plover\nkestrel\n\tat z\nnot a message",
+            ("a.B: boom", "D: plover kestrel"),
+        ),
         ("a.B: " + "long" * 100, (("a.B: " + "long" * 100)[:400] + " ...", "")),
     ],
 )
