@@ -52,8 +52,8 @@ class KeyRecord(NamedTuple):
 
 
 class KeyAnswer(NamedTuple):
-    """The words of a place on the key. ``shows``: whether a reader gets values of the row there. ``failed``: why the place
-    did not answer, None where it did."""
+    """The words of a place on the key. ``shows``: whether a reader gets values of the row there. ``failed``: why the
+    place did not answer, None where it did."""
 
     says: str
     shows: bool = False

@@ -75,8 +75,8 @@ def test_a_fault_that_is_known_has_its_own_advice(fault: str, words: str) -> Non
         ("a.B: boom", ("a.B: boom", "")),
         ("a.B: boom\n\tat y\nCaused by: c.D\n\tat z", ("a.B: boom", "D")),
         (
-            "a.B: boom\n\tat y\nCaused by: c.D: plover\nkestrel\n\tat z\nnot a message",
-            ("a.B: boom", "D: plover kestrel"),
+            "a.B: boom\n\tat y\nCaused by: c.D: plover\nowl\n\tat z\nnot a message",
+            ("a.B: boom", "D: plover owl"),
         ),
         ("a.B: " + "long" * 100, (("a.B: " + "long" * 100)[:400] + " ...", "")),
     ],
