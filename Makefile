@@ -1,5 +1,5 @@
 # make demo [KEEP=1]   the whole story on a local stack; KEEP=1 leaves it running
-# make test [ARGS=..]  the tests of up to ten seconds, lint among them; ARGS go to pytest; TIER=slow, or all
+# make test [ARGS=..]  the tests of up to three seconds, lint among them; ARGS go to pytest; TIER=slow, or all
 # make bench [ARGS=..] the benchmarks: ratios measured in one run
 # make faults [ARGS=..] the fault laboratory: seeded, goes on where it ended
 # make release         the wheel and its lock, if every experiment of the laboratory has run on this code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
 from sinks.batch import events_of
 from tests.contract.stores import Store, live
@@ -14,6 +15,7 @@ COLUMNS = (column("id", "int4", key=1), column("doc", "json"), column("more", "j
 TABLE = shape(*COLUMNS, table="documents")
 
 
+@pytest.mark.slow
 def test_w6_every_document_comes_back_as_it_was(store: Store) -> None:
     sink, topic = store.open(), Topic(TABLE)
     rows = [

@@ -34,6 +34,7 @@ def killed_at(point: str, store: Store) -> None:
     assert died.returncode == CRASH_EXIT
 
 
+@pytest.mark.slow
 def test_h470_a_place_made_by_a_killed_process_is_filled(store: Store) -> None:
     """Behind the kill the place is there, and empty."""
     without_places(store)

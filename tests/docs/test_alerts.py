@@ -42,6 +42,7 @@ def test_the_rules_and_the_configuration_are_sound() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_each_alert_fires_and_stays_silent_where_it_should() -> None:
     done = run_promtool("test", "rules", "rules_test.yml", folder=MONITORING)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -100,6 +100,7 @@ def test_every_package_has_its_manual(package: str) -> None:
     assert (ROOT / package / "README.md").exists()
 
 
+@pytest.mark.slow
 def test_every_event_of_the_logs_is_in_its_manual() -> None:
     found = marked("events").search((ROOT / "cdc" / "LOGS.md").read_text(encoding="utf-8"))
     assert found is not None

@@ -44,6 +44,7 @@ def found(case: str, encoding: str, server: str) -> list[RecordDifference]:
     return list(golden_differences(encoding, theirs, [normaliser.record(wire) for wire in wires], facts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PG15)
 @pytest.mark.parametrize("encoding", ["readable", "debezium"])
 def test_a_case_equals_debezium_but_for_what_a_rule_explains(case: str, encoding: str, server: str) -> None:

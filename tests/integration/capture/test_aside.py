@@ -87,6 +87,7 @@ def test_h119_killed_around_the_document_nothing_is_lost(pipeline: Pipeline, poi
         follows(pipeline, "free")
 
 
+@pytest.mark.slow
 def test_h120_a_key_that_changes_stops_its_table_alone(pipeline: Pipeline) -> None:
     pipeline.prepare(PLAIN, FREE)
     with pipeline.capturing() as capturing:
@@ -163,6 +164,7 @@ def test_h147_another_identity_of_a_partition_makes_a_table_wait(pipeline: Pipel
         assert capturing.figures.reconnects == 0
 
 
+@pytest.mark.slow
 def test_h149_under_full_a_key_that_is_dropped_is_none(pipeline: Pipeline) -> None:
     pipeline.prepare(PLAIN, "alter table t replica identity full", FREE)
     with pipeline.capturing():
@@ -174,6 +176,7 @@ def test_h149_under_full_a_key_that_is_dropped_is_none(pipeline: Pipeline) -> No
         follows(pipeline)
 
 
+@pytest.mark.slow
 def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["histories"] = ["public.t"]
     pipeline.prepare(PLAIN)

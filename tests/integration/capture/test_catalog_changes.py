@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.schema import TableSchema
 from cdc.topic import schema_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -18,6 +20,7 @@ def versions(pipeline: Pipeline) -> list[TableSchema]:
     return sorted((one for one in registry.versions() if one.table.table == "t"), key=lambda one: one.version)
 
 
+@pytest.mark.slow
 def test_h96_rights_vacuum_and_analyze_ask_for_no_reading(pipeline: Pipeline) -> None:
     """They write the table's entry in the catalog anew, and change none of its rows."""
     pipeline.document["snapshot"] = {"watch": "200ms"}
@@ -45,6 +48,7 @@ def test_h96_rights_vacuum_and_analyze_ask_for_no_reading(pipeline: Pipeline) ->
         assert reread(pipeline, "snapshot:public.kept") is None
 
 
+@pytest.mark.slow
 def test_h41_h118_a_key_that_becomes_deferrable_is_a_new_version(pipeline: Pipeline) -> None:
     """Whether a transaction's changes of a key are netted is part of a version. The table is read again behind both."""
     pipeline.document["snapshot"] = {"watch": "200ms"}

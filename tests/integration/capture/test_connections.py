@@ -73,6 +73,7 @@ def rotation(pipeline: Pipeline, tmp_path: Path) -> Iterator[Rotation]:
     pipeline.execute(f"drop owned by {made.role}", f"drop role {made.role}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "command"])
 def test_x4_capture_outlives_passwords_that_rotate(pipeline: Pipeline, rotation: Rotation, kind: str) -> None:
     """Three times the server changes before the file does, and each session is ended meanwhile."""
@@ -100,6 +101,7 @@ def test_x4_a_command_waits_some_seconds_for_the_secret(pipeline: Pipeline, rota
         assert session.info.user == rotation.role
 
 
+@pytest.mark.slow
 def test_x4_kafka_refuses_a_login_at_once(tmp_path: Path) -> None:
     """The client itself would go on with the secret of its start, and say nothing."""
     with secured_kafka(tmp_path, ["cdc"]) as broker:

@@ -156,6 +156,7 @@ def test_h23_killed_at_every_step_the_new_epoch_begins(pipeline: Pipeline) -> No
     assert_stores_equal(pipeline, live, "t", "u")
 
 
+@pytest.mark.slow
 def test_a_new_epoch_needs_a_stopped_capture_and_the_slots_name(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     init = ("cdc", "--config", pipeline.config(), "init", "--new-epoch")
@@ -166,6 +167,7 @@ def test_a_new_epoch_needs_a_stopped_capture_and_the_slots_name(pipeline: Pipeli
     assert pipeline.one("select count(*) from pg_replication_slots where slot_name = %s", pipeline.slot) == 1
 
 
+@pytest.mark.slow
 def test_a_new_epoch_leaves_the_slot_of_another_pipeline_alone(pipeline: Pipeline) -> None:
     """Of the same name, on a server that this pipeline was not made on."""
     pipeline.prepare("create table t (id int primary key, v text)")
@@ -180,6 +182,7 @@ def test_a_new_epoch_leaves_the_slot_of_another_pipeline_alone(pipeline: Pipelin
     assert pipeline.slot_state() == known
 
 
+@pytest.mark.slow
 def test_a_new_epoch_cannot_begin_without_its_rows(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     pipeline.new_epoch()
@@ -187,6 +190,7 @@ def test_a_new_epoch_cannot_begin_without_its_rows(pipeline: Pipeline) -> None:
         build_snapshot(pipeline.settings, NoReport()).run(rows=False)
 
 
+@pytest.mark.slow
 def test_h229_a_new_epoch_is_noted_for_the_topics_of_views(pipeline: Pipeline) -> None:
     """Behind a Kafka that was put back a store may be further in a view's topic than that reached: it goes back."""
     pipeline.prepare("create table t (id int primary key)")

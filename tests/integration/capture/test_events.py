@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.capture.pipeline import Pipeline
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
+@pytest.mark.slow
 def test_insert_update_delete_and_change_of_a_key(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     with pipeline.capturing():
@@ -34,6 +37,7 @@ def test_insert_update_delete_and_change_of_a_key(pipeline: Pipeline) -> None:
         assert [r.pos.tx_seq for r in pipeline.by_position("t")] == [1, 2, 1, 1, 2, 3, 1, 2]
 
 
+@pytest.mark.slow
 def test_h44_truncate_reaches_every_partition(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)", "create table u (id int primary key)")
     with pipeline.capturing():
@@ -45,6 +49,7 @@ def test_h44_truncate_reaches_every_partition(pipeline: Pipeline) -> None:
         pipeline.assert_equal("t", "u")
 
 
+@pytest.mark.slow
 def test_h38_h69_unchanged_toast_is_the_value(pipeline: Pipeline) -> None:
     """The usual ORM pattern: insert and update of one key in one transaction, and in two right after each other."""
     pipeline.prepare("create table t (id int primary key, big text, n int)")
@@ -68,6 +73,7 @@ def test_h38_h69_unchanged_toast_is_the_value(pipeline: Pipeline) -> None:
         pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h38_full_identity_takes_the_old_value(pipeline: Pipeline) -> None:
     pipeline.prepare(
         "create table t (id int primary key, big text, n int)",
@@ -81,6 +87,7 @@ def test_h38_full_identity_takes_the_old_value(pipeline: Pipeline) -> None:
         pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h38_a_row_that_is_gone_has_a_placeholder_then_a_delete(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, big text, n int)")
     pipeline.execute(
@@ -96,6 +103,7 @@ def test_h38_a_row_that_is_gone_has_a_placeholder_then_a_delete(pipeline: Pipeli
         pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h87_column_gone_at_the_head_is_the_placeholder(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, big text, n int)")
     pipeline.execute(
@@ -112,6 +120,7 @@ def test_h87_column_gone_at_the_head_is_the_placeholder(pipeline: Pipeline) -> N
         assert [record.headers["ver"] for record in updated] == [b"1", b"1", b"2"]
 
 
+@pytest.mark.slow
 def test_h87_renamed_table_and_column_are_still_found(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, big text, n int)")
     pipeline.execute(
@@ -126,6 +135,7 @@ def test_h87_renamed_table_and_column_are_still_found(pipeline: Pipeline) -> Non
         assert updated.value["after"]["big"] == "x" * 5000
 
 
+@pytest.mark.slow
 def test_h45_partitions_come_under_their_root(pipeline: Pipeline) -> None:
     pipeline.prepare(
         "create table p (id int primary key, v text) partition by range (id)",
@@ -142,6 +152,7 @@ def test_h45_partitions_come_under_their_root(pipeline: Pipeline) -> None:
         pipeline.assert_equal("p")
 
 
+@pytest.mark.slow
 def test_h36_stored_generated_columns_are_in_the_stream(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, n int, twice int generated always as (n * 2) stored)")
     with pipeline.capturing():
@@ -150,6 +161,7 @@ def test_h36_stored_generated_columns_are_in_the_stream(pipeline: Pipeline) -> N
         assert pipeline.by_position("t")[0].value["after"] == {"id": 1, "n": 4, "twice": 8}
 
 
+@pytest.mark.slow
 def test_h41_h78_key_shift_keeps_every_row(pipeline: Pipeline) -> None:
     pipeline.prepare(
         "create table t (id int primary key deferrable initially deferred, v text)",
@@ -162,6 +174,7 @@ def test_h41_h78_key_shift_keeps_every_row(pipeline: Pipeline) -> None:
         pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h47_savepoints_prepared_transactions_and_messages(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     with pipeline.capturing():
@@ -190,6 +203,7 @@ def test_h47_savepoints_prepared_transactions_and_messages(pipeline: Pipeline) -
         pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h11_concurrent_transactions_come_in_commit_order(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v int)")
     with pipeline.capturing():
@@ -204,6 +218,7 @@ def test_h11_concurrent_transactions_come_in_commit_order(pipeline: Pipeline) ->
         assert pipeline.shorts("t") == ['c {"id":2}', 'u {"id":2}', 'c {"id":1}', 'c {"id":3}']
 
 
+@pytest.mark.slow
 def test_names_of_any_shape(pipeline: Pipeline) -> None:
     pipeline.document["source"]["tables"] = ["s p.*"]
     pipeline.prepare('create schema "s p"', 'create table "s p"."T ""x"" é" ("Id" int primary key, "a.b" text)')

@@ -321,6 +321,7 @@ def test_h55_h38_rows_read_beside_the_stream_survive_no_failover(
         assert again.terminate() == 0
 
 
+@pytest.mark.slow
 def test_h55_capture_alters_a_slot_that_was_made_without(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     assert not failover(pipeline)

@@ -10,6 +10,7 @@ from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_h3_idle_database_does_not_pin_wal(pipeline: Pipeline) -> None:
     """Nothing of ours changes, others write: the slot moves all the same."""
     pipeline.prepare("create table t (id int primary key)")
@@ -38,6 +39,7 @@ def test_h12_stalled_broker_does_not_cost_the_session(pipeline: Pipeline, stack:
     assert run.terminate() == 0
 
 
+@pytest.mark.slow
 def test_reader_sees_its_own_write_quickly_and_health_is_told(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     with pipeline.capturing() as capturing:

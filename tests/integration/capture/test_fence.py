@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
 from connectors.postgres.connections import connect
 from connectors.postgres.cut import write_fence
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_x2_a_fence_is_passed_while_the_source_rests(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     with pipeline.capturing() as capturing, closing(connect(pipeline.settings.source)) as session:

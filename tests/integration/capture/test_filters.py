@@ -12,6 +12,7 @@ from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_h46_entering_a_row_filter_inserts_and_leaving_deletes(pipeline: Pipeline) -> None:
     """Postgres turns such updates into inserts and deletes; a TRUNCATE knows no filter."""
     pipeline.execute(
@@ -37,6 +38,7 @@ def test_h46_entering_a_row_filter_inserts_and_leaving_deletes(pipeline: Pipelin
     assert pipeline.compacted("t") == {}
 
 
+@pytest.mark.slow
 def test_a_published_table_that_is_not_captured_has_any_shape(pipeline: Pipeline) -> None:
     """Their changes come, and no record is made of them: of a table without a key, and of one without columns."""
     pipeline.execute(
@@ -89,6 +91,7 @@ def test_h187_a_filter_that_fails_has_the_way_back_of_the_manual(pipeline: Pipel
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h348_a_filter_that_fails_quotes_no_value(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     """Postgres's sentence has the value that it could not take for a name."""
     publication, secret = pipeline.settings.publication, "1kowalskasecret"

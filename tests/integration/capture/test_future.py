@@ -71,6 +71,7 @@ def test_h157_a_record_of_the_future_keeps_no_change_out(pipeline: Pipeline, op:
     assert {rows[f'{{"id":{n}}}'] == {"id": n, "v": "b" if n <= 10 else "c"} for n in range(1, 22)} == {True}
 
 
+@pytest.mark.slow
 def test_h157_capture_refuses_to_begin_in_the_future(pipeline: Pipeline) -> None:
     """The server would pass over every commit up to there, without a word."""
     pipeline.prepare(TABLE)
@@ -83,6 +84,7 @@ def test_h157_capture_refuses_to_begin_in_the_future(pipeline: Pipeline) -> None
     assert "cdc init --new-epoch" in text
 
 
+@pytest.mark.slow
 def test_h157_a_table_is_read_again_that_was_passed_over(pipeline: Pipeline) -> None:
     """What an earlier version noted of a record of the future."""
     pipeline.prepare(TABLE)
@@ -106,6 +108,7 @@ def test_h157_a_table_is_read_again_that_was_passed_over(pipeline: Pipeline) -> 
     assert last_of(pipeline)['{"id":2}'] == {"id": 2, "v": "b"}
 
 
+@pytest.mark.slow
 def test_h159_unreadable_progress_ends_no_start(pipeline: Pipeline) -> None:
     """It stands last of its key, and only capture could write the next one."""
     pipeline.prepare(TABLE)
@@ -125,6 +128,7 @@ def test_h159_unreadable_progress_ends_no_start(pipeline: Pipeline) -> None:
     assert read_marks(pipeline.settings.log, progress_topic(pipeline.name))[-1].lsn > 0
 
 
+@pytest.mark.slow
 def test_h159_capture_does_not_begin_without_readable_progress(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     write(pipeline, progress_topic(pipeline.name), 0, PROGRESS_KEY, b"{")

@@ -61,6 +61,7 @@ def test_a_table_is_read_again_while_its_rows_change(pipeline: Pipeline) -> None
     assert state.rows == len(chunk)
 
 
+@pytest.mark.slow
 def test_a_condition_or_keys_read_a_part_and_sweep_nothing(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE, "create table u (a text, b int, v text, primary key (a, b))")
     pipeline.execute("insert into t select n, 'v' from generate_series(1, 9) n", "insert into u values ('x:y', 1, 'v')")
@@ -84,6 +85,7 @@ def test_a_condition_or_keys_read_a_part_and_sweep_nothing(pipeline: Pipeline) -
     same(pipeline, "u")
 
 
+@pytest.mark.slow
 def test_a_resting_watch_reads_nothing_again_but_what_is_asked(pipeline: Pipeline) -> None:
     """``watch = "0s"``, as all tests of this folder have it that do not say otherwise."""
     pipeline.prepare(TABLE)
@@ -99,6 +101,7 @@ def test_a_resting_watch_reads_nothing_again_but_what_is_asked(pipeline: Pipelin
     same(pipeline)
 
 
+@pytest.mark.slow
 def test_h23_what_was_deleted_unseen_is_swept(pipeline: Pipeline) -> None:
     """The table leaves the publication, loses rows and comes back: the watch asks for it by itself."""
     pipeline.document["snapshot"] = {"watch": "200ms"}
@@ -125,6 +128,7 @@ def test_h23_what_was_deleted_unseen_is_swept(pipeline: Pipeline) -> None:
     assert {record.value["sweep"]["floor"] for record in marks} == {state.floor}
 
 
+@pytest.mark.slow
 def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
     pipeline.document["source"]["exclude"] = ["public.parts_3"]
     pipeline.document["snapshot"] = {"watch": "200ms"}
@@ -167,6 +171,7 @@ def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
         same(pipeline, name)
 
 
+@pytest.mark.slow
 def test_a_reading_shows_in_the_metrics_and_is_forgotten_at_last(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)", "insert into t select generate_series(1, 100)")
     long_ago = ReadingState(
@@ -246,6 +251,7 @@ def test_h85_only_a_rewrite_that_changes_values_is_read_again(pipeline: Pipeline
         same(pipeline, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goes", ["alter table parts detach partition parts_1", "drop table parts_1"])
 def test_h86_rows_of_the_last_partition_go_with_it(pipeline: Pipeline, goes: str) -> None:
     """Nothing is left to be read then, and the sweep has to say so; rows that come later stay."""
@@ -271,6 +277,7 @@ def test_h86_rows_of_the_last_partition_go_with_it(pipeline: Pipeline, goes: str
     assert len(swept(pipeline, "parts")) == 10
 
 
+@pytest.mark.slow
 def test_h29_a_table_that_comes_with_rows_is_captured_and_read(pipeline: Pipeline) -> None:
     """Under a publication for all tables: its rows from before the settings took it, and its changes since."""
     pipeline.document["snapshot"] = {"watch": "300ms"}
@@ -291,6 +298,7 @@ def test_h29_a_table_that_comes_with_rows_is_captured_and_read(pipeline: Pipelin
     assert (state.state, state.first) == ("done", True)
 
 
+@pytest.mark.slow
 def test_a_request_waits_while_paused_and_ends_when_cancelled(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"window_bytes": "8kB", "rows_per_second": 300}
     pipeline.prepare(TABLE)
@@ -374,6 +382,7 @@ def test_the_command_asks_follows_and_tells(pipeline: Pipeline, run_cdc: RunCdc)
     same(pipeline)
 
 
+@pytest.mark.slow
 def test_live_windows_take_the_first_snapshots_place(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     pipeline.execute(TABLE, "insert into t select n, 'v' from generate_series(1, 500) n")
     prepare_pipeline(pipeline.settings)

@@ -126,6 +126,7 @@ def reader(pipeline: Pipeline) -> Iterator[str]:
         pipeline.execute(f"drop owned by {name}", f"drop role {name}")
 
 
+@pytest.mark.slow
 def test_h117_a_reading_that_is_refused_fails_alone(pipeline: Pipeline) -> None:
     """A right revoked, row security put on, a row filter that divides by zero: each is said with its SQLSTATE.
 
@@ -154,6 +155,7 @@ def test_h117_a_reading_that_is_refused_fails_alone(pipeline: Pipeline) -> None:
     same(pipeline, "calm")
 
 
+@pytest.mark.slow
 def test_h117_sessions_that_end_again_and_again_are_opened_later(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     pipeline.execute(ROWS.format("t"))
@@ -186,6 +188,7 @@ def end_windows(session: psycopg.Connection[Any]) -> None:
         )
 
 
+@pytest.mark.slow
 def test_h99_pausing_leaves_a_newer_request_of_the_watch(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)", ROWS.format("t"))
     first = ask(pipeline, state="paused")
@@ -197,6 +200,7 @@ def test_h99_pausing_leaves_a_newer_request_of_the_watch(pipeline: Pipeline) -> 
     same(pipeline)
 
 
+@pytest.mark.slow
 def test_a_small_request_goes_between_the_parts_of_a_large_one(pipeline: Pipeline) -> None:
     """One reader, and a reading of many parts at a pace: a key is read at once."""
     pipeline.document["snapshot"] = {"watch": "0s", "windows": 1, "window_bytes": "8kB", "rows_per_second": 200}
@@ -214,6 +218,7 @@ def test_a_small_request_goes_between_the_parts_of_a_large_one(pipeline: Pipelin
         over(pipeline, large)
 
 
+@pytest.mark.slow
 def test_h117_a_row_too_large_for_its_topic_fails_its_reading(pipeline: Pipeline) -> None:
     """The stream stops at such a row. A reading of it, which somebody asked for, stops nothing."""
     pipeline.document["log"] |= {"max_message_bytes": "100kB", "oversized": "stop"}

@@ -70,6 +70,7 @@ GATES: dict[str, Callable[[Visibility], Gate]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gated", [True, False])
 def test_h73_a_change_from_before_the_table_was_added_is_read(pipeline: Pipeline, gated: bool) -> None:
     """Its transaction is open across the ADD, so it is never streamed; a read that does not wait for it loses it."""
@@ -96,6 +97,7 @@ def test_h73_a_change_from_before_the_table_was_added_is_read(pipeline: Pipeline
     assert swept(pipeline, "u")['{"id":2}']["v"] == "streamed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("kind", ["gate", "none"])
 def test_h72_a_commit_that_shows_late_is_not_undone(pipeline: Pipeline, kind: str, restart: bool) -> None:
@@ -124,6 +126,7 @@ def test_h72_a_commit_that_shows_late_is_not_undone(pipeline: Pipeline, kind: st
     assert pipeline.one("select v from t") == "new"
 
 
+@pytest.mark.slow
 def test_h72_a_table_read_before_waits_for_late_commits_too(pipeline: Pipeline) -> None:
     """A first reading waits for its barrier, too, which hides whether the gate hears of what is streamed."""
     pipeline.prepare(TABLE)
@@ -146,6 +149,7 @@ READS = """select count(*) from pg_stat_activity
 where application_name = 'cdc capture window' and datname = current_database()"""
 
 
+@pytest.mark.slow
 def test_h72_a_barrier_names_commits_that_nobody_sees_yet(pipeline: Pipeline) -> None:
     """A plain snapshot need not: the transaction is younger than the newest one that has ended."""
     pipeline.prepare(TABLE)

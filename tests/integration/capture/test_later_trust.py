@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
 from cdc.state import requests_of
 from cdc.wiring import open_state
@@ -21,6 +22,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_h111_no_text_of_the_state_topic_is_evaluated(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     """Each record that anybody with rights on the topic could write is refused; the stream goes on."""
     foreign = f"{pipeline.slot}_foreign"
@@ -61,6 +63,7 @@ def test_h111_no_text_of_the_state_topic_is_evaluated(pipeline: Pipeline, run_cd
         pipeline.execute(f"select pg_drop_replication_slot('{foreign}')")
 
 
+@pytest.mark.slow
 def test_h111_the_command_refuses_what_the_reader_would(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     pipeline.prepare(TABLE)
     pipeline.execute("insert into t values (1, 'secret', 1)")
@@ -79,6 +82,7 @@ def test_h111_the_command_refuses_what_the_reader_would(pipeline: Pipeline, run_
     assert [request.where for request in requests_of(pipeline.state())] == ["""("id" = 1 and "v" <> 'x')"""]
 
 
+@pytest.mark.slow
 def test_h111_a_failing_read_names_no_value(pipeline: Pipeline) -> None:
     """A key that is none of its type fails its request, with a code and no value."""
     pipeline.prepare(TABLE)

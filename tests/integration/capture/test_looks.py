@@ -41,6 +41,7 @@ def publish_all(pipeline: Pipeline) -> None:
     pipeline.execute(ALL.format(pipeline.settings.publication))
 
 
+@pytest.mark.slow
 def test_h62_a_topic_deleted_while_capture_runs_ends_it(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE, "create table u (id int primary key)")
     run = pipeline.stream()
@@ -51,6 +52,7 @@ def test_h62_a_topic_deleted_while_capture_runs_ends_it(pipeline: Pipeline) -> N
     refused(run, Exit.TOPIC, gone)
 
 
+@pytest.mark.slow
 def test_h62_a_topic_set_to_forget_ends_capture_and_is_set_back(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     run = pipeline.stream()
@@ -120,6 +122,7 @@ def test_h96_tables_that_swap_their_names_are_not_mixed(pipeline: Pipeline) -> N
     assert run.terminate() == 0
 
 
+@pytest.mark.slow
 def test_h96_a_table_that_takes_anothers_name_leaves_no_rows(pipeline: Pipeline) -> None:
     """The watch looks too late to see it: the stream itself tells of the other relation."""
     pipeline.document["snapshot"] = {"watch": "1s"}
@@ -176,6 +179,7 @@ AWAY = {
 """What is published, what takes a part of it away, what nobody sends meanwhile, and what puts it back."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", AWAY)
 def test_h139_what_leaves_and_comes_back_is_read(pipeline: Pipeline, what: str) -> None:
     published, leaves, unsent, comes = AWAY[what]
@@ -241,6 +245,7 @@ class Deaf(ReaderPool):
         raise Closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: bool) -> None:
     settings = pipeline.settings
@@ -380,6 +385,7 @@ def test_h140_past_the_limit_an_unread_table_is_set_aside(pipeline: Pipeline) ->
     pipeline.assert_ordered("made")
 
 
+@pytest.mark.slow
 def test_h97_h115_a_wait_for_a_standby_is_ended_by_a_stop(pipeline: Pipeline) -> None:
     late(pipeline)
     run = pipeline.stream()

@@ -43,6 +43,7 @@ def aside(capturing: Any, words: str) -> None:
     assert re.search(words, found.detail), found.detail
 
 
+@pytest.mark.slow
 def test_h283_a_second_epoch_of_a_masked_table_ends(pipeline: Pipeline) -> None:
     masked(pipeline, "t", mail="hmac", note="drop")
     pipeline.prepare_with_rows(TABLE, ROW)
@@ -91,6 +92,7 @@ RENAMED_SINCE: dict[str, tuple[list[str], dict[str, str], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RENAMED_SINCE)
 def test_h284_names_of_a_lagging_stream_leak_nothing(pipeline: Pipeline, case: str) -> None:
     """The settings name columns as they are called now, and the stream brings rows from before."""
@@ -120,6 +122,7 @@ SWAP = (
 )
 
 
+@pytest.mark.slow
 def test_h284_names_that_were_swapped_behind_a_plan_are_noticed(pipeline: Pipeline) -> None:
     """Both snapshots read by names what was planned, and so does cdc verify, with the masks of the plan."""
     masked(pipeline, "t", mail="hmac")
@@ -142,6 +145,7 @@ def test_h284_names_that_were_swapped_behind_a_plan_are_noticed(pipeline: Pipeli
             open_read(session, replace(target, filenode=filenode), lambda one: None)
 
 
+@pytest.mark.slow
 def test_h285_a_renamed_table_keeps_its_masks(pipeline: Pipeline) -> None:
     masked(pipeline, "t", mail="hmac")
     pipeline.document["source"]["tables"] = ["public.*"]
@@ -217,6 +221,7 @@ def test_h340_no_remedy_follows_a_part_without_masks(pipeline: Pipeline) -> None
     assert SENTINEL.encode() not in topics_text(pipeline)
 
 
+@pytest.mark.slow
 def test_h341_the_watch_adds_no_idle_part(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     detached(pipeline)
     with pipeline.capturing():
@@ -233,6 +238,7 @@ def test_h341_the_watch_adds_no_idle_part(pipeline: Pipeline, caplog: pytest.Log
     assert SENTINEL.encode() not in topics_text(pipeline)
 
 
+@pytest.mark.slow
 def test_h343_a_child_needs_the_masks_of_what_it_inherits(pipeline: Pipeline) -> None:
     """Also one that inherits no more, and one that comes while capture runs."""
     masked(pipeline, "t", mail="hmac")
@@ -293,6 +299,7 @@ def test_h288_h289_another_mask_of_an_idle_key_is_taken(
     assert sorted(row["n"] for row in alive.values()) == list(range(1, 21))
 
 
+@pytest.mark.slow
 def test_h346_a_table_comes_back_under_another_mask_of_its_key(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, n int)")
     with pipeline.capturing() as capturing:
@@ -305,12 +312,14 @@ def test_h346_a_table_comes_back_under_another_mask_of_its_key(pipeline: Pipelin
     assert swept(pipeline, "t").keys() == {f'{{"id":"{mac("1")}"}}'}
 
 
+@pytest.mark.slow
 def test_h291_run_refuses_masks_of_a_table_not_captured(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     masked(pipeline, "typo", mail="hmac")
     refused(pipeline.start(CDC_MASK_KEY=KEY), 78, "is no captured table")
 
 
+@pytest.mark.slow
 def test_h296_h297_masks_that_verify_cannot_compare(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     masked(pipeline, "t", mail="hmac", note="drop")
     pipeline.prepare_with_rows(TABLE, ROW)

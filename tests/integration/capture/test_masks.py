@@ -97,6 +97,7 @@ TABLES = (
 )
 
 
+@pytest.mark.slow
 def test_values_that_are_looked_up_are_masked(pipeline: Pipeline) -> None:
     masked(pipeline, "t", mail="hmac", doc="hmac")
     pipeline.prepare_with_rows(*TABLES)
@@ -111,6 +112,7 @@ def test_values_that_are_looked_up_are_masked(pipeline: Pipeline) -> None:
     assert SENTINEL.encode() not in topics_text(pipeline)
 
 
+@pytest.mark.slow
 def test_a_masked_key_is_a_key_as_any(pipeline: Pipeline) -> None:
     masked(pipeline, "t", mail="hmac")
     pipeline.prepare_with_rows(
@@ -168,6 +170,7 @@ def test_changed_masks_read_the_table_again(pipeline: Pipeline) -> None:
     assert len([r for r in pipeline.records("t") if r.op == "r"]) == 9, "it is read again once for each change"
 
 
+@pytest.mark.slow
 def test_a_masked_column_that_is_renamed_stops_its_table_alone(pipeline: Pipeline) -> None:
     masked(pipeline, "t", mail="hmac", doc="drop")
     pipeline.prepare_with_rows(*TABLES, "create table free (id int primary key)")
@@ -202,6 +205,7 @@ def test_masks_of_a_table_that_is_not_captured_are_refused(pipeline: Pipeline) -
     assert refusal.value.exit is Exit.CONFIG
 
 
+@pytest.mark.slow
 def test_capture_needs_the_key(pipeline: Pipeline) -> None:
     masked(pipeline, "t", mail="hmac")
     pipeline.prepare_with_rows(*TABLES)

@@ -83,6 +83,7 @@ def assert_released(pipeline: Pipeline) -> Callable[[], None]:
     return check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_h14_a_failed_step_releases_what_was_opened(
     pipeline: Pipeline, assert_released: Callable[[], None], step: str
@@ -95,6 +96,7 @@ def test_h14_a_failed_step_releases_what_was_opened(
     opened.stream.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["gate", "later", "start"])
 def test_h14_what_is_injected_may_fail(pipeline: Pipeline, assert_released: Callable[[], None], where: str) -> None:
     with pytest.raises(CdcError, match="the step failed"):
@@ -102,6 +104,7 @@ def test_h14_what_is_injected_may_fail(pipeline: Pipeline, assert_released: Call
     assert_released()
 
 
+@pytest.mark.slow
 def test_h14_closing_releases_the_rest_when_a_part_fails(
     pipeline: Pipeline, assert_released: Callable[[], None]
 ) -> None:

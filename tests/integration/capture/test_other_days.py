@@ -16,6 +16,7 @@ PAIRS = "create table t (a int, b int, v text not null, primary key (a, b))"
 FREE = "create table free (id int primary key)"
 
 
+@pytest.mark.slow
 def test_w2_a_list_that_loses_the_key_sets_the_table_aside(pipeline: Pipeline) -> None:
     pipeline.prepare_with_rows(PAIRS, FREE, "insert into t values (1, 1, 'x')")
     publication = pipeline.settings.publication
@@ -42,6 +43,7 @@ def test_w2_a_list_that_loses_the_key_sets_the_table_aside(pipeline: Pipeline) -
     assert len(pipeline.compacted("t")) == 3
 
 
+@pytest.mark.slow
 def test_w3_a_child_that_comes_later_is_said_its_parent_flows(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,6 +63,7 @@ def test_w3_a_child_that_comes_later_is_said_its_parent_flows(
         assert not capturing.figures.not_followed
 
 
+@pytest.mark.slow
 def test_y10_a_dropped_table_is_logged_and_not_set_aside(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     pipeline.prepare_with_rows("create table t (id int primary key)", FREE, "insert into t values (1)")
     with pipeline.capturing():
@@ -73,6 +76,7 @@ def test_y10_a_dropped_table_is_logged_and_not_set_aside(pipeline: Pipeline, cap
         pipeline.execute("create table t (id int primary key)")
 
 
+@pytest.mark.slow
 def test_y16_a_renamed_and_a_dropped_column_are_named(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     pipeline.prepare("create table t (id int primary key, a int, b int)")
     with pipeline.capturing():
@@ -88,6 +92,7 @@ def _said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
     return any(words in str(record.__dict__.get("why", "")) for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_w9_a_key_without_overlaps_is_captured_and_read_again(pipeline: Pipeline) -> None:
     if int(pipeline.one("select current_setting('server_version_num')::int")) < 180000:
         pytest.skip("WITHOUT OVERLAPS is new in PostgreSQL 18")

@@ -25,6 +25,7 @@ def test_capture_before_init(pipeline: Pipeline) -> None:
     refused(pipeline.start(), Exit.TOPIC, "does not exist", "cdc init")
 
 
+@pytest.mark.slow
 def test_waits_for_the_snapshot_and_says_so(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     state = open_state(pipeline.settings)
@@ -40,6 +41,7 @@ def test_waits_for_the_snapshot_and_says_so(pipeline: Pipeline) -> None:
     assert run.terminate() == 0
 
 
+@pytest.mark.slow
 def test_h5_h6_another_server_behind_the_dsn(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     known, state = pipeline.slot_state(), open_state(pipeline.settings)
@@ -52,6 +54,7 @@ def test_h5_h6_another_server_behind_the_dsn(pipeline: Pipeline) -> None:
         refused(pipeline.start(), Exit.IDENTITY, "the pipeline was made on")
 
 
+@pytest.mark.slow
 def test_h5_slot_dropped_and_h4_made_anew(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     with pipeline.capturing():
@@ -65,6 +68,7 @@ def test_h5_slot_dropped_and_h4_made_anew(pipeline: Pipeline) -> None:
     assert pipeline.count("t") == 1
 
 
+@pytest.mark.slow
 def test_h4_h81_slot_advanced_behind_our_back(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     pipeline.execute("insert into t values (1, 'skipped')")
@@ -72,6 +76,7 @@ def test_h4_h81_slot_advanced_behind_our_back(pipeline: Pipeline) -> None:
     refused(pipeline.start(), Exit.SLOT, "was advanced")
 
 
+@pytest.mark.slow
 def test_h53_slot_given_up_by_the_server(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     pipeline.execute("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
@@ -91,6 +96,7 @@ def test_h53_slot_given_up_by_the_server(pipeline: Pipeline) -> None:
         pipeline.execute("alter system reset max_slot_wal_keep_size", "select pg_reload_conf()")
 
 
+@pytest.mark.slow
 def test_h52_publication_gone_or_made_too_late(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     publication = pipeline.settings.publication
@@ -101,6 +107,7 @@ def test_h52_publication_gone_or_made_too_late(pipeline: Pipeline) -> None:
     assert pipeline.confirmed() <= pipeline.slot_state().consistent_point
 
 
+@pytest.mark.slow
 def test_h52_publication_dropped_while_streaming(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     run = pipeline.stream()
@@ -118,6 +125,7 @@ def test_h14_h15_second_capture_is_refused(pipeline: Pipeline) -> None:
     assert first.terminate() == 0
 
 
+@pytest.mark.slow
 def test_h14_slot_in_use_names_the_process(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     reader = pipeline.document | {"name": f"{pipeline.name}x"}
@@ -130,6 +138,7 @@ def test_h14_slot_in_use_names_the_process(pipeline: Pipeline) -> None:
         refused(run, Exit.ACTIVE, str(pid))
 
 
+@pytest.mark.slow
 def test_h58_row_larger_than_the_broker_takes(pipeline: Pipeline) -> None:
     pipeline.document["log"] |= {"max_message_bytes": 200_000, "oversized": "stop"}
     pipeline.prepare(TABLE)
@@ -148,6 +157,7 @@ def test_h58_row_larger_than_the_broker_takes(pipeline: Pipeline) -> None:
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h57_h70_h62_record_refused_by_the_broker_alone(pipeline: Pipeline) -> None:
     """The topic's limit is lowered behind our back: what was refused is written later, not lost behind others."""
     pipeline.document["log"]["compression"] = "none"
@@ -174,6 +184,7 @@ def test_h57_h70_h62_record_refused_by_the_broker_alone(pipeline: Pipeline) -> N
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h61_h89_more_partitions_move_no_key(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     with pipeline.capturing():
@@ -193,6 +204,7 @@ def test_h61_h89_more_partitions_move_no_key(pipeline: Pipeline) -> None:
     assert {record.partition for record in pipeline.records("t")} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_h62_topic_deleted_and_made_anew(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     admin = TopicAdmin(pipeline.settings.log)
@@ -201,6 +213,7 @@ def test_h62_topic_deleted_and_made_anew(pipeline: Pipeline) -> None:
     refused(pipeline.start(), Exit.TOPIC, "does not exist any more")
 
 
+@pytest.mark.slow
 def test_h62_a_topic_that_is_not_compacted_any_more(pipeline: Pipeline) -> None:
     """Deleting by age loses rows that nobody changes: noticed before anything is written."""
     pipeline.prepare(TABLE)
@@ -214,6 +227,7 @@ def test_h62_a_topic_that_is_not_compacted_any_more(pipeline: Pipeline) -> None:
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -237,6 +251,7 @@ def test_h51_a_key_changed_by_ddl_is_noticed(pipeline: Pipeline, change: str) ->
         prepare_pipeline(pipeline.settings)
 
 
+@pytest.mark.slow
 def test_unreachable_servers(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     document = pipeline.document
@@ -246,6 +261,7 @@ def test_unreachable_servers(pipeline: Pipeline) -> None:
     refused(pipeline.start(), Exit.UNAVAILABLE, "cannot connect to Postgres")
 
 
+@pytest.mark.slow
 def test_wrong_password_and_taken_port(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     source: dict[str, Any] = pipeline.document["source"]
@@ -265,6 +281,7 @@ def alter_topic(pipeline: Pipeline, option: str, value: str, topic: str = "") ->
         future.result()
 
 
+@pytest.mark.slow
 def test_h228_notes_from_while_the_lock_was_waited_for_count(pipeline: Pipeline) -> None:
     """As where another capture went on with a promoted server meanwhile, and died."""
     pipeline.prepare(TABLE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.aside import Cause
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.capture.test_aside import aside, follows, is_aside
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_h188_a_topic_that_kafka_refuses_holds_up_no_other_table(pipeline: Pipeline) -> None:
     """Two names that differ in a dot and an underscore alone are one to Kafka. The table comes while capture runs."""
     pipeline.prepare('create table "a.b" (id int primary key)', "create table free (id int primary key)")

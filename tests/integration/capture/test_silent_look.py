@@ -45,6 +45,7 @@ def test_h95_a_look_that_is_not_answered_ends_no_stream(pipeline: Pipeline) -> N
         assert capturing.figures.reconnects == 0
 
 
+@pytest.mark.slow
 def test_h195_a_stop_is_heard_while_a_value_is_asked_for(pipeline: Pipeline) -> None:
     """The process that reads values again stands still. What waits for it comes again at the next start."""
     pipeline.prepare(TABLE, "alter table t alter v set storage external")

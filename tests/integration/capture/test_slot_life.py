@@ -76,6 +76,7 @@ def test_h4_h5_h52_changes_of_the_slot_are_noticed_in_10_s(
     assert "cdc init --new-epoch" in text
 
 
+@pytest.mark.slow
 def test_h53_capture_names_a_slot_that_was_idle_for_too_long(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     if int(pipeline.one("select current_setting('server_version_num')")) < 180000:

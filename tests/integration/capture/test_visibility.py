@@ -21,6 +21,7 @@ from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_h88_a_token_after_an_asynchronous_commit_covers_it(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     with pipeline.capturing(), pipeline.session() as session:
@@ -66,6 +67,7 @@ def test_h13_h14_a_silent_server_is_left_and_found_again(pipeline: Pipeline) -> 
         pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_h59_markers_and_aborted_records_are_passed_over(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     log, topic = pipeline.settings.log, pipeline.topic("t")
@@ -85,6 +87,7 @@ def test_h59_markers_and_aborted_records_are_passed_over(pipeline: Pipeline) -> 
     assert found == [b"kept", b"kept"]
 
 
+@pytest.mark.slow
 def test_h581_an_open_transaction_hides_no_own_record(pipeline: Pipeline) -> None:
     """Somebody's transaction is open in a table's topic: what capture wrote behind it is not read, and was sent
     twice."""
@@ -107,6 +110,7 @@ def test_h581_an_open_transaction_hides_no_own_record(pipeline: Pipeline) -> Non
     assert [record.short for record in pipeline.records("t")] == [f'c {{"id":{n}}}' for n in (1, 2, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False])
 def test_h592_an_open_transaction_hides_no_progress(pipeline: Pipeline, keep: bool) -> None:
     """An older record was taken for the newest. What was given up, and markers, hide nothing."""

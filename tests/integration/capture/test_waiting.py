@@ -48,6 +48,7 @@ def locked(pipeline: Pipeline, *more: str) -> Iterator[None]:
             owner.execute("rollback")
 
 
+@pytest.mark.slow
 def test_h95_the_other_tables_flow_while_one_is_locked(pipeline: Pipeline) -> None:
     pipeline.prepare_with_rows(*TABLES)
     with pipeline.capturing() as capturing:
@@ -68,6 +69,7 @@ def test_h95_the_other_tables_flow_while_one_is_locked(pipeline: Pipeline) -> No
     pipeline.assert_equal("t", "free")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits", [False, True])
 def test_h95_h115_a_stop_is_heard_behind_a_lock(pipeline: Pipeline, waits: bool) -> None:
     """While the values of a row are asked for, and once its table waits. What it waited with comes again."""

@@ -31,6 +31,7 @@ def assert_same(pipeline: Pipeline, *tables: str) -> None:
         wait_until(lambda table=table: same(pipeline, table) is None, 40, table)  # type: ignore[misc,func-returns-value]
 
 
+@pytest.mark.slow
 def test_h96_what_was_not_published_for_a_moment_is_read_again(pipeline: Pipeline) -> None:
     """Each change is taken back in the transaction that follows, long before the watch looks."""
     pipeline.document["snapshot"] = {"watch": "1s"}
@@ -61,6 +62,7 @@ def test_h96_what_was_not_published_for_a_moment_is_read_again(pipeline: Pipelin
         assert capturing.figures.reconnects == 0
 
 
+@pytest.mark.slow
 def test_h96_a_reading_says_how_many_rows_differed(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1s"}
     publication = pipeline.settings.publication
@@ -89,6 +91,7 @@ def test_h96_a_reading_says_how_many_rows_differed(pipeline: Pipeline) -> None:
         assert capturing.figures.reconnects == 0
 
 
+@pytest.mark.slow
 def test_h96_changes_between_snapshot_and_first_look_are_seen(pipeline: Pipeline) -> None:
     """The snapshot noted how each table was published, and its types; capture has not run yet."""
     pipeline.document["snapshot"] = {"watch": "200ms"}
@@ -115,6 +118,7 @@ def test_h96_changes_between_snapshot_and_first_look_are_seen(pipeline: Pipeline
         assert reread(pipeline, "snapshot:public.kept") is None, "its own entry stayed as it was"
 
 
+@pytest.mark.slow
 def test_h96_h144_a_setting_declines_a_publication_changed_back(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms", "reread_republished": False}
     publication = pipeline.settings.publication
@@ -181,6 +185,7 @@ def filled(pipeline: Pipeline, capturing: Capturing) -> None:
     assert capturing.figures.reconnects == 0
 
 
+@pytest.mark.slow
 def test_h98_values_of_a_type_that_was_altered_are_read_again(typed: Pipeline) -> None:
     with typed.capturing() as capturing:
         filled(typed, capturing)
@@ -196,6 +201,7 @@ def test_h98_values_of_a_type_that_was_altered_are_read_again(typed: Pipeline) -
         assert reread(typed, "snapshot:public.other") is None
 
 
+@pytest.mark.slow
 def test_h98_an_altered_domain_has_its_tables_read_again(typed: Pipeline) -> None:
     with typed.capturing() as capturing:
         filled(typed, capturing)
@@ -209,6 +215,7 @@ def test_h98_an_altered_domain_has_its_tables_read_again(typed: Pipeline) -> Non
         assert_same(typed, "listed")
 
 
+@pytest.mark.slow
 def test_h98_a_key_of_a_renamed_label_leaves_no_ghost(typed: Pipeline) -> None:
     with typed.capturing() as capturing:
         filled(typed, capturing)
@@ -231,6 +238,7 @@ PARTED = (
 LATE = "partition of parted for values from (100) to (200)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [True, False])
 def test_h145_rows_of_a_partition_that_no_look_saw_go_with_it(pipeline: Pipeline, running: bool) -> None:
     """It is made, filled and dropped between two looks, or while capture is stopped. No event tells of the drop."""
@@ -251,6 +259,7 @@ def test_h145_rows_of_a_partition_that_no_look_saw_go_with_it(pipeline: Pipeline
             assert_same(pipeline, "parted")
 
 
+@pytest.mark.slow
 def test_h145_a_partition_attached_twice_is_read_with_its_sweep(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare(*PARTED)
@@ -300,6 +309,7 @@ def test_h148_killed_noting_a_partition_capture_sweeps_its_rows(pipeline: Pipeli
         assert_same(pipeline, "parted")
 
 
+@pytest.mark.slow
 def test_h145_a_partition_made_as_one_has_nothing_read_again(pipeline: Pipeline) -> None:
     """By a subtransaction, whose number is above that of the transaction that the stream names."""
     pipeline.document["snapshot"] = {"watch": "1s"}
@@ -320,6 +330,7 @@ def test_h145_a_partition_made_as_one_has_nothing_read_again(pipeline: Pipeline)
         assert_same(pipeline, "parted")
 
 
+@pytest.mark.slow
 def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipeline) -> None:
     """Of two listed tables one is dropped: the other is still looked at, and can be read again."""
     pipeline.document["snapshot"] = {"watch": "1s"}
@@ -347,6 +358,7 @@ def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipel
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [True, False])
 def test_h146_a_column_renamed_and_back_between_two_looks(pipeline: Pipeline, running: bool) -> None:
     """What was written in between has its value under the other name, and nothing is written later."""

@@ -106,6 +106,7 @@ def test_h76_late_records_are_mended_while_capture_runs(pipeline: Pipeline, kafk
     assert run.terminate() == 0
 
 
+@pytest.mark.slow
 def test_h76_late_records_that_came_while_no_capture_ran(pipeline: Pipeline, kafka: str) -> None:
     pipeline.prepare(TABLE)
     with pipeline.capturing():
@@ -122,6 +123,7 @@ def test_h76_late_records_that_came_while_no_capture_ran(pipeline: Pipeline, kaf
     assert (pipeline.said(again, "late_records_mended"), pipeline.count("t")) == (None, count), "once is enough"
 
 
+@pytest.mark.slow
 def test_h76_a_late_record_that_nothing_disproves_asks_for_rows(pipeline: Pipeline, kafka: str) -> None:
     pipeline.prepare(TABLE)
     with pipeline.capturing():
@@ -134,6 +136,7 @@ def test_h76_a_late_record_that_nothing_disproves_asks_for_rows(pipeline: Pipeli
     assert [RequestState.from_json(value).table for value in asked] == ["public.t"]
 
 
+@pytest.mark.slow
 def test_h81_a_late_progress_record_does_not_move_the_start(pipeline: Pipeline, kafka: str) -> None:
     pipeline.prepare(TABLE)
     topic = progress_topic(pipeline.name)

@@ -58,6 +58,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield dsn
 
 
+@pytest.mark.slow
 def test_w2_before_18_a_generated_column_is_in_no_key(older: str) -> None:
     settings = settings_for(older, "public.*")
     with closing(connect(settings.source, autocommit=True)) as session:

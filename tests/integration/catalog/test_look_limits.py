@@ -11,6 +11,7 @@ from cdc.settings import parse
 from connectors.asked_status import StatusSource
 
 
+@pytest.mark.slow
 def test_a_look_at_a_locked_catalog_ends(database: str) -> None:
     document = {
         "name": "shop",

@@ -273,6 +273,7 @@ def test_h96_every_way_to_change_a_publication_leaves_its_trace(database: str) -
         assert "tree_us" not in after
 
 
+@pytest.mark.slow
 def test_h95_a_publication_change_that_has_to_wait_is_given_up(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("create schema s; create table s.a (id int primary key); create publication looks")

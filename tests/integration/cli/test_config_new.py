@@ -44,6 +44,7 @@ def capture_role(postgres: str) -> Iterator[str]:
         admin.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(name)))
 
 
+@pytest.mark.slow
 def test_a_database_is_proposed_and_then_checked(
     capture_role: str, database: str, kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, run_cdc: RunCdc
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_database_is_proposed_and_then_checked(
         owner.execute(sql.SQL("drop owned by {}").format(sql.Identifier(capture_role)))
 
 
+@pytest.mark.slow
 def test_a_refused_proposal_writes_nothing(database: str, tmp_path: Path, run_cdc: RunCdc) -> None:
     secret = make_conninfo("", **{**conninfo_to_dict(database), "password": "hunter2"})
     for arguments, code, words in (

@@ -47,6 +47,7 @@ def test_a_pipeline_differs_until_its_commands_ran(pipeline: Pipeline, tmp_path:
     }
 
 
+@pytest.mark.slow
 def test_h109_a_part_that_is_away_is_not_compared(pipeline: Pipeline, no_server: str) -> None:
     pipeline.good("init")
     pipeline.document["log"]["bootstrap_servers"] = f"127.0.0.1:{no_server}"

@@ -38,6 +38,7 @@ def failures(pipeline: Pipeline) -> dict[str, str]:
     return {one["message"]: one["fix"] for one in findings if one["level"] == "fail"}
 
 
+@pytest.mark.slow
 def test_y10_a_dropped_table_is_said_until_it_is_left_out(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.good("init")
     pipeline.good("snapshot")
@@ -61,6 +62,7 @@ def test_y10_a_dropped_table_is_said_until_it_is_left_out(pipeline: Pipeline, sp
     assert failures(pipeline) == {}
 
 
+@pytest.mark.slow
 def test_w3_a_child_of_a_running_table_is_said_by_both(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.good("init")
     pipeline.good("snapshot")

@@ -63,6 +63,7 @@ def test_h58_a_large_row_becomes_a_dead_letter_and_capture_flows(docs: Pipeline,
     assert aside(docs) == ['{"id":1}', '{"id":4}']
 
 
+@pytest.mark.slow
 def test_y9_status_and_the_log_lead_to_a_row_that_was_put_aside(docs: Pipeline, spawn: Spawn) -> None:
     lines = docs.good("dead", "list").splitlines()
     assert [line.startswith("  ") for line in lines] == [False, True], "a letter, and its reason below"
@@ -81,6 +82,7 @@ def test_y9_status_and_the_log_lead_to_a_row_that_was_put_aside(docs: Pipeline, 
     assert "larger than the topic" not in status.stdout + status.stderr
 
 
+@pytest.mark.slow
 def test_h58_another_table_still_stops_and_names_key_and_remedy(docs: Pipeline, spawn: Spawn) -> None:
     capture = spawn("cdc", "--config", docs.config, "run")
     docs.sql(f"update orders set status = {LARGE} where id = 42")

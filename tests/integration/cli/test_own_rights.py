@@ -84,6 +84,7 @@ def managed(
             superuser.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
 
 
+@pytest.mark.slow
 def test_x6_y5_an_administrator_gives_what_capture_needs(managed: Managed) -> None:
     """Without a superuser: all but the statistics, which are not the administrator's to give, and check says so."""
     checked = managed.cdc("check", "--json")
@@ -100,6 +101,7 @@ def test_x6_y5_an_administrator_gives_what_capture_needs(managed: Managed) -> No
     assert '"level": "fail"' not in managed.cdc("check", "--json").stdout
 
 
+@pytest.mark.slow
 def test_y8_what_is_the_owners_is_said_in_sql(managed: Managed) -> None:
     """A table that comes later, and the end: the role does what it may, and names the rest."""
     for command in (("init",), ("snapshot", "--workers", "1")):

@@ -48,6 +48,7 @@ def test_a_store_that_does_not_answer(pipeline: Pipeline, no_server: str, sink: 
     assert_refused(done, Exit.UNAVAILABLE, f"store: cannot reach {product}", no_server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", EVERY)
 def test_a_wrong_password(role: str, pipeline: Pipeline, command: str) -> None:
     act_as(pipeline, role)
@@ -79,12 +80,14 @@ def test_an_unknown_setting(pipeline: Pipeline) -> None:
         assert_refused(pipeline.cdc(*command.split()), Exit.CONFIG, "log.partitons", 'did you mean "partitions"?')
 
 
+@pytest.mark.slow
 def test_an_unknown_sink(pipeline: Pipeline) -> None:
     pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": "redis://127.0.0.1"}}
     for command in ("verify cahce", "wait cahce 0/1", "sink cahce"):
         assert_refused(pipeline.cdc(*command.split()), Exit.USAGE, "cahce", "cache")
 
 
+@pytest.mark.slow
 def test_h29_h73_capture_reads_a_table_that_comes_after_the_slot(pipeline: Pipeline) -> None:
     pipeline.good("init")
     pipeline.good("snapshot", "--workers", "1")
@@ -96,6 +99,7 @@ def test_h29_h73_capture_reads_a_table_that_comes_after_the_slot(pipeline: Pipel
     assert "public.late, waiting" in pipeline.cdc("status").stdout
 
 
+@pytest.mark.slow
 def test_what_the_hints_call_beginning_anew_does_begin_anew(pipeline: Pipeline) -> None:
     """Without ``--topics`` the state stays, and ``cdc init`` misses the slot."""
     pipeline.good("init")
@@ -189,6 +193,7 @@ def test_h61_a_topic_with_another_partition_count(pipeline: Pipeline, command: s
     assert_refused(done, Exit.TOPIC, "has 7 partitions, wanted are 2", "[log] partitions = 7")
 
 
+@pytest.mark.slow
 def test_h5_a_slot_of_the_name_that_is_somebody_elses(pipeline: Pipeline) -> None:
     slot = f"cdc_{pipeline.document['name']}"
     pipeline.sql(f"select pg_create_logical_replication_slot('{slot}', 'pgoutput')")
@@ -196,6 +201,7 @@ def test_h5_a_slot_of_the_name_that_is_somebody_elses(pipeline: Pipeline) -> Non
         assert_refused(pipeline.cdc(command), Exit.SLOT, slot, "pg_drop_replication_slot")
 
 
+@pytest.mark.slow
 def test_h14_a_slot_that_somebody_reads(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.good("init")
     pipeline.good("snapshot")
@@ -217,6 +223,7 @@ def test_h14_a_slot_that_somebody_reads(pipeline: Pipeline, spawn: Spawn) -> Non
     assert first.process.poll() is None
 
 
+@pytest.mark.slow
 def test_h135_a_second_capture_at_the_address_of_the_first(pipeline: Pipeline, spawn: Spawn) -> None:
     address = f"127.0.0.1:{free_ports()['connect']}"
     pipeline.document["capture"]["http_address"] = address
@@ -234,6 +241,7 @@ def _listens(address: str) -> bool:
         return line.connect_ex((host, int(port))) == 0
 
 
+@pytest.mark.slow
 def test_a_checkpoint_folder_that_cannot_be_written(pipeline: Pipeline, redis_url: str) -> None:
     pipeline.document["spark"] |= {"checkpoint": "/proc/checkpoints", "http_address": ""}
     pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": redis_url}}
@@ -241,6 +249,7 @@ def test_a_checkpoint_folder_that_cannot_be_written(pipeline: Pipeline, redis_ur
     assert_refused(pipeline.cdc("sink"), Exit.CONFIG, "/proc/checkpoints cannot be written", "[spark] checkpoint")
 
 
+@pytest.mark.slow
 def test_commands_out_of_order(pipeline: Pipeline) -> None:
     pipeline.document["sinks"] = {"warehouse": {"kind": "delta", "path": str(pipeline.folder / "warehouse")}}
     assert_refused(pipeline.cdc("events"), Exit.TOPIC, "cdc init")
@@ -251,6 +260,7 @@ def test_commands_out_of_order(pipeline: Pipeline) -> None:
     assert_refused(pipeline.cdc("events", "nothing"), Exit.USAGE, "no table nothing is captured", "public.orders")
 
 
+@pytest.mark.slow
 def test_h6_another_system_behind_the_same_address(pipeline: Pipeline, own_postgres: OwnPostgres) -> None:
     own_postgres.start()
     shared, pipeline.document["source"]["dsn"] = pipeline.dsn, own_postgres.dsn
@@ -263,6 +273,7 @@ def test_h6_another_system_behind_the_same_address(pipeline: Pipeline, own_postg
         assert_refused(done, Exit.IDENTITY, "system identifier", "[source] dsn")
 
 
+@pytest.mark.slow
 def test_h54_a_server_that_is_not_prepared(pipeline: Pipeline, own_postgres: OwnPostgres) -> None:
     own_postgres.start(wal_level="replica")
     pipeline.document["source"]["dsn"] = own_postgres.dsn

@@ -261,6 +261,7 @@ def test_the_file_gives_what_the_table_says_and_no_more(shop: Shop) -> None:
     assert given == wanted
 
 
+@pytest.mark.slow
 def test_dropping_topics_needs_delete(shop: Shop, cdc: Cdc) -> None:
     other = replace(shop, name="gone")
     other.grant_all()

@@ -26,6 +26,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", REFUSED)
 def test_no_refusal_shows_a_secret(canary: str, pipeline: Pipeline, no_server: str, command: str) -> None:
     right = pipeline.document["log"]["bootstrap_servers"]

@@ -87,6 +87,7 @@ def test_h254_a_store_of_a_view_alone_comes_up_with_it(pipeline: Pipeline, spawn
     assert running.process.poll() is None, running.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_slot_is_made_with_consent_alone(pipeline: Pipeline) -> None:
     refused = pipeline.cdc("up")
     assert_refused(refused, Exit.USAGE, "keeps WAL", "--yes")
@@ -94,6 +95,7 @@ def test_a_slot_is_made_with_consent_alone(pipeline: Pipeline) -> None:
     assert "publication" not in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_slot_s_name_has_to_be_typed(pipeline: Pipeline) -> None:
     """At a terminal the question is asked, and another word is no consent."""
     ours, theirs = pty.openpty()

@@ -36,6 +36,7 @@ def payload(record: Record) -> Any:
     return key, None if value is None else (value["payload"]["op"], value["payload"]["after"])
 
 
+@pytest.mark.slow
 def test_deploy_snapshot_stream_update_and_delete(pipeline: Pipeline) -> None:
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 3) i")
     connector = pipeline.connector()
@@ -98,6 +99,7 @@ def test_a_killed_worker_goes_on_where_it_was(pipeline: Pipeline, stack: Stack) 
     assert wait_until(lambda: connector.status().runs, 20)
 
 
+@pytest.mark.slow
 def test_a_failed_task_is_named_and_restarted_when_mended(
     pipeline: Pipeline, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_failed_task_is_named_and_restarted_when_mended(
     assert connector.status().runs
 
 
+@pytest.mark.slow
 def test_h91_a_reset_begins_a_new_epoch_and_a_new_snapshot(pipeline: Pipeline) -> None:
     pipeline.run("insert into b values (1, 'one')")
     connector = pipeline.connector()
@@ -138,6 +141,7 @@ def test_h91_a_reset_begins_a_new_epoch_and_a_new_snapshot(pipeline: Pipeline) -
     assert [payload(record)[1] for record in records] == [("r", {"id": 1, "v": "one"})] * 2
 
 
+@pytest.mark.slow
 def test_h156_a_reset_that_was_cut_short_is_finished_first(pipeline: Pipeline) -> None:
     """Its epoch is noted before the offsets go, and that they are gone behind it."""
     pipeline.run("insert into b values (1, 'one')")
@@ -185,6 +189,7 @@ def test_an_unfit_configuration_is_refused_before_it_is_deployed(
         connector.client.running_config(connector.name)
 
 
+@pytest.mark.slow
 def test_the_commands_print_data_on_stdout_and_no_secret(
     pipeline: Pipeline, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +220,7 @@ def test_the_commands_print_data_on_stdout_and_no_secret(
     assert cdc("delete", "--yes")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_signal_reads_rows_again_while_the_stream_goes_on(pipeline: Pipeline) -> None:
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 3) i")
     connector = pipeline.connector(options={"poll.interval.ms": "20", "signal.poll.interval.ms": "100"})
@@ -233,6 +239,7 @@ def test_a_signal_reads_rows_again_while_the_stream_goes_on(pipeline: Pipeline) 
     assert {row["after"]["id"] for row in repeated} == {1, 2}
 
 
+@pytest.mark.slow
 def test_h91_without_embedded_schemas_the_topic_has_the_types(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.document["debezium"]["schemas"] = False
     assert run(["--config", str(pipeline.toml(tmp_path)), "init"]) == 0

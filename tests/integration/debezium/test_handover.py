@@ -151,6 +151,7 @@ def test_from_native_to_debezium_stores_stay_true_throughout(
     assert "public.a" not in said
 
 
+@pytest.mark.slow
 def test_keys_written_differently_are_refused_before_the_stop(
     handing: Handing, pipeline: Pipeline, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_keys_written_differently_are_refused_before_the_stop(
     assert pipeline.connector().status().runs
 
 
+@pytest.mark.slow
 def test_an_identity_index_is_refused(handing: Handing, pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.run(
         "create table odd (id int primary key, u int not null)",

@@ -176,6 +176,7 @@ def test_h260_a_forgotten_request_is_told_and_asked_again(
     assert connector.unread() == []
 
 
+@pytest.mark.slow
 def test_h260_an_empty_table_is_not_waited_for(following: Pipeline) -> None:
     """Neither when it gets its first row, which is streamed, nor when it is gone."""
     following.run("delete from b", "create table c (id int primary key)", "insert into c values (1)")
@@ -225,6 +226,7 @@ def test_h261_rows_that_do_not_show_yet_are_not_forgotten(following: Pipeline, d
     read_or_told(following, "b", all_there)
 
 
+@pytest.mark.slow
 def test_h262_a_stop_that_takes_too_long_is_taken_back(following: Pipeline) -> None:
     with pytest.raises(ConnectError, match="did not stop in"):
         taking(following, "a", "b", clock=HastyClock()).deploy()

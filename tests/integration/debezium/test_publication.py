@@ -99,6 +99,7 @@ def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline, form: str
     assert rows(pipeline, "public.a", 4)[4]["v"] == "again"
 
 
+@pytest.mark.slow
 def test_a_partitioned_table_and_a_pattern_are_published(pipeline: Pipeline) -> None:
     pipeline.run(
         "create table p (id int primary key, v text) partition by range (id)",
@@ -141,6 +142,7 @@ def test_a_keyless_table_in_a_pattern_is_refused(pipeline: Pipeline) -> None:
     assert found.fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_an_older_publication_without_truncate_is_kept(pipeline: Pipeline) -> None:
     """Debezium made it so until now."""
     name = sql.Identifier(pipeline.settings().publication)

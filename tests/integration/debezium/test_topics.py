@@ -43,6 +43,7 @@ def hold(pipeline: Pipeline, wanted: dict[str, set[tuple[str, int]]]) -> None:
     wait_until(equal, 60, "the topics hold their tables' rows")
 
 
+@pytest.mark.slow
 def test_h197_a_changed_topic_is_refused_until_it_is_put_back(
     pipeline: Pipeline, run_cdc: RunCdc, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_h197_a_changed_topic_is_refused_until_it_is_put_back(
     assert "unchanged" in back.stderr
 
 
+@pytest.mark.slow
 def test_a_deploy_resumes_a_stopped_connector_it_changes(pipeline: Pipeline) -> None:
     pipeline.connector().deploy()
     pipeline.connector().stop()
@@ -113,6 +115,7 @@ def test_h197_a_published_table_that_joins_is_read(pipeline: Pipeline, database:
     joins("a", {("a", 1), ("a", 2)})
 
 
+@pytest.mark.slow
 def test_h196_one_topic_of_two_tables_is_refused(pipeline: Pipeline, run_cdc: RunCdc, tmp_path: Path) -> None:
     pipeline.document["source"]["topics"] = {"public.a": "own.x", "public.b": "own.x"}
     settings = pipeline.toml(tmp_path)

@@ -39,6 +39,7 @@ def heads(kafka: str) -> Iterator[KafkaHeads]:
         yield opened
 
 
+@pytest.mark.slow
 def test_the_first_record_comes_with_its_commit_time(topic: str, heads: KafkaHeads) -> None:
     places = [(topic, 0, 0), (topic, 0, 7), (topic, 0, 11), (topic, 1, 0)]
     found: dict[tuple[str, int, int], Head] = {}

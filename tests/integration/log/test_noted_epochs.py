@@ -44,6 +44,7 @@ def _noted(settings: Settings) -> EpochsState:
     return NotedEpochs(settings, list).read()
 
 
+@pytest.mark.slow
 def test_h232_a_topic_made_anew_is_no_epochs_that_is_over(settings: Settings) -> None:
     topic = _written(settings, "t", 3)
     assert next_epoch(settings) == 2
@@ -62,6 +63,7 @@ def test_h232_a_topic_made_anew_is_no_epochs_that_is_over(settings: Settings) ->
     assert set(found.topic_ids) == {topic}, "a sink may look at the topics of tables alone"
 
 
+@pytest.mark.slow
 def test_h233_a_table_that_is_read_anew_frees_no_other(settings: Settings) -> None:
     """What the others have in the latest epoch is of the new one, and nothing sweeps a row under a former key there."""
     again, other = _written(settings, "again", 3), _written(settings, "other", 3)

@@ -67,6 +67,7 @@ def test_each_read_goes_on_where_the_last_one_ended(kafka: str, topic: str, read
     assert numbers(reader.read([Span(topic, 0, 50, 55)])) == list(range(50, 55))
 
 
+@pytest.mark.slow
 def test_h102_a_paused_partition_is_read_from_another_offset(kafka: str, topic: str, reader: KafkaRecords) -> None:
     """What runs ahead of a stretch is paused, and the client keeps that in mind over a new assignment."""
     fill(kafka, topic, 30)

@@ -50,6 +50,7 @@ def gone(settings: Settings) -> bool:
     return own not in TopicAdmin(settings.log).describe([own])
 
 
+@pytest.mark.slow
 def test_h241_a_drop_that_was_killed_leaves_no_state(settings: Settings) -> None:
     state = made(settings)
     steps = len(list(drop_view(settings, "v")))

@@ -101,6 +101,7 @@ def rows(link: Link, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_rows_come_in_order_and_large_ones_without_their_values(source: Source, make: Make) -> None:
     with closing(source.session()) as session, closing(make(session, LIMIT, unheard)) as link:
         assert link.start(source.start()) is None

@@ -83,6 +83,7 @@ def test_h92_no_timeout_of_the_role_ends_a_session_of_ours(hostile_role: str) ->
         session.execute("select pg_sleep(0.05)")
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_one_sentence_without_it(hostile_role: str) -> None:
     dsn = make_conninfo(hostile_role, password="canary-word")
     with pytest.raises(CdcError) as refused:

@@ -307,6 +307,7 @@ def _pings(client: redis.Redis) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_cluster_gets_one_script_per_slot(lone_server: int) -> None:
     spec = spec_for(
         "redis",

@@ -171,6 +171,7 @@ def test_deletes_expire_by_the_clock_and_files_by_the_table(warehouse: Path) -> 
     sink.close()
 
 
+@pytest.mark.slow
 def test_small_commits_leave_few_files_for_the_next_merge(warehouse: Path) -> None:
     sink, topic = delta(warehouse, ManualClock()), Topic()
     for number in range(1, 60):

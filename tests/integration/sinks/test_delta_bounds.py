@@ -66,6 +66,7 @@ def require_found(folder: Path) -> None:
             assert set(found) == {1}, (name, wanted, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, {"public.orders": 2}], ids=["whole", "parts"])
 def test_h454_readers_find_numbers_of_many_digits(warehouse: Path, by: Mapping[str, Any] | None) -> None:
     with closing(open_sink(spec(warehouse, by=by), ManualClock())) as store:
@@ -94,6 +95,7 @@ def test_h454_a_table_that_was_made_before_is_mended(warehouse: Path) -> None:
         require_found(warehouse / "older")
 
 
+@pytest.mark.slow
 def test_h454_a_column_that_comes_to_have_many_digits(warehouse: Path) -> None:
     later = shape(*LARGE.columns, version=2)
     with closing(open_sink(spec(warehouse), ManualClock())) as store:

@@ -36,6 +36,7 @@ def prepared(warehouse: Path) -> Watermark | None:
         return sink.watermarks.read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["table_prepared", "delta_emptied"])
 def test_h470_a_copy_one_version_behind_is_noticed_after_a_kill(warehouse: Path, point: str) -> None:
     """Emptied it has the very version that was noted of the table that was lost."""

@@ -100,6 +100,7 @@ def test_h430_many_small_batches_leave_few_files(warehouse: Path) -> None:
     assert not any(joined), "a join changes no row, and readers of changes pass it over"
 
 
+@pytest.mark.slow
 def test_every_reader_sees_one_row_a_key(warehouse: Path) -> None:
     topic, wanted = Topic(), {str(key): "open" for key in range(3_000)}
     with closing(opened(warehouse)) as store:
@@ -145,6 +146,7 @@ def test_h431_a_row_between_look_and_commit_ends_the_try(warehouse: Path) -> Non
         assert {key: text for key, text in statuses(store).items() if int(key) > 40} == {"50": "ours", "51": "ours"}
 
 
+@pytest.mark.slow
 def test_h432_killed_behind_its_files_nothing_has_changed(warehouse: Path) -> None:
     topic = Topic()
     with closing(opened(warehouse)) as store:

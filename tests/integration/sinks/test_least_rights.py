@@ -131,6 +131,7 @@ def warehouse_users(database: str) -> Iterator[str]:
             admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
 
 
+@pytest.mark.slow
 def test_the_users_of_a_sql_store_are_enough(warehouse_users: str) -> None:
     parts = conninfo_to_dict(warehouse_users)
     url = f"postgresql+psycopg://shop_sink:{PASSWORD}@{parts['host']}:{parts['port']}/{parts['dbname']}"

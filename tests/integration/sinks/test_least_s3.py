@@ -60,6 +60,7 @@ def fill(place: SinkSpec, status: str, epoch: int = 1) -> None:
         opened.commit(Watermark(epoch=epoch, lsn=9, offsets={ORDERS.topic: {0: 1}}))
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_sink_is_enough_and_a_reader_reads(store: ObjectStore) -> None:
     """Filled, filled anew beside itself, and switched over: the first one's files go."""
     own = spec(store, store.user(fresh_name(), policy("s3-sink.json")), f"s3://{BUCKET}/shop/{fresh_name()}")
@@ -75,6 +76,7 @@ def test_the_policy_of_a_sink_is_enough_and_a_reader_reads(store: ObjectStore) -
             shown.commit(Watermark(epoch=1, lsn=10, offsets={ORDERS.topic: {0: 2}}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["s3:GetObject", "s3:PutObject", "s3:ListBucket"])
 def test_a_sink_that_lacks_one_right_is_told_so(store: ObjectStore, action: str) -> None:
     own = spec(store, store.user(fresh_name(), without(action)), f"s3://{BUCKET}/shop/{fresh_name()}")
@@ -85,6 +87,7 @@ def test_a_sink_that_lacks_one_right_is_told_so(store: ObjectStore, action: str)
     assert "storage_secrets" in (refused.value.hint or ""), refused.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["s3-sink.json", "s3-reader.json"])
 def test_nobody_touches_what_is_not_the_pipelines(store: ObjectStore, file: str) -> None:
     login = store.user(fresh_name(), policy(file))
@@ -105,6 +108,7 @@ def test_nobody_touches_what_is_not_the_pipelines(store: ObjectStore, file: str)
     assert store.refused(login, ("s3", "list_objects_v2", {"Bucket": BUCKET})) == [None]
 
 
+@pytest.mark.slow
 def test_a_secret_that_is_wrong_opens_nothing(store: ObjectStore) -> None:
     """The server checks signatures: otherwise none of this would be proven."""
     login = store.user(fresh_name(), policy("s3-sink.json"))

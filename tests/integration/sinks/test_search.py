@@ -125,6 +125,7 @@ def test_w5_an_id_that_no_document_can_have_is_absent(server: Server) -> None:
     assert [one.get("found", False) for one in found] == [False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapping", ["flat_object", "object", "text"])
 def test_no_legal_json_is_refused(server: Server, mapping: str) -> None:
     texts = ["5", '"text"', "true", "null", "[1, [2]]", '[{"a": 1}, 2]', "{}", "[]", '{"a": 1e400}', *EVERY.values()]
@@ -318,6 +319,7 @@ def test_h263_a_watermark_that_is_not_available_is_not_absent(server: Server) ->
     opened.close()
 
 
+@pytest.mark.slow
 def test_h263_rows_that_are_not_available_are_not_absent(server: Server) -> None:
     opened, topic = server.sink(ManualClock()), Topic()
     opened.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)

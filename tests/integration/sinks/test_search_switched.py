@@ -64,6 +64,7 @@ def spec(opensearch: str, index_prefix: str) -> SinkSpec:
     return spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", [False, True], ids=["rebuild", "rollback"])
 def test_h540_a_sink_leads_readers_on_behind_a_kill(spec: SinkSpec, back: bool) -> None:
     """The alias and the note spoke of two generations: rows went to the one, and the claim was of the other."""

@@ -237,6 +237,7 @@ def test_a_wrong_password_is_not_tried_again_and_not_shown(database: str) -> Non
     assert "canary" not in f"{refused.value!r}{refused.value.hint}{spec}"
 
 
+@pytest.mark.slow
 def test_h365_two_sinks_of_one_database_begin_at_once(sql_url: str, database: str) -> None:
     """In a schema that is not there yet, each with a connection of its own."""
 

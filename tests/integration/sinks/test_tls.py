@@ -60,6 +60,7 @@ def spec(kind: str, options: dict[str, Option], prefix: str = "shop") -> SinkSpe
     return spec_for(kind, prefix=prefix, options=options)
 
 
+@pytest.mark.slow
 def test_a_batch_goes_over_tls_there_and_back(place: Place, certificate: Certificate) -> None:
     topic = Topic()
     topic.upsert(order(1), at(1))

@@ -53,6 +53,7 @@ TABLES = (
 )
 
 
+@pytest.mark.slow
 def test_every_row_once_whatever_the_table_looks_like(pipeline: Pipeline) -> None:
     pipeline.execute(*MANY_SHAPES)
     pipeline.document["source"]["tables"] = ["public.*"]
@@ -76,6 +77,7 @@ def test_every_row_once_whatever_the_table_looks_like(pipeline: Pipeline) -> Non
     assert pipeline.requests() == {}
 
 
+@pytest.mark.slow
 def test_h18_rows_and_stream_meet_at_the_consistent_point(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table t (id int primary key, v int)", "insert into t select g, 0 from generate_series(1, 3000) g"
@@ -96,6 +98,7 @@ def test_h18_rows_and_stream_meet_at_the_consistent_point(pipeline: Pipeline) ->
     pipeline.assert_equal("public.t")
 
 
+@pytest.mark.slow
 def test_d24_one_worker_marks_the_ends(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table a (id int primary key, v text)",
@@ -114,6 +117,7 @@ def test_d24_one_worker_marks_the_ends(pipeline: Pipeline) -> None:
     assert of_b == ["last"]
 
 
+@pytest.mark.slow
 def test_none_makes_the_slot_and_copies_nothing(pipeline: Pipeline) -> None:
     pipeline.execute("create table t (id int primary key)", "insert into t values (1)")
     pipeline.prepare()
@@ -131,6 +135,7 @@ def test_none_makes_the_slot_and_copies_nothing(pipeline: Pipeline) -> None:
     assert flushed == str(summary.consistent_point)
 
 
+@pytest.mark.slow
 def test_a_second_run_says_that_it_is_complete_and_reads_nothing(pipeline: Pipeline) -> None:
     pipeline.execute("create table t (id int primary key)", "insert into t values (1)")
     pipeline.prepare()
@@ -143,6 +148,7 @@ def test_a_second_run_says_that_it_is_complete_and_reads_nothing(pipeline: Pipel
     assert len(pipeline.records(f"{pipeline.name}.public.t")) == 1
 
 
+@pytest.mark.slow
 def test_none_after_a_snapshot_has_begun_is_refused(pipeline: Pipeline) -> None:
     pipeline.execute("create table t (id int primary key)", "insert into t select generate_series(1, 5000)")
     pipeline.prepare()
@@ -160,6 +166,7 @@ def test_none_after_a_snapshot_has_begun_is_refused(pipeline: Pipeline) -> None:
     pipeline.assert_equal("public.t")
 
 
+@pytest.mark.slow
 def test_h36_the_publication_decides_on_columns_and_rows(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table g (id int primary key, a int, twice int generated always as (a * 2) stored, s text, tenant int)",
@@ -176,6 +183,7 @@ def test_h36_the_publication_decides_on_columns_and_rows(pipeline: Pipeline) -> 
     assert all(set(row) == {"id", "a", "tenant"} and row["tenant"] == 1 for row in copied.values())
 
 
+@pytest.mark.slow
 def test_the_positions_epoch_and_slot_are_kept(pipeline: Pipeline) -> None:
     pipeline.execute("create table t (id int primary key)", "insert into t values (1)")
     pipeline.prepare()

@@ -125,6 +125,7 @@ def begun_or_over(pipeline: Pipeline, running: Spawned) -> bool:
     return pipeline.one(f"{count} where l.locktype = 'advisory'") > 1 or running.process.poll() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
 def test_h76_no_worker_outlives_its_parent(pipeline: Pipeline, spawn: Spawn, stopped: bool) -> None:
     """Not even one that is stopped when the parent is killed, with the server that it was forked from."""
@@ -180,6 +181,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(pipeline: Pipeline) -> None:
     prepared(pipeline)
 
@@ -193,6 +195,7 @@ def test_a_worker_that_is_killed_is_replaced(pipeline: Pipeline) -> None:
     pipeline.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_worker_that_loses_its_session_reads_its_chunk_again(pipeline: Pipeline) -> None:
     prepared(pipeline)
     end = (
@@ -206,6 +209,7 @@ def test_a_worker_that_loses_its_session_reads_its_chunk_again(pipeline: Pipelin
     pipeline.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_h19_without_the_cuts_session_another_cut_reads_the_rest(pipeline: Pipeline) -> None:
     prepared(pipeline)
     end = (
@@ -239,6 +243,7 @@ def test_without_the_session_that_locks_it_stops_and_says_so(pipeline: Pipeline,
     pipeline.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_at_once_and_leaves_no_process(pipeline: Pipeline, spawn: Spawn) -> None:
     config = prepared(pipeline)
     pipeline.execute("insert into hot select g, 0, repeat('n', 500) from generate_series(200000, 260000) g")

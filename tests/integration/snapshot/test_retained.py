@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.errors import Exit, SlotError
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.test_refusals import THREE_ROWS, half_way, refusal
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_h25_h53_a_slot_lost_before_the_last_chunk_ends_it(pipeline: Pipeline) -> None:
     """What the slot was to repair is gone: to go on would leave rows wrong for ever."""
     pipeline.execute(*THREE_ROWS)

@@ -33,6 +33,7 @@ def shuffled(pipeline: Pipeline) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rewrite", sorted(REWRITES))
 def test_h71_rewritten_between_two_chunks(pipeline: Pipeline, rewrite: str) -> None:
     pipeline.execute(*ROWS)
@@ -50,6 +51,7 @@ def test_h71_rewritten_between_two_chunks(pipeline: Pipeline, rewrite: str) -> N
     assert asked["public.t"].after_lsn >= head.last_cut_lsn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rewrite", ["vacuum full", "cluster"])
 def test_h71_rewritten_with_writers_about(pipeline: Pipeline, rewrite: str) -> None:
     statements = {"vacuum full": ("vacuum full hot",), "cluster": ("cluster hot using hot_pkey",)}
@@ -63,6 +65,7 @@ def test_h71_rewritten_with_writers_about(pipeline: Pipeline, rewrite: str) -> N
     pipeline.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_h71_rewritten_between_the_slot_and_the_next_run(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.execute(*ROWS)
     shuffled(pipeline)
@@ -76,6 +79,7 @@ def test_h71_rewritten_between_the_slot_and_the_next_run(pipeline: Pipeline, spa
     assert set(pipeline.requests()) == {"public.t"}
 
 
+@pytest.mark.slow
 def test_h71_rewritten_after_it_was_read(pipeline: Pipeline) -> None:
     """No row moves from under a chunk, but events from before would bring old values back."""
     pipeline.execute(*ROWS)
@@ -97,6 +101,7 @@ def test_h71_rewritten_after_it_was_read(pipeline: Pipeline) -> None:
     assert set(pipeline.requests()) == {"public.t"}, "and again behind the stream"
 
 
+@pytest.mark.slow
 def test_truncated_between_two_chunks(pipeline: Pipeline) -> None:
     pipeline.execute(*ROWS)
     pipeline.prepare()
@@ -108,6 +113,7 @@ def test_truncated_between_two_chunks(pipeline: Pipeline) -> None:
     pipeline.assert_equal("public.t", "public.other")
 
 
+@pytest.mark.slow
 def test_columns_added_and_dropped_meanwhile(pipeline: Pipeline) -> None:
     pipeline.execute(*ROWS)
     pipeline.prepare()
@@ -123,6 +129,7 @@ def test_columns_added_and_dropped_meanwhile(pipeline: Pipeline) -> None:
     assert set(pipeline.requests()) == {"public.t"}
 
 
+@pytest.mark.slow
 def test_h86_partitions_come_and_go_meanwhile(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table p (id int primary key, pad text) partition by range (id)",
@@ -149,6 +156,7 @@ def test_h86_partitions_come_and_go_meanwhile(pipeline: Pipeline) -> None:
     assert set(pipeline.requests()) == {"public.p"}, "what was read of the detached one needs a sweep"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
 def test_h86_a_partition_is_renamed_meanwhile(pipeline: Pipeline, killed: bool) -> None:
     pipeline.execute(
@@ -173,6 +181,7 @@ def test_h86_a_partition_is_renamed_meanwhile(pipeline: Pipeline, killed: bool) 
     pipeline.assert_equal("public.p")
 
 
+@pytest.mark.slow
 def test_a_table_dropped_meanwhile_is_named(pipeline: Pipeline) -> None:
     pipeline.execute(*ROWS)
     pipeline.prepare()
@@ -182,6 +191,7 @@ def test_a_table_dropped_meanwhile_is_named(pipeline: Pipeline) -> None:
     pipeline.assert_equal("public.other")
 
 
+@pytest.mark.slow
 def test_a_table_that_grows_while_it_is_read(pipeline: Pipeline) -> None:
     pipeline.execute(*ROWS)
     pipeline.prepare()
@@ -193,6 +203,7 @@ def test_a_table_that_grows_while_it_is_read(pipeline: Pipeline) -> None:
     pipeline.assert_equal("public.t", "public.other")
 
 
+@pytest.mark.slow
 def test_h73_a_table_added_to_a_resumed_snapshot_waits(pipeline: Pipeline) -> None:
     pipeline.execute(*ROWS)
     pipeline.document["source"]["tables"] = ["public.t", "public.other"]

@@ -22,6 +22,7 @@ from tests.programs import Spawn
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_h24_a_slot_that_somebody_else_made_is_left_alone(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()
@@ -74,6 +75,7 @@ def init_by(pipeline: Pipeline, questions: int) -> Prepared:
         return prepare(session, settings, Lagging(pipeline, questions), state)
 
 
+@pytest.mark.slow
 def test_h591_init_knows_its_own_slot_by_a_broker_that_lags(pipeline: Pipeline) -> None:
     """It said that the slot is not the pipeline's, and how to drop it."""
     pipeline.execute(*THREE_ROWS)

@@ -84,6 +84,7 @@ class Touch:
         return Path.touch, (self._path,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
 def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, cache: dict[str, Any], spark: dict[str, Any], tmp_path: Path
@@ -132,6 +133,7 @@ def test_h85_a_later_column_appears_old_rows_keep_their_shape(
     assert warehouse["5"] == {"id": 5, "status": "old", "total": "1.00", "note": None}
 
 
+@pytest.mark.slow
 def test_sinks_take_the_tables_they_are_told(
     kafka: str, topic_prefix: str, sinks: Sinks, opened: Opened, cache: dict[str, Any], warehouse: Path
 ) -> None:

@@ -145,6 +145,7 @@ def figures_at(address: str) -> dict[tuple[str, str], float]:
     return {(name, query): float(value) for name, query, value in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_spark_names_the_jobs_and_its_figures_are_served(
     pipeline: HandMadeLog, sinks: Sinks, redis_url: str, spark_session: SparkSession, way: str
@@ -188,6 +189,7 @@ def test_h102_large_records_are_carried_in_slices(
         assert mark is not None and (mark.lsn, mark.offsets) == (lsn, pipeline.offsets())
 
 
+@pytest.mark.slow
 def test_h298_the_markers_of_transactions_hold_no_batch_up(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, redis_url: str
 ) -> None:

@@ -52,6 +52,7 @@ def cut(pipeline: HandMadeLog) -> None:
     policy("compact")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["own", "spark"])
 def test_a_topic_cut_below_a_stopped_sink_is_refused(
     pipeline: HandMadeLog, sinks: Sinks, redis_url: str, opened: Opened, reader: str
@@ -75,6 +76,7 @@ def test_a_topic_cut_below_a_stopped_sink_is_refused(
     assert said.topic == pipeline.topic(), "cdc check says which, as the hint has it (hazard H166)"
 
 
+@pytest.mark.slow
 def test_h84_a_garbled_checkpoint_changes_nothing(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def viewed(pipeline: HandMadeLog) -> HandMadeLog:
     return pipeline
 
 
+@pytest.mark.slow
 def test_y17_a_view_is_a_table_of_a_frame(read: Read, viewed: HandMadeLog, spark_session: SparkSession) -> None:
     viewed.put([{"id": 1, "status": "new", "total": "1.50"}, {"id": 2, "status": "new", "total": None}], table="slim")
     viewed.put([{"id": 1, "status": "paid", "total": "2.50"}, {"id": 2}], table="slim")
@@ -135,6 +136,7 @@ def test_y17_a_view_is_a_table_of_a_frame(read: Read, viewed: HandMadeLog, spark
     assert "has no table view.slam" in refusal(failed)
 
 
+@pytest.mark.slow
 def test_y17_a_quiet_topic_s_last_window_closes_by_a_clock(
     spark_session: SparkSession, pipeline: HandMadeLog, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_y17_a_quiet_topic_s_last_window_closes_by_a_clock(
     assert [(row["status"], row["changes"]) for row in closed.rows] == [("new", 3)]
 
 
+@pytest.mark.slow
 def test_an_empty_table_is_an_empty_frame(read: Read) -> None:
     assert read().count() == 0
     assert read(raw="true").count() == 0
@@ -174,6 +177,7 @@ def test_rows_below_a_truncate_are_gone(read: Read, pipeline: HandMadeLog) -> No
     assert {row._floor for row in read().where("_op = 't'").collect()} != {None}
 
 
+@pytest.mark.slow
 def test_several_tables_are_read_raw(spark_session: SparkSession, kafka: str, topic_prefix: str) -> None:
     pipeline = HandMadeLog(topic_prefix, kafka, tables=("orders", "customers"))
     pipeline.init()
@@ -192,6 +196,7 @@ def test_several_tables_are_read_raw(spark_session: SparkSession, kafka: str, to
     assert rows[0]._commit_ts.timestamp() == 1760000000
 
 
+@pytest.mark.slow
 def test_older_versions_are_read_as_the_newest(read: Read, pipeline: HandMadeLog) -> None:
     pipeline.put([{"id": 1, "status": "7", "total": "1.50"}])
     first = orders_schema(pipeline.name)
@@ -203,6 +208,7 @@ def test_older_versions_are_read_as_the_newest(read: Read, pipeline: HandMadeLog
     assert (rows[2].state, rows[2].note, rows[2]._ver) == (8, "x", 2)
 
 
+@pytest.mark.slow
 def test_a_value_that_does_not_fit_is_named(read: Read, pipeline: HandMadeLog) -> None:
     pipeline.put([{"id": 1, "status": "open", "total": "1.50"}])
     first = orders_schema(pipeline.name)
@@ -215,6 +221,7 @@ def test_a_value_that_does_not_fit_is_named(read: Read, pipeline: HandMadeLog) -
     assert (row.status, row._exact) == (None, {"status": "open"})
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_from_its_checkpoint(
     spark_session: SparkSession, pipeline: HandMadeLog, tmp_path: Path
 ) -> None:
@@ -233,6 +240,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert len(set(offsets)) == len(offsets)
 
 
+@pytest.mark.slow
 def test_a_stream_begins_at_the_offsets_given(
     spark_session: SparkSession, pipeline: HandMadeLog, tmp_path: Path
 ) -> None:
@@ -293,6 +301,7 @@ def test_a_checkpoint_of_another_table_is_refused(
     assert len(into.rows) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -316,6 +325,7 @@ def test_bad_input_is_refused_in_a_sentence(read: Read, options: dict[str, str],
     assert "hunter2" not in str(failed.value)
 
 
+@pytest.mark.slow
 def test_it_can_be_registered_by_hand(spark_session: SparkSession, read: Read) -> None:
     register(spark_session)
     assert read(slots=slots(spark_session)).count() == 0

@@ -54,6 +54,7 @@ def test_h394_large_first_records_do_not_come_whole(
     assert mark is not None and mark.lsn == lsn
 
 
+@pytest.mark.slow
 def test_h392_a_heap_that_spark_refuses_is_told_in_a_sentence(
     pipeline: HandMadeLog, redis_url: str, spawn: Spawn, tmp_path: Path
 ) -> None:

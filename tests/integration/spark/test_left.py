@@ -28,6 +28,7 @@ def order(number: int, status: str) -> dict[str, Any]:
     return {"id": number, "status": status, "total": "1.00"}
 
 
+@pytest.mark.slow
 def test_h479_a_table_taken_out_and_named_again(
     pipeline: HandMadeLog, sinks: Sinks, redis_url: str, opened: Callable[[Settings, str], OpenSink]
 ) -> None:

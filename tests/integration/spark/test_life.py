@@ -40,6 +40,7 @@ def two_stores(pipeline: HandMadeLog, **spark: Any) -> tuple[Settings, dict[str,
     return pipeline.settings(sinks, **spark), {"left": FaultyStore(), "right": FaultyStore()}
 
 
+@pytest.mark.slow
 def test_h63_a_topic_made_anew_is_refused_without_a_checkpoint(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_h63_a_topic_made_anew_is_refused_without_a_checkpoint(
         sinks.catch_up(cached)
 
 
+@pytest.mark.slow
 def test_h63_a_topic_made_anew_under_a_running_query_ends_it(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
 ) -> None:
@@ -70,6 +72,7 @@ def test_h63_a_topic_made_anew_under_a_running_query_ends_it(
         assert isinstance(running.failure, TopicError)
 
 
+@pytest.mark.slow
 def test_h84_a_flushed_store_is_filled_while_the_query_runs(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened, redis_url: str
 ) -> None:
@@ -95,6 +98,7 @@ def test_h84_a_store_flushed_between_runs_is_filled_again(
     pipeline.assert_shown(opened(cached, "cache"))
 
 
+@pytest.mark.slow
 def test_h80_an_idle_stores_lsn_moves_a_new_ones_at_the_end(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_store_that_is_away_is_awaited_and_delays_no_other(pipeline: HandMadeL
         running.until(lambda: len(pipeline.shown(stores["left"].memory.open())) == 20)
 
 
+@pytest.mark.slow
 def test_one_store_of_two_is_awaited_and_none_is_a_refusal(pipeline: HandMadeLog, sinks: Sinks) -> None:
     settings, stores = two_stores(pipeline)
     stores["left"].away = stores["right"].away = True
@@ -183,6 +188,7 @@ def test_a_stalled_store_of_a_shared_query_holds_only_itself(
         running.until(lambda: pipeline.shown(stores["left"].memory.open()) == pipeline.rows["orders"])
 
 
+@pytest.mark.slow
 def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
     pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,6 +205,7 @@ def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
             running.until(partial(_shows_all, pipeline, store))
 
 
+@pytest.mark.slow
 def test_h101_a_watermark_set_ahead_by_hand_stops_that_store(
     pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -85,6 +85,7 @@ def until_equal(running: RunningSinks, shop: Shop, stores: dict[str, OpenSink]) 
             running.until(lambda store=store, table=table: shop.shows(store, table), 120)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idle", [True, False], ids=["at rest", "under changes"])
 def test_h100_h186_a_place_removed_under_a_sink_is_filled(
     shop: Shop, running: RunningSinks, opened: Opened, idle: bool

@@ -131,6 +131,7 @@ def test_h1_a_sigkill_leaves_no_process_and_nothing_wrong(job: Job, spawn: Spawn
     job.pipeline.assert_shown(store)
 
 
+@pytest.mark.slow
 def test_refusals_are_a_sentence_before_spark_starts(job: Job, run_cdc: RunCdc, tmp_path: Path) -> None:
     unknown = run_cdc("--config", job.config, "sink", "cahce")
     assert unknown.returncode == Exit.USAGE

@@ -125,6 +125,7 @@ def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", ["cache", "reports", "warehouse"])
 def test_h191_a_store_that_claims_too_much_is_rebuilt(
     pipeline: HandMadeLog,

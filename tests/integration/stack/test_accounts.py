@@ -51,6 +51,7 @@ def test_without_namespaces_an_account_of_the_machine_serves(other_account: Acco
             server.send_signal(command.stop_signal)
 
 
+@pytest.mark.slow
 @_as_root
 def test_an_ordinary_user_brings_the_stack_up(spawn: Spawn, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = Path(__file__).parents[3]

@@ -43,6 +43,7 @@ def class_path(home: Path, given: str) -> list[str]:
     return [line.strip() for line in lines.splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 def test_spark_reads_its_classes_from_the_archive() -> None:
     prepare_spark(Console(quiet=True))
     assert archived(JARS)
@@ -66,6 +67,7 @@ def test_a_class_path_with_the_users_jars_is_left_as_it_is(home: Path, tmp_path:
     assert found[: len(first)] == first
 
 
+@pytest.mark.slow
 def test_an_archive_is_made_once_and_anew_when_a_jar_changed(home: Path, tmp_path: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
@@ -86,6 +88,7 @@ def test_an_archive_is_made_once_and_anew_when_a_jar_changed(home: Path, tmp_pat
     assert len(runs) == 2
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_leaves_a_java_that_starts(home: Path) -> None:
     with pytest.raises(ArchiveError, match="left none"):
         make_archive(JARS, lambda options: None, home)
@@ -94,6 +97,7 @@ def test_a_training_that_fails_leaves_a_java_that_starts(home: Path) -> None:
     assert "Runtime" in started(home, "-version")
 
 
+@pytest.mark.slow
 def test_an_archive_that_does_not_fit_is_left_aside_in_silence(home: Path, tmp_path: Path) -> None:
     before = started(home, "-version").replace(", sharing", "")
     make_archive(JARS, shortest, home)
@@ -103,6 +107,7 @@ def test_an_archive_that_does_not_fit_is_left_aside_in_silence(home: Path, tmp_p
     assert started(home, "-version").replace(", sharing", "") == before
 
 
+@pytest.mark.slow
 def test_homes_of_a_java_that_is_gone_are_removed(home: Path) -> None:
     gone = home.parent / "gone"
     gone.mkdir()

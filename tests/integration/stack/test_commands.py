@@ -56,6 +56,7 @@ def test_up_status_down_and_wipe(run_cdc: RunCdc, tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_the_password_is_in_no_argv_and_no_log(run_cdc: RunCdc, tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     up = run_cdc("stack", "up", "--dir", folder, "--free-ports", "--only", "postgres")

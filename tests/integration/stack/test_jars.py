@@ -69,6 +69,7 @@ def test_a_set_is_fetched_once_and_checked(publish: Publish, repository: Path, t
     assert seen == [], "a second run fetches nothing"
 
 
+@pytest.mark.slow
 def test_a_wrong_checksum_is_named_and_nothing_is_installed(publish: Publish, repository: Path, tmp_path: Path) -> None:
     right, wrong = publish("right"), publish("wrong")
     spoilt = JarSet("small", (right, Jar(wrong.coordinate, wrong.size_bytes, "0" * 64)))
@@ -77,6 +78,7 @@ def test_a_wrong_checksum_is_named_and_nothing_is_installed(publish: Publish, re
     assert list((tmp_path / "cache").rglob("set/*.jar")) == []
 
 
+@pytest.mark.slow
 def test_a_jar_that_cannot_be_had_is_named(publish: Publish, repository: Path, tmp_path: Path) -> None:
     missing = Jar(Coordinate("org.example", "absent", "1.0"), 10, "0" * 64)
     with pytest.raises(DownloadError, match=r"org\.example:absent:1\.0 could not be downloaded") as caught:
@@ -84,6 +86,7 @@ def test_a_jar_that_cannot_be_had_is_named(publish: Publish, repository: Path, t
     assert "CDC_IVY_SETTINGS" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_jar_spoilt_in_the_cache_is_fetched_anew(publish: Publish, repository: Path, tmp_path: Path) -> None:
     one = JarSet("small", (publish("a"),))
     place = jars.resolve([one], cache=tmp_path / "cache", repository=repository)["small"]
@@ -107,6 +110,7 @@ def test_h459_jars_in_an_images_layer_are_taken_for_verified(
     assert len(list(place.glob("*.jar"))) == 2
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_for_the_first(publish: Publish, repository: Path, tmp_path: Path) -> None:
     one = JarSet("small", (publish("a"),))
     results: list[Path] = []
@@ -140,6 +144,7 @@ def test_a_java_home_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         java_home(tmp_path / "taken")
 
 
+@pytest.mark.slow
 def test_y17_spark_s_own_scripts_run_on_the_bundled_java() -> None:
     """They ask for the module jdk.incubator.vector, which the small runtime lacks."""
     asked = subprocess.run([sys.executable, "-m", "cdc.jvm"], capture_output=True, text=True, check=True)

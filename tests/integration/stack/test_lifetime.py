@@ -60,6 +60,7 @@ def test_a_starter_killed_while_servers_start_leaves_nothing(spawn: Spawn, tmp_p
     wait_until(lambda: left_over(folder) == [], 20, lambda: left_over(folder))
 
 
+@pytest.mark.slow
 def test_a_detached_stack_outlives_its_starter(spawn: Spawn, tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     detached = _STARTER.replace('print("ready"', 'stack.detach(); print("ready"')
@@ -72,6 +73,7 @@ def test_a_detached_stack_outlives_its_starter(spawn: Spawn, tmp_path: Path) -> 
     assert left_over(folder) == []
 
 
+@pytest.mark.slow
 def test_a_killed_part_comes_back_with_its_data(tmp_path: Path) -> None:
     stack = LocalStack(tmp_path / "stack")
     stack.start(("postgres",))

@@ -48,6 +48,7 @@ def wish_of(settings: Settings) -> AskedKeys | None:
     return asked_of(documents, f"{settings.name}.view.v.1")
 
 
+@pytest.mark.slow
 def test_h380_a_wish_that_nobody_answers_stays_for_a_runner(settings: Settings) -> None:
     fences: list[None] = []
     runners = KafkaRunners(settings, lambda: fences.append(None), SYSTEM_CLOCK)
@@ -70,6 +71,7 @@ def test_h380_a_second_repair_of_a_view_is_told(settings: Settings) -> None:
     assert wish_of(settings) == other, "it is left alone"
 
 
+@pytest.mark.slow
 def test_h552_a_killed_repair_is_waited_for_until_its_answer(settings: Settings) -> None:
     now_ms = SYSTEM_CLOCK.now_ns() // 1_000_000
     killed = AskedKeys(topic=f"{settings.name}.view.v.1", id="killed", keys=["{}"], asked_ms=now_ms)

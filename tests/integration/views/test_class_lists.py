@@ -22,6 +22,7 @@ def _table(name: str, found: list[Judged]) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TITLES)
 def test_the_manual_says_what_is_kept(database: str, name: str, rewrite: bool) -> None:
     with psycopg.connect(database, autocommit=True) as conn:

@@ -78,6 +78,7 @@ def _expected(conn: Connection, plan: ViewPlan, rows: Rows) -> dict[bytes, objec
     return {orjson.dumps({name: row[name] for name in names}): row for row in read}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v1_v9_killed_runners_claim_what_postgres_says(
