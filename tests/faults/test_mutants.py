@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.faults.mutants import MUTANTS, ROOT, Mutant
@@ -15,6 +17,8 @@ def test_a_mutant_still_breaks_its_rule(mutant: Mutant) -> None:
     assert broken != text
     if mutant.file.endswith(".py"):
         compile(broken, mutant.file, "exec")
+    named = re.findall(r"tests/[\w/]+\.py", str(mutant.tests))
+    assert all((ROOT / path).is_file() for path in named), named
 
 
 def test_each_mutant_stands_once() -> None:

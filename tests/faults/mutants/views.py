@@ -16,7 +16,7 @@ _GENERATED = "tests/integration/views/test_generated.py -k generated"
 _NUMBERED = "tests/unit/cdc/views/test_numbered_above.py"
 _POSTS = "tests/unit/connectors/test_view_posts.py"
 _SESSIONS = "tests/integration/views/test_sessions.py"
-_GENERATIONS = "tests/unit/spark/test_view_generations.py"
+_GENERATIONS = "tests/unit/cdc/views/test_view_generations.py"
 
 MUTANTS = (
     Mutant(
