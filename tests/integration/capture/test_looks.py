@@ -346,7 +346,6 @@ def test_h97_h140_a_table_whose_ddl_is_not_visible_waits_alone(pipeline: Pipelin
         pipeline.assert_equal(table)
 
 
-@pytest.mark.slow
 def test_h140_killed_while_a_shape_is_waited_for_nothing_is_lost(pipeline: Pipeline) -> None:
     late(pipeline)
     pipeline.execute("insert into u values (1, 'a')")
@@ -364,7 +363,6 @@ def test_h140_killed_while_a_shape_is_waited_for_nothing_is_lost(pipeline: Pipel
         pipeline.assert_equal(table)
 
 
-@pytest.mark.slow
 def test_h140_past_the_limit_an_unread_table_is_set_aside(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["waiting_limit"] = "50kB"
     late(pipeline)
@@ -385,7 +383,6 @@ def test_h140_past_the_limit_an_unread_table_is_set_aside(pipeline: Pipeline) ->
     pipeline.assert_ordered("made")
 
 
-@pytest.mark.slow
 def test_h97_h115_a_wait_for_a_standby_is_ended_by_a_stop(pipeline: Pipeline) -> None:
     late(pipeline)
     run = pipeline.stream()

@@ -176,7 +176,6 @@ def test_h24_slot_creation_says_whom_it_waits_for_and_gives_up(pipeline: Pipelin
     pipeline.assert_equal("public.t")
 
 
-@pytest.mark.slow
 def test_h24_a_half_made_slot_of_a_killed_run_is_cleaned_up(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()
@@ -209,7 +208,6 @@ def maker(pipeline: Pipeline) -> int | None:
     return int(found) if found is not None else None
 
 
-@pytest.mark.slow
 def test_one_writer_at_a_time(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()
@@ -229,7 +227,6 @@ def capture_lock(pipeline: Pipeline) -> Iterator[int]:
         yield session.info.backend_pid
 
 
-@pytest.mark.slow
 def test_h76_capture_cannot_begin_while_a_snapshot_runs(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table t (id int primary key, v text)",
@@ -244,7 +241,6 @@ def test_h76_capture_cannot_begin_while_a_snapshot_runs(pipeline: Pipeline) -> N
     assert pipeline.one("select pg_try_advisory_lock(%s, %s)", kind, number) is True
 
 
-@pytest.mark.slow
 def test_a_second_snapshot_waits_for_nobody(pipeline: Pipeline) -> None:
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()
@@ -279,7 +275,6 @@ def role(pipeline: Pipeline, *grants: str, options: str = "") -> Iterator[str]:
         pipeline.execute(f"drop owned by {name}", f"drop role {name}")
 
 
-@pytest.mark.slow
 def test_h27_row_security_is_an_error_and_never_fewer_rows(pipeline: Pipeline) -> None:
     pipeline.execute(*THREE_ROWS, "alter table t enable row level security", "create policy p on t using (id = 1)")
     pipeline.prepare()
@@ -292,7 +287,6 @@ def test_h27_row_security_is_an_error_and_never_fewer_rows(pipeline: Pipeline) -
         assert pipeline.run().rows == 3
 
 
-@pytest.mark.slow
 def test_h27_row_security_that_comes_meanwhile_is_an_error_too(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table t (id int primary key, v text)",
@@ -310,7 +304,6 @@ def test_h27_row_security_that_comes_meanwhile_is_an_error_too(pipeline: Pipelin
     pipeline.assert_equal("public.t")
 
 
-@pytest.mark.slow
 def test_h92_the_roles_timeouts_do_not_end_the_held_snapshot(pipeline: Pipeline) -> None:
     pipeline.execute(
         "create table t (id int primary key, v text)",
@@ -336,7 +329,6 @@ def test_h92_the_roles_timeouts_do_not_end_the_held_snapshot(pipeline: Pipeline)
     pipeline.assert_equal("public.t")
 
 
-@pytest.mark.slow
 def test_h58_an_oversized_row_stops_with_its_name_then_goes_on(pipeline: Pipeline, kafka: str) -> None:
     pipeline.execute(
         "create table t (id int primary key, v text)",
@@ -373,7 +365,6 @@ def raise_limit(kafka: str, topic: str, limit: int) -> None:
     admin.incremental_alter_configs([resource])[resource].result()
 
 
-@pytest.mark.slow
 def test_the_command_talks_on_stderr_and_prints_data_on_stdout(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     pipeline.execute(*THREE_ROWS)
     config = pipeline.config()
@@ -395,7 +386,6 @@ def test_the_command_talks_on_stderr_and_prints_data_on_stdout(pipeline: Pipelin
     assert "hint: " in unknown.stderr
 
 
-@pytest.mark.slow
 def test_the_manuals_commands_do_what_it_says(pipeline: Pipeline, run_cdc: RunCdc) -> None:
     manual = (Path(__file__).parents[3] / "snapshot" / "README.md").read_text(encoding="utf-8")
     # The second block asks a capture that runs: test_later.py has it.
