@@ -14,7 +14,7 @@ from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.forget.asked_key import asked_key
 from cdc.forget.key_report import ForgetReport, KeyAnswer, KeyRecord, in_topic, kept_in
 from cdc.schema import TableSchema
-from cdc.settings import LogSettings, Settings, require_postgres
+from cdc.settings import LogSettings, Settings
 from cdc.topic import schema_topic
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import KafkaCompactedTopic, known_partitions, read_on
@@ -30,7 +30,6 @@ def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:
     UsageError for what is no table of the log, or no key of it. ConfigError where Debezium captures. LogError, at once,
     when no broker takes a connection.
     """
-    require_postgres(settings, "cdc forget")
     if settings.source.kind != "postgres":
         raise ConfigError(
             "cdc forget looks into pipelines that cdc run captures, and here Debezium does",

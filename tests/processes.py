@@ -91,5 +91,5 @@ class WorkerStack:
         return self._common.hand_to_connect(name, text)
 
     def _of(self, name: str) -> ProcessStack:
-        assert name not in COMMON, f"a test that stops {name}, which all workers use, has to be marked slow"
+        assert name not in COMMON, f"{name} is one for all workers of a quick run: a test that stops it is slow"
         return self._own
