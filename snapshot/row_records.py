@@ -50,7 +50,7 @@ def envelope(
 
 
 def newer(around: SnapshotEnvelope, seen_lsn: int) -> SnapshotEnvelope:
-    """The parts around rows that may be newer than their position (V25). ``seen_lsn``: of the server, behind them."""
+    """The parts around rows that may be newer than their position. ``seen_lsn``: of the server, behind them."""
     return replace(around, suffix=read_at(around.suffix, seen_lsn))
 
 

@@ -1,6 +1,6 @@
 """Putting right what a comparison found in documents of views: their runners do it, through the log.
 
-A row that were written into one store alone would come back wrong with the next rebuild (V27). So a view's runner is
+A row that were written into one store alone would come back wrong with the next rebuild. So a view's runner is
 asked to compute the documents from the topics and to publish them anew: each store takes them, because they are newer
 than anything that it can hold. The view's topic tells apart those that differ still. Where that has what the source
 has, one store did not take it, and it is written there. Where it has something else, the view's state is unlike the

@@ -35,7 +35,7 @@ class CutReading:
         """Records with our headers whose bytes are no change of the table."""
         self.swept = dict(reached.swept)
         self.later: list[str] = []
-        """Sweeps of a later fence: what the reading did not find may be there still at this one (V25)."""
+        """Sweeps of a later fence: what the reading did not find may be there still at this one."""
         self._marks = set(reached.marks)
         self._tables = tables
         for text in reached.later:

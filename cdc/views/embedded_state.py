@@ -1,7 +1,7 @@
 """One step of a view's state: apply changed rows, and learn which documents they concern. Postgres is not asked.
 
 For each batch: the newest of each key, less the rows whose used columns are as they were. Then the roots reachable from
-the old rows in the old state, then the rows, then the roots reachable from the new rows in the new state (V3, V9).
+the old rows in the old state, then the rows, then the roots reachable from the new rows in the new state.
 
 A document is a function of the rows that are reachable along its ties. If it changed, a row that went was reachable in
 the old state, or one that came is in the new.

@@ -29,7 +29,7 @@ class Fence(NamedTuple):
     def above(self, met: Position | None) -> Position:
         """The position that documents of this fence are numbered above: above all that it holds, below all that comes.
 
-        ``met``: what others have published. Where that is of the same fence, its numbers are taken (V19).
+        ``met``: what others have published. Where that is of the same fence, its numbers are taken.
         """
         return met if met is not None and (met.epoch, met.commit_lsn) == self else self.floor()
 

@@ -113,9 +113,9 @@ class Keeper:
         self._topic_claim = BEFORE_ALL
 
     def begin(self) -> None:
-        """Take up what a run before has left: keys of what was published and is not known here wait again (V4).
+        """Take up what a run before has left: keys of what was published and is not known here wait again.
 
-        A state that is older than the topics keep deletions is thrown away: some may be gone unread (V24). So is one
+        A state that is older than the topics keep deletions is thrown away: some may be gone unread. So is one
         of another topic of the view: what it has published is not in this one.
         """
         with self._state.guarded():
@@ -306,14 +306,13 @@ class Keeper:
         return found, below
 
     def _may_publish(self) -> bool:
-        """Whether documents may go out. Until the cut has reached what was published before, keys are only collected
-        (V5)."""
+        """Whether documents may go out. Until the cut has reached what was published before, keys are only kept."""
         reached = self._state.reached
         in_order = self._above != NEVER and reached.fence >= reached.published
         return in_order and self.prepared and not self._takes_back()
 
     def _takes_back(self) -> bool:
-        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25)."""
+        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one."""
         known = self._state.unseen.known_below
         return known is not None and known < self._topic_claim
 

@@ -36,7 +36,7 @@ def of_another_topic(reached: Reached, topic_id: str) -> bool:
 
 
 def too_old(reached: Reached, retention_s: float, now_ns: int) -> bool:
-    """Whether a state is older than the topics keep deletions: some may be gone unread (V24). It is logged."""
+    """Whether a state is older than the topics keep deletions: some may be gone unread. It is logged."""
     age_s = now_ns / 1e9 - reached.level_ms / 1000
     old = bool(reached.level_ms) and age_s > retention_s
     if old:

@@ -1,7 +1,7 @@
 """Changes of rows: what of one holds at a fence, and what has to wait for a later one. Pure.
 
-Capture writes some values that are newer than their place: rows of later snapshots, and long values that it read again
-(V25). Each says the LSN below which it may be from. At a fence below that LSN such a value must not show.
+Capture writes some values that are newer than their place: rows of later snapshots, and long values that it read again.
+Each says the LSN below which it may be from. At a fence below that LSN such a value must not show.
 """
 
 from __future__ import annotations

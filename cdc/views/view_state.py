@@ -105,7 +105,7 @@ class ViewState:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """StateAway in place of what SQLite raises: a full disk, a file that another runner holds (V17). ConfigError
+        """StateAway in place of what SQLite raises: a full disk, a file that another runner holds. ConfigError
         for a file that is damaged: trying again does not mend it."""
         try:
             yield
@@ -205,7 +205,7 @@ class ViewState:
         """Keys that wait, the oldest first. Where there are more than ``most``, a quarter of them are the newest ones.
 
         A row that many documents show makes all of them wait at once. Others that come behind are not kept back by
-        them for long (V8), and the oldest go on, so the claim does.
+        them for long, and the oldest go on, so the claim does.
         """
         found = self._waiting("ORDER BY number", most)
         if len(found) == most:

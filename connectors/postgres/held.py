@@ -97,7 +97,7 @@ class Pending:
     def record(self, answer: Answer) -> Record:
         """The record with what was found. Debezium's placeholder where the row is gone.
 
-        The record says which values it has from the answer: they may be newer than the change (V25).
+        The record says which values it has from the answer: they may be newer than the change.
         """
         encoder, found = self.encoder, answer.found
         selected = {} if isinstance(found, RowGone | Later) else dict(zip(answer.columns, found, strict=True))

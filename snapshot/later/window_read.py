@@ -80,7 +80,7 @@ class WindowRows:
     """The rows of a chunk: (key, row) as JSON. ``gone``: (key, row of the key alone) of asked keys without a row.
 
     ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash. The
-    rows may be as new as that, and say so (V25).
+    rows may be as new as that, and say so.
     """
 
     rows: list[tuple[bytes, bytes]]
