@@ -42,7 +42,7 @@ def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:
     for sink in settings.sinks:
         answers[sink] = _answer(partial(_of_store, settings, sink, shapes[-1], key))
     log = settings.log
-    sinks = {sink: (kind_of(sink, settings).kept, _durations(settings, sink)) for sink in settings.sinks}
+    sinks = {sink: (kind_of(sink, settings).kept, durations_of(settings, sink)) for sink in settings.sinks}
     kept = kept_in(sinks, replay_window=log.replay_window, min_compaction_lag=log.min_compaction_lag)
     return ForgetReport(table=str(shapes[-1].table), key=key, answers=answers, kept=kept)
 
@@ -86,6 +86,6 @@ def _of_store(settings: Settings, sink: str, shape: TableSchema, key: str) -> Ke
     return KeyAnswer("the key of the delete, without values") if row.deleted else KeyAnswer("the row", shows=True)
 
 
-def _durations(settings: Settings, sink: str) -> dict[str, timedelta]:
-    section = sink_settings(sink, settings).model_dump()
-    return {name: value for name, value in section.items() if isinstance(value, timedelta)}
+def durations_of(settings: Settings, sink: str) -> dict[str, timedelta]:
+    """The times of a sink's own section, by name. UsageError where there is none of that name."""
+    return {name: value for name, value in sink_settings(sink, settings) if isinstance(value, timedelta)}

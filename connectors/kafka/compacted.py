@@ -216,12 +216,17 @@ def _passes(failure: KafkaException, consumer: Consumer, where: TopicPartition, 
 
 
 def _may_stand(consumer: Consumer, where: TopicPartition, timeout_s: float) -> bool:
-    """Whether the partition exists, as far as is known: without an answer it may."""
+    """Whether the partition exists, as far as is known: without an answer it may.
+
+    Raises TopicError where the brokers know the topic, and no such partition of it.
+    """
     try:
         found = consumer.list_topics(where.topic, timeout=timeout_s)
     except KafkaException as failure:
         return failure.args[0].code() in PASSING
     topic = found.topics.get(where.topic)
+    if topic is not None and topic.error is None and where.partition not in topic.partitions:
+        raise TopicError(f"reading {where.topic}: partition {where.partition} does not exist", hint=_MAKERS)
     return stands(topic, where.partition) or _unsure(topic)
 
 

@@ -269,7 +269,7 @@ def test_h91_without_embedded_schemas_the_topic_has_the_types(pipeline: Pipeline
 
 OF_A_CONNECTOR = (
     "config", "plugins", "validate", "status", "deploy", "diff", "pause", "resume", "restart", "stop", "resume",
-    "status", "offsets", "signal snapshot public.a", "compare --for 3", "handover --to native",
+    "status", "offsets", "signal snapshot public.a", "handover --to native",
     "handover --to debezium", "status", "stop", "offsets --reset", "delete --yes",
 )  # fmt: skip
 """In an order in which each has something to do."""
@@ -308,7 +308,6 @@ def test_h112_no_command_shows_the_secret_of_a_connector(pipeline: Pipeline, run
         "validate",
         "deploy",
         "status",
-        "compare --for 1",
         "handover --to native",
         "signal snapshot public.a",
     ):

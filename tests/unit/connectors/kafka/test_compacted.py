@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from cdc.errors import LogError
+from cdc.errors import LogError, TopicError
 from cdc.settings import LogSettings
 from connectors.kafka.compacted import KafkaCompactedTopic, bounds, known_partitions, leaderless, read_on, stands
 
@@ -125,6 +125,12 @@ def test_h580_a_topic_that_the_brokers_refuse_is_not_asked_again() -> None:
     with pytest.raises(LogError, match="did not know the topic for a moment"):
         bounds(cast("Consumer", asked), TopicPartition("t", 0), LogSettings(bootstrap_servers="127.0.0.1:1"))
     assert asked.asked == 1
+
+
+def test_a_partition_that_a_known_topic_lacks_does_not_exist() -> None:
+    asked = _Naming(-1)
+    with pytest.raises(TopicError, match="partition 2 does not exist"):
+        bounds(cast("Consumer", asked), TopicPartition("t", 2), LogSettings(bootstrap_servers="127.0.0.1:1"))
 
 
 def _partitions(asked: _Brokers, waiting: Callable[[], None] | None = None) -> list[int]:
