@@ -7,29 +7,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cdc.errors import CdcError, ConfigError, Retry
+from cdc.errors import CdcError, ConfigError
 from cdc.settings import Settings
 from connectors.view_running import keep_views
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 5.0
-"""Between two tries where a broker is away."""
 _END_S = 60.0
 """So long a turn may take to end."""
 
 
 class ViewsBeside:
-    """Views kept by a thread. ``keep`` keeps them until the event, and raises what stops all.
+    """Views kept by a thread. ``keep`` keeps them until the event, and raises what stops all: it ends the thread alone."""
 
-    An error that a later try can help is tried again for ever, as a supervisor would. Any other ends the thread alone.
-    """
-
-    def __init__(self, keep: Callable[[threading.Event], None], again_s: float = AGAIN_S) -> None:
+    def __init__(self, keep: Callable[[threading.Event], None]) -> None:
         self.fault: Exception | None = None
         """Why no view is kept any more. None while they are, and where they were asked to end."""
         self._keep = keep
-        self._again_s = again_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="views", daemon=True)
 
@@ -44,21 +38,14 @@ class ViewsBeside:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._keep(self._stopping)
-                return
-            except CdcError as failure:
-                if failure.retry is Retry.NEVER:
-                    log.error("views_ended", extra={"reason": failure.message, "hint": failure.hint})
-                    self.fault = failure
-                    return
-                log.warning("views_again", extra={"reason": failure.message})
-                self._stopping.wait(self._again_s)
-            except Exception as failure:
-                log.error("views_ended", extra={"reason": f"{type(failure).__name__}: a bug"})
-                self.fault = failure
-                return
+        try:
+            self._keep(self._stopping)
+        except CdcError as failure:
+            log.error("views_ended", extra={"reason": failure.message, "hint": failure.hint})
+            self.fault = failure
+        except Exception as failure:
+            log.error("views_ended", extra={"reason": f"{type(failure).__name__}: a bug"})
+            self.fault = failure
 
 
 @contextmanager
@@ -69,7 +56,7 @@ def views_beside(settings: Settings) -> Iterator[ViewsBeside]:
     """
     if not settings.views:
         raise ConfigError("the settings name no view", hint="leave --views out, or add a [views.NAME] section")
-    beside = ViewsBeside(lambda stopping: keep_views(settings, (), stopping))
+    beside = ViewsBeside(lambda stopping: keep_views(settings, (), stopping, begun=True))
     beside.start()
     try:
         yield beside

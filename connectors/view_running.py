@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ActiveError, CdcError, ConfigError, TopicError
+from cdc.errors import ActiveError, CdcError, ConfigError, Retry, TopicError
 from cdc.settings import Settings, topics_maker
 from cdc.signal_event import SignalEvent
 from cdc.state import SlotState, TopicsState
@@ -42,6 +42,8 @@ from connectors.view_turns import OpenedView, ViewTurns
 log = logging.getLogger(__name__)
 _IDLE_S = 0.05
 _AGAIN_S = 1.0
+_AWAY_S = 5.0
+"""Between two tries where the brokers are away."""
 _LOOK_S = 10.0
 """A view that is held writes nothing, and would not hear that another generation has taken its place."""
 
@@ -178,25 +180,48 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 
 
 def keep_views(
-    settings: Settings, names: Sequence[str], stopping: threading.Event, *, until_caught_up: bool = False
+    settings: Settings,
+    names: Sequence[str],
+    stopping: threading.Event,
+    *,
+    until_caught_up: bool = False,
+    begun: bool = False,
 ) -> None:
     """Keep these views, all by default, until ``stopping``, or until each has published all that the log holds.
 
-    All are opened anew where another generation of one is published. One that cannot go on, or whose state is away,
-    lets the others go on. Raises what stops a view.
+    All are opened anew where another generation of one is published, and where the brokers were away: as often as it
+    takes once the views have been kept for a turn, from the start with ``begun``, and never with ``until_caught_up``.
+    One that cannot go on, or whose state is away, lets the others go on. Raises what stops a view.
     """
     if not settings.views:
         view_settings(settings, "")
+
+    def turned() -> None:
+        nonlocal begun
+        begun = True
+
     while not stopping.is_set():
         try:
-            _keep_views(settings, names, stopping, until_caught_up=until_caught_up)
+            _keep_views(settings, names, stopping, turned, until_caught_up=until_caught_up)
             return
         except (ViewTopicsChanged, PlanOutdated) as changed:
             log.warning("view_starts_again", extra={"reason": changed.message})
             stopping.wait(_AGAIN_S)
+        except CdcError as failure:
+            if until_caught_up or not begun or failure.retry is Retry.NEVER:
+                raise
+            log.warning("views_again", extra={"reason": failure.message})
+            stopping.wait(_AWAY_S)
 
 
-def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Event, *, until_caught_up: bool) -> None:
+def _keep_views(
+    settings: Settings,
+    names: Sequence[str],
+    stopping: threading.Event,
+    turned: Callable[[], None],
+    *,
+    until_caught_up: bool,
+) -> None:
     views = planned_views(settings, names or list(settings.views))
     with ExitStack() as stack:
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
@@ -211,6 +236,7 @@ def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Ev
         looked_s = SYSTEM_CLOCK.monotonic()
         while not stopping.is_set():
             idle = turns.turned()
+            turned()
             if SYSTEM_CLOCK.monotonic() - looked_s >= _LOOK_S:
                 looked_s = SYSTEM_CLOCK.monotonic()
                 require_published(settings, look.known(), turns.paths, seen)

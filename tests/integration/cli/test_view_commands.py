@@ -14,6 +14,7 @@ from cdc import View
 from cdc.errors import Exit
 from cdc.lsn import Lsn
 from cdc.stack.free_ports import free_ports
+from tests.conftest import Stack
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn
 from tests.view_posts import BROKEN
@@ -63,6 +64,26 @@ def test_h254_a_sink_of_a_view_alone_waits_for_its_topic(pipeline: Pipeline, spa
     refused = pipeline.cdc("sink")
     assert refused.returncode == Exit.CONFIG, refused.stderr
     assert "none of the captured tables is among them" in refused.stderr
+
+
+def test_y7_a_runner_of_views_outlives_its_brokers(pipeline: Pipeline, spawn: Spawn, stack: Stack) -> None:
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+
+    def shown(name: str) -> bool:
+        return f'"{name}"' in pipeline.cdc("view", "show", "named", "2").stdout
+
+    wait_until(lambda: shown("n3"), 60, lambda: runner.stderr[-2000:])
+    stack.stop_part("kafka", kill=True)
+    wait_until(lambda: "views_again" in runner.stderr, 120, lambda: runner.stderr[-2000:])
+    stack.start_part("kafka")
+    stack.ensure("kafka")
+    pipeline.sql("update customers set name = 'later' where id = 3")
+
+    wait_until(lambda: shown("later"), 120, lambda: runner.stderr[-2000:])
+    assert (runner.terminate(), capture.terminate()) == (0, 0), runner.stderr
 
 
 POSTED = "select o.id, c.name, null::text as slug from orders o left join customers c on c.id = o.customer_id"

@@ -1,4 +1,4 @@
-"""Views in a thread beside the stores: an end, errors that pass, and one that does not."""
+"""Views in a thread beside the stores: an end, and errors that end them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cdc.errors import ConfigError, LogError
+from cdc.errors import ConfigError
 from cdc.settings import Settings
 from connectors.view_beside import ViewsBeside, views_beside
 
@@ -23,24 +23,6 @@ def test_it_keeps_views_until_it_is_asked_to_end() -> None:
     assert begun.wait(30)
     assert beside.end()
     assert beside.fault is None
-
-
-def test_a_broker_that_is_away_is_tried_again() -> None:
-    tries: list[int] = []
-    third = threading.Event()
-
-    def keep(stopping: threading.Event) -> None:
-        tries.append(1)
-        if len(tries) < 3:
-            raise LogError("no broker answers", hint="start one")
-        third.set()
-        stopping.wait(30)
-
-    beside = ViewsBeside(keep, again_s=0.01)
-    beside.start()
-    assert third.wait(30)
-    assert beside.end()
-    assert (beside.fault, len(tries)) == (None, 3)
 
 
 def test_an_error_that_no_try_can_help_ends_the_views_alone() -> None:
