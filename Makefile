@@ -16,7 +16,7 @@ WORKERS ?= 4
 # random tests try a quarter of their examples; continuous integration tries all, and then the slow ones for its time.
 TIER ?= quick
 TESTS_quick := -m "not long and not slow" --one-kafka
-TESTS_slow := -m "slow and not long"
+TESTS_slow := -m "slow and not long" --durations=100 --durations-min=8
 EXAMPLES_quick ?= 0.25
 EXAMPLES_slow := 1
 EXAMPLES_all := 1
