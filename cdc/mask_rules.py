@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -176,6 +176,18 @@ class Masks:
 
 
 NO_MASKS = Masks()
+
+
+def require_masks(table: TableName, lacking: Iterable[tuple[str, str]]) -> None:
+    """ConfigError for a relation that would show what is masked elsewhere. ``lacking``: the masks that it has not, each
+    by the table and the column that have or had it."""
+    found = ", ".join(f"{column} of {other}" for other, column in sorted(set(lacking)))
+    if found:
+        raise ConfigError(
+            f"{table} lacks masks that it has as a part of another table, or had under another name: {found}",
+            hint=f'set them under [tables."{table}"] columns, or leave the table out: [source] exclude. A column that '
+            "has another name since cannot be told from others: rename it back first",
+        )
 
 
 def _mask(column: Column, rule: str) -> Mask:

@@ -18,7 +18,7 @@ def later_of(settings: Settings, clock: Clock) -> Later:
 
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> RequestScheduler:
         state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=windows.require_open)
-        source = PostgresLaterSource(settings, saw=topics.saw_parts)
+        source = PostgresLaterSource(settings, notes=shapes.notes)
         edges = CaptureEdges(settings, source, state, shapes, topics, windows.require_open)
         return RequestScheduler(edges, windows, epoch=epoch, clock=clock)
 

@@ -15,7 +15,7 @@ from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, LogError
 from cdc.kept_topics import require_kept_topics
-from cdc.masks import rules_of
+from cdc.masks import MaskNotes, masks_of
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, SnapshotState, TopicsState
@@ -31,8 +31,8 @@ from connectors.kafka.topic_problems import TopicFacts, raise_first, spec_proble
 from connectors.postgres.catalog_facts import read_slot, read_source
 from connectors.postgres.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.connections import Connection, connect
+from connectors.postgres.masked_parts import note_parts
 from connectors.postgres.publication import ensure_publication
-from connectors.session.mask_lineage import MaskLineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,11 @@ def prepare(
             f"a broker did not know the topic {begun.state} for a moment, which notes what was made before",
             hint="run cdc init again: a broker that lags behind comes to know its topics by itself",
         )
-    _shapes(conn, settings, tables, documents, new_key=slot is None)
+    notes = MaskNotes(masks_of(settings), state, documents)
+    note_parts(conn, notes)
+    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)), notes=notes)
+    shapes = [captured_schema(conn, settings, table.oid, topic=table.topic) for table in tables]
+    registry.register_all(shapes, new_key=slot is None)
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
     if known is not None:
@@ -180,20 +184,6 @@ def _topics(
             found = replace(found, partitions=spec.partitions)
         raise_first(spec_problems(spec, found))
     return made, facts
-
-
-def _shapes(
-    conn: Connection,
-    settings: Settings,
-    tables: Sequence[CapturedTable],
-    documents: Mapping[bytes, bytes],
-    *,
-    new_key: bool,
-) -> None:
-    lineage = MaskLineage(rules_of(settings), documents)
-    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)), lineage=lineage)
-    shapes = [captured_schema(conn, settings, table.oid, topic=table.topic) for table in tables]
-    registry.register_all(shapes, new_key=new_key)
 
 
 def prepare_pipeline(settings: Settings) -> Prepared:

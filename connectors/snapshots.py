@@ -4,7 +4,7 @@ sessions and producers from it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.errors import ConfigError
-from cdc.masks import rules_of
+from cdc.masks import MaskNotes, masks_of, rules_of
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -34,10 +34,9 @@ from connectors.postgres.catalog_facts import read_publication, read_server, rea
 from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.connections import connect, describe, writer_lock
 from connectors.postgres.failover import require_not_promoted
-from connectors.postgres.inherited_masks import parts_of_masked
+from connectors.postgres.masked_parts import note_parts
 from connectors.postgres.slot import require_same_server, require_usable
 from connectors.session.captured import CapturedTopics
-from connectors.session.mask_lineage import MaskLineage
 from snapshot.edges import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)
@@ -80,6 +79,9 @@ class SnapshotSource:
         )
 
     def tables(self, session: Session) -> Sequence[Captured]:
+        if self.settings.tables:
+            state = compacted.KafkaCompactedTopic(self.settings.log, state_topic(self.settings.name))
+            note_parts(session, MaskNotes(rules_of(self.settings), state, state.read()))
         return resolve_tables(session, self.settings)
 
     def shape(self, session: Session, table: Captured) -> TableSchema:
@@ -109,8 +111,8 @@ class SnapshotLog:
         return compacted.KafkaCompactedTopic(self.settings.log, state_topic(self.settings.name))
 
     def shapes(self) -> SchemaRegistry:
-        topic = compacted.KafkaCompactedTopic(self.settings.log, schema_topic(self.settings.name))
-        return SchemaRegistry(topic, lineage=MaskLineage(rules_of(self.settings), self.state().read()))
+        topic, state = compacted.KafkaCompactedTopic(self.settings.log, schema_topic(self.settings.name)), self.state()
+        return SchemaRegistry(topic, notes=MaskNotes(masks_of(self.settings), state, state.read()))
 
     def rows(self) -> RowLog:
         log = self.settings.log
@@ -127,16 +129,15 @@ class SnapshotLog:
 
 @dataclass(frozen=True, slots=True)
 class PostgresLaterSource(SnapshotSource):
-    """:class:`snapshot.edges.LaterSourcePort` on Postgres. ``saw``: gets what inherits from tables with masks, at each
-    look: oids by table."""
+    """:class:`snapshot.edges.LaterSourcePort` on Postgres. ``notes``: gets the parts of tables with masks, at each
+    look."""
 
-    saw: Callable[[Mapping[str, Iterable[int]]], None] = field(default=lambda parts: None, compare=False)
+    notes: MaskNotes = field(compare=False)
     _told: set[str] = field(default_factory=set, compare=False)
 
     def tables(self, session: Session) -> Sequence[Captured]:
         # First: one that leaves its table right behind this is known then.
-        if parts := parts_of_masked(session, rules_of(self.settings)):
-            self.saw(parts)
+        note_parts(session, self.notes)
         return resolve_tables(session, self.settings, missing=self._tell)
 
     def _tell(self, missing: ConfigError) -> None:
@@ -168,5 +169,5 @@ class CaptureEdges:
 
 
 def _record(message: Message) -> LoggedRecord:
-    pos, op, ver = split_headers(cast(Headers, message.headers() or ()))
-    return LoggedRecord(message.partition() or 0, message.key(), message.value(), pos, op, ver)
+    pos, op, _ = split_headers(cast(Headers, message.headers() or ()))
+    return LoggedRecord(message.partition() or 0, message.key(), message.value(), pos, op)

@@ -18,7 +18,8 @@ _END_S = 60.0
 
 
 class ViewsBeside:
-    """Views kept by a thread. ``keep`` keeps them until the event, and raises what stops all: it ends the thread alone."""
+    """Views kept by a thread. ``keep`` keeps them until the event, and raises what stops all: it ends the thread
+    alone."""
 
     def __init__(self, keep: Callable[[threading.Event], None]) -> None:
         self.fault: Exception | None = None

@@ -77,14 +77,13 @@ class Lot(NamedTuple):
 
 
 class LoggedRecord(NamedTuple):
-    """One record of a table's topic. ``pos``, ``op`` and ``ver``: its headers, None where it has none."""
+    """One record of a table's topic. ``pos`` and ``op``: its headers, None where it has none."""
 
     partition: int
     key: bytes | None
     value: bytes | None
     pos: bytes | None
     op: bytes | None
-    ver: bytes | None = None
 
 
 class RecordReader(Protocol):

@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Protocol
 
 from cdc.errors import ConfigError
+from cdc.mask_rules import NO_MASKS, require_masks
+from cdc.masks import MaskNotes
 from cdc.ports import CompactedTopic
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 
-
-class TableLineage(Protocol):
-    """Of which table with masks a relation is or was a part. :class:`connectors.session.mask_lineage.MaskLineage`."""
-
-    def saw(self, parts: Mapping[str, Iterable[int]]) -> None:
-        """Know these parts, too: table -> oids."""
-
-    def parent(self, oid: int) -> str | None:
-        """The table of which a relation is or was a part. None as far as is known."""
-
-    def require(self, table: TableName, oid: int, shapes: SchemaRegistry) -> None:
-        """ConfigError for a relation that lacks masks of the table of which it is or was a part."""
-
-
-class NoLineage:
-    """Of those who register nothing that capture reads by. Implements :class:`TableLineage`."""
-
-    def saw(self, parts: Mapping[str, Iterable[int]]) -> None: ...
-
-    def parent(self, oid: int) -> str | None:
-        return None
-
-    def require(self, table: TableName, oid: int, shapes: SchemaRegistry) -> None: ...
-
-
-_NO_LINEAGE = NoLineage()
+_NO_NOTES = MaskNotes(NO_MASKS)
 
 
 class SchemaRegistry:
     """Every version of every table's shape. A new one is broker-acked before :meth:`register` returns. Any thread.
 
-    ``lineage``: of a native capture. Those who read alone, and those whose rows are masked elsewhere, have none.
+    ``notes``: of tables with masks. Those who read alone, and those whose rows are masked elsewhere, have none.
     """
 
-    def __init__(self, topic: CompactedTopic, *, lineage: TableLineage = _NO_LINEAGE) -> None:
+    def __init__(self, topic: CompactedTopic, *, notes: MaskNotes = _NO_NOTES) -> None:
         self._topic = topic
-        self.lineage = lineage
+        self.notes = notes
         self._versions: dict[tuple[TableName, int], TableSchema] = {}
         self._latest: dict[TableName, TableSchema] = {}
-        self._of_relation: dict[int, dict[TableName, TableSchema]] = {}
-        """Of each relation the newest shape under each name that it had."""
+        self._of_relation: dict[int, TableSchema] = {}
+        """Of each relation the shape that was registered last, under whatever name it had."""
         self._accepted: set[str] = set()
         self._lock = threading.RLock()
         self.refresh()
@@ -78,47 +54,29 @@ class SchemaRegistry:
         """The latest of a table of which only ``schema.table`` is known. Any name may have a dot in it."""
         return next((shape for known, shape in self._latest.items() if str(known) == table), None)
 
-    def covered(self, table: TableName, oid: int) -> dict[int, tuple[TableName, str]]:
-        """attnum -> the table's and the column's name under which the log has a column of this relation masked.
+    def has_masks(self, table: TableName, oid: int) -> bool:
+        """Whether a relation of this name has masks, or has to have some: see :meth:`require_masks`."""
+        former = self._of_relation.get(oid)
+        known = former is not None and bool(former.noted_masks)
+        return known or bool(self.notes.masks.of(table) or self.notes.parts.get(oid))
 
-        ``table``: the relation's name now. Under a former name of the table, a mask counts until the log has the column
-        under this one. A mask that was taken off under the same names is meant.
-        """
-        with self._lock:
-            formers = dict(self._of_relation.get(oid, {}))
-        own = formers.get(table)
-        here = set(own.numbers.values()) if own is not None else set()
-        return {
-            number: (former.table, name)
-            for former in formers.values()
-            for number, name in former.masked_numbers.items()
-            if former.table == table or number not in here
-        }
-
-    def require_lineage(self, table: TableName, oid: int) -> None:
-        """ConfigError for a relation that is or was a part of a table with masks which it lacks itself."""
-        self.lineage.require(table, oid, self)
-
-    def require_covered(self, schema: TableSchema) -> None:
+    def require_masks(self, schema: TableSchema) -> None:
         """ConfigError for a shape under which a value would be written plain that is masked under another name: of its
-        column or its table, or of a table of which it is or was a part."""
-        self.require_lineage(schema.table, schema.oid)
-        if plain := self.uncovered(schema):
-            raise ConfigError(
-                f"column {plain} of {schema.table} was masked under another name, and has no mask under this one",
-                hint=f'set its mask under [tables."{schema.table}"] columns, or rename it back',
-            )
+        column or its table, or of a table of which it is or was a part.
 
-    def uncovered(self, schema: TableSchema) -> str:
-        """The column that has a mask under another name, of its own or of its table, and none under its name in this
-        shape. Empty for none.
-
-        A table whose columns took each other's names has every column that its masks name, and another one's values
-        under it.
+        A mask that was taken off under the same names is meant.
         """
-        covered = self.covered(schema.table, schema.oid)
-        plain = (column for column in schema.columns if column.mask is None and column.attnum in covered)
-        return next((one.name for one in plain if covered[one.attnum] != (schema.table, one.name)), "")
+        lacking = self.notes.lacking(schema, self._masked)
+        former = self._of_relation.get(schema.oid)
+        if former is not None:
+            plain = {column.attnum: (schema.table, column.name) for column in schema.columns if column.mask is None}
+            was = ((number, (former.table, name)) for number, name in former.masked_numbers.items())
+            lacking += [(str(one[0]), one[1]) for number, one in was if plain.get(number, one) != one]
+        require_masks(schema.table, lacking)
+
+    def _masked(self, table: str) -> Collection[str]:
+        known = self.named(table)
+        return known.noted_masks if known is not None else ()
 
     @property
     def size(self) -> int:
@@ -139,7 +97,7 @@ class SchemaRegistry:
 
         ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
         the stores under their former keys, and nothing would ever remove them. Other masks of the same key are taken:
-        capture has the table read again for them. ConfigError as well as :meth:`require_covered`.
+        capture has the table read again for them. ConfigError as well as :meth:`require_masks`.
         """
         return self.register_all([schema], new_key=new_key)[0]
 
@@ -161,11 +119,10 @@ class SchemaRegistry:
             (self._accepted.add if accepted else self._accepted.discard)(table)
 
     def _numbered(self, schema: TableSchema, new_key: bool) -> TableSchema:
+        self.require_masks(schema)
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
-            self.require_lineage(schema.table, schema.oid)
             return latest
-        self.require_covered(schema)
         new_key = new_key or str(schema.table) in self._accepted
         if latest is not None and not new_key and not _same_key_but_masks(latest, schema):
             before, now = _key_text(latest), _key_text(schema)
@@ -183,10 +140,7 @@ class SchemaRegistry:
         latest = self._latest.get(schema.table)
         if latest is None or latest.version < schema.version:
             self._latest[schema.table] = schema
-        names = self._of_relation.setdefault(schema.oid, {})
-        known = names.get(schema.table)
-        if known is None or known.version <= schema.version:
-            names[schema.table] = schema
+        self._of_relation[schema.oid] = schema
 
 
 class EmbeddedShapes:

@@ -15,17 +15,16 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from cdc.errors import ConfigError
-from cdc.mask_rules import Masks
-from cdc.masks import masks_of
+from cdc.mask_rules import Masks, require_masks
+from cdc.masks import MaskNotes, masks_of, rules_of
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName, table_topic
 from connectors.postgres.homes import read_homes
-from connectors.postgres.inherited_masks import parents_of, require_inherited, require_masked_tables
 from connectors.postgres.key_columns import key_faults, read_keys, read_unsent
-from connectors.postgres.mask_cover import Announced, ColumnEntry, KnownShapes, concerned, cover
-from connectors.postgres.masked_shapes import masked_shape, shape_under
+from connectors.postgres.masked_parts import note_parts, require_masked_tables
+from connectors.postgres.masked_shapes import masked_shape, require_passed
 from connectors.postgres.problems import (
     CatalogRelation,
     Home,
@@ -42,7 +41,6 @@ from connectors.postgres.type_rows import Type, missing, resolve
 
 Connection = psycopg.Connection[Any]
 
-NOTHING_KNOWN = KnownShapes()
 IDENTITIES = {"d": Identity.DEFAULT, "f": Identity.FULL, "i": Identity.INDEX, "n": Identity.NOTHING}
 
 
@@ -100,7 +98,8 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
     access = {row.oid: row for row in _rows(conn, "access", oids=list(tops))}
     unsent, keys = read_unsent(conn, oids, settings.publication), read_keys(conn, oids)
     version, homes = conn.info.server_version, read_homes(conn, tops)
-    inherit = parents_of(conn, oids) if settings.tables else {}
+    notes = MaskNotes(rules_of(settings))
+    note_parts(conn, notes)
     tables = []
     for relation in chosen:
         below = tuple(leaves[relation.oid])
@@ -116,8 +115,8 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         if settings.views:
             problems += unlike_views(relation.table)
         by_debezium = settings.source.kind == "debezium"
-        if by_debezium or relation.oid in inherit or settings.tables.get(str(relation.table)):
-            problems += [one for one in _shape_problems(conn, relation, settings) if one not in problems]
+        if by_debezium or relation.oid in notes.parts or settings.tables.get(str(relation.table)):
+            problems += [one for one in _shape_problems(conn, relation, settings, notes) if one not in problems]
         found = _captured(relation, below, problems, settings)
         generated = tuple(column.name for column in lacking if column.generated)
         tables.append(replace(found, children=home.children, generated=generated))
@@ -125,10 +124,13 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
     return Survey(_with_topic_problems(tables, settings.name), left_out)
 
 
-def _shape_problems(conn: Connection, relation: CatalogRelation, settings: Settings) -> list[TableProblem]:
+def _shape_problems(
+    conn: Connection, relation: CatalogRelation, settings: Settings, notes: MaskNotes
+) -> list[TableProblem]:
     """Why the table's masks cannot be kept, or Debezium cannot have it."""
     try:
         shape = captured_schema(conn, settings, relation.oid, topic="")
+        require_masks(shape.table, notes.lacking(shape, lambda _: ()))
     except ConfigError as error:
         return [TableProblem(message=error.message, hint=error.hint or "")]
     return list(unlike_debezium(shape)) if settings.source.kind == "debezium" else []
@@ -148,12 +150,11 @@ def table_schema(
 
     Columns in attnum order: those of the publication's column list. Generated ones only where the publication
     carries them (PostgreSQL 18), as one will that does not exist yet. Raises ConfigError when the table is gone, its
-    key is not in the stream, its masks cannot be kept, or it inherits from a table with masks that it lacks.
+    key is not in the stream, or its masks cannot be kept.
     """
     schema = _plain_schema(conn, oid, topic, encoding, publication, version)
     if schema is None:
         raise ConfigError(f"the table with oid {oid} is gone", hint="cdc check names the tables that are missing")
-    require_inherited(conn, schema.table, oid, masks)
     return masked_shape(schema, masks)
 
 
@@ -197,6 +198,17 @@ def _plain_schema(
         deferrable_key=any(column.deferrable for column in key),
         columns=tuple(_columns(delivered, [column.name for column in key], types)),
     )
+
+
+class KnownShapes(NamedTuple):
+    """The log's knowledge of a table: its last shape, and of one with masks that which the stream has passed, see
+    :func:`connectors.postgres.masked_shapes.require_passed`."""
+
+    latest: TableSchema | None = None
+    passed: TableSchema | None = None
+
+
+NOTHING_KNOWN = KnownShapes()
 
 
 class RelationLike(Protocol):
@@ -262,8 +274,8 @@ def from_relation(
     key is not in the stream, or its masks cannot be kept, or may not cover a column by the name that it had.
     """
     now = _plain_schema(conn, message.relation_oid, topic, encoding, publication)
-    if now is not None:
-        require_inherited(conn, now.table, now.oid, masks)
+    if known.passed is not None:
+        require_passed(known.passed, message.relation_oid, [column.name for column in message.columns], now)
     sources = [s for s in (now, known.latest) if s is not None]
     types = read_types(conn, {c.type_oid for c in message.columns})
     printed = _type_names(conn, message.columns)
@@ -296,21 +308,7 @@ def from_relation(
         deferrable_key=sources[0].deferrable_key if sources else False,
         columns=tuple(columns),
     )
-    return _covered_shape(conn, shape, now, known, masks)
-
-
-def _covered_shape(
-    conn: Connection, shape: TableSchema, now: TableSchema | None, known: KnownShapes, masks: Masks
-) -> TableSchema:
-    """The shape with its columns' numbers made sure of, under its masks. The same one where no mask concerns it."""
-    names = [column.name for column in shape.columns]
-    announced = Announced(table=shape.table, oid=shape.oid, names=names, now=now, entries=(), known=known)
-    if not concerned(announced, masks):
-        return shape
-    entries = [ColumnEntry(*row) for row in _rows(conn, "column_entries", oid=shape.oid)]
-    found = cover(replace(announced, entries=entries), masks)
-    columns = (replace(one, attnum=number) for one, number in zip(shape.columns, found.numbers, strict=True))
-    return shape_under(replace(shape, columns=tuple(columns)), found.rules, masks)
+    return masked_shape(shape, masks)
 
 
 def read_types(conn: Connection, oids: set[int]) -> dict[int, Type]:

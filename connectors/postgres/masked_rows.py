@@ -15,7 +15,6 @@ from cdc.errors import DecodeError
 from cdc.lsn import Lsn
 from cdc.mask_rules import Masks, MaskValue
 from cdc.schema import DROPPED, TableSchema
-from cdc.topic import TableName
 from connectors.postgres.abridge import Abridged
 from connectors.postgres.messages import Relation
 
@@ -100,13 +99,13 @@ class MaskedTables:
         self.tables: dict[bytes, MaskedRows] = {}
 
     def announced(self, relation: Relation, shape: TableSchema | None) -> None:
-        """Rows that follow are of this form. ``shape``: by which they are masked. None while it cannot be known: then
-        they are masked by the names of the message, which the log has to know under the same masks."""
-        oid, table = relation.relation_oid.to_bytes(4), TableName(relation.schema, relation.table)
-        noted = self._masks.noted_of(table) if shape is None else shape.noted_masks
+        """Rows that follow are of this form. ``shape``: by which they are masked. None where they are not followed, or
+        are kept until they can be read, as those of a table with masks never are."""
+        oid = relation.relation_oid.to_bytes(4)
         self.tables.pop(oid, None)
-        if noted:
-            self.tables[oid] = MaskedRows([column.name for column in relation.columns], noted, self._masks, str(table))
+        if shape is not None and (noted := shape.noted_masks):
+            columns = [column.name for column in relation.columns]
+            self.tables[oid] = MaskedRows(columns, noted, self._masks, str(shape.table))
 
 
 class MaskedValues:

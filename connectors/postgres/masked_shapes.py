@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cdc.errors import ConfigError
-from cdc.mask_rules import MaskRule, Masks
+from cdc.mask_rules import Masks
 from cdc.schema import Column, DroppedColumn, Identity, Mask, TableSchema
-from cdc.topic import TableName
 from cdc.wire.unavailable import may_be_unavailable
 
 _TEXT_OID = 25
@@ -22,16 +21,14 @@ def masked_shape(schema: TableSchema, masks: Masks) -> TableSchema:
     have to be looked up.
     """
     rules = masks.of(schema.table)
-    gone = sorted(set(rules) - {column.name for column in schema.columns})
-    if gone:
-        raise no_such_column(schema.table, gone)
-    return shape_under(schema, rules, masks)
-
-
-def shape_under(schema: TableSchema, rules: Mapping[str, MaskRule], masks: Masks) -> TableSchema:
-    """The shape with these of its columns masked. ``masks`` has the key. ConfigError as :func:`masked_shape`."""
     if not rules:
         return schema
+    gone = sorted(set(rules) - {column.name for column in schema.columns})
+    if gone:
+        raise ConfigError(
+            f"the settings mask {', '.join(gone)} of {schema.table}, which has no such column",
+            hint=f'write its name of now under [tables."{schema.table}"] columns, or remove it there if it was dropped',
+        )
     dropped = {column for column, rule in rules.items() if rule.kind == "drop"}
     _require_key(schema, [column for column, rule in rules.items() if rule.kind != "hmac"])
     noted = {column: masks.noted(rule) for column, rule in rules.items()}
@@ -46,12 +43,22 @@ def shape_under(schema: TableSchema, rules: Mapping[str, MaskRule], masks: Masks
     return shape
 
 
-def no_such_column(table: TableName, columns: Sequence[str]) -> ConfigError:
-    """The sentence about masks of columns that a table has not."""
-    return ConfigError(
-        f"the settings mask {', '.join(columns)} of {table}, which has no such column",
-        hint=f'write its name of now under [tables."{table}"] columns, or remove it there if it was dropped',
-    )
+def require_passed(passed: TableSchema, oid: int, names: Sequence[str], now: TableSchema | None) -> None:
+    """ConfigError for a message of a table with masks whose columns may be others than those of these names.
+
+    The stream may lag behind the catalog and the settings, and a message has no numbers. ``passed``: the shape that the
+    stream has passed. While the table is that relation and has all of these columns still, in ``now``, each message
+    begins with them. So they have to have their names, and what follows in it came later. ``now``: None for a table
+    that is gone.
+    """
+    numbers = passed.numbers
+    columns = sorted(numbers, key=lambda name: numbers[name])
+    there = now is None or numbers.items() <= now.numbers.items()
+    if passed.oid != oid or list(names[: len(columns)]) != columns or not there:
+        raise ConfigError(
+            f"{passed.table}, which has masks, was made anew, or columns of it were renamed or dropped",
+            hint="once the stream is past that, it is followed again and read anew",
+        )
 
 
 def _masked(column: Column, noted: dict[str, str]) -> Column:

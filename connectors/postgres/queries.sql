@@ -121,12 +121,6 @@ where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.atti
                else a.attgenerated = '' or a.attgenerated = 's' and l.stored end
 order by a.attnum
 
--- name: column_entries
--- Every column that the table ever had, with the transaction that wrote its entry last.
-select attnum::int4 as attnum, not attisdropped as live, xmin::text::int8 as born
-from pg_attribute where attrelid = %(oid)s::int8::oid and attnum > 0
-order by attnum
-
 -- name: relation
 select n.nspname as schema, c.relname as name, c.relreplident::text as identity
 from pg_class c join pg_namespace n on n.oid = c.relnamespace

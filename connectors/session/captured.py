@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, LogError, Retry
-from cdc.mask_rules import Masks
-from cdc.masks import MaskState
 from cdc.metrics import RereadFigures
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, TopicsState
@@ -26,7 +24,6 @@ from connectors.kafka.topic_problems import raise_first, spec_problems
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.postgres.selection import takes
 from connectors.session.asides import SetAside
-from connectors.session.mask_notes import note_masks, note_partitions, note_read
 from connectors.session.partition_notes import PartitionNotes
 
 log = logging.getLogger(__name__)
@@ -38,7 +35,7 @@ class CapturedTopics:
     """The topic of each table. Any thread. An added table is in ``<name>.state`` before it is known here.
 
     ``waiting``: called while the brokers do not answer, may raise. Without it they have 30 s. ``asides``: tables that
-    are set aside. ``documents``: the state topic's records. ``registry``: of shapes, with their lineage.
+    are set aside. ``documents``: the state topic's records. ``registry``: of shapes, with the notes of masks.
     """
 
     def __init__(
@@ -59,9 +56,7 @@ class CapturedTopics:
         self._topics = topics
         self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
         self._partitions = PartitionNotes(self._state, documents)
-        self._documents = documents
-        self._registry = registry
-        self._masks = MaskState()
+        self._notes = registry.notes
 
     @property
     def known(self) -> TopicsState:
@@ -89,8 +84,6 @@ class CapturedTopics:
         """
         for problem in table.problems:
             raise ConfigError(problem.message, hint=problem.hint)
-        # Before anything is noted: a request would be read without another word.
-        self._registry.require_lineage(table.table, table.oid)
         with self._lock:
             known = TopicsState.find(self._state.read()) or self._topics
             found = known.tables.get(str(table.table))
@@ -131,12 +124,11 @@ class CapturedTopics:
         """A reading is over."""
         if self.asides is not None:
             self.asides.read(state)
-        with self._lock:
-            self._masks = note_read(self._state, self._masks, state)
 
     def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
         """The stream is about to bring changes of partitions: oid -> the transaction that attached it."""
-        self._registry.lineage.saw({str(table): map(int, links)})
+        if self._notes.masks.of(table):
+            self._notes.saw({str(table): map(int, links)})
         self._partitions.saw(str(table), links)
 
     @property
@@ -144,23 +136,9 @@ class CapturedTopics:
         """See :class:`snapshot.edges.TopicsPort`."""
         return self._partitions.new
 
-    def partition_of(self, oid: int) -> str | None:
-        """The captured table of which a relation is a partition, or was one. None as far as is known."""
-        return self._registry.lineage.parent(oid)
-
     def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
         """See :class:`snapshot.edges.TopicsPort`. Raises LogError."""
-        # First, so that one that leaves before the next look stays known as a partition of a table with masks.
-        self.saw_parts({table: map(int, links) for table, links in compared.items()})
         self._partitions.settle(compared)
-
-    def saw_parts(self, parts: Mapping[str, Iterable[int]]) -> None:
-        """A look has found these relations below tables: oids by table. Those of tables with masks stay known for ever.
-        Raises LogError."""
-        found = {table: list(oids) for table, oids in parts.items()}
-        self._registry.lineage.saw(found)
-        with self._lock:
-            self._masks = note_partitions(self._state, self._masks, found)
 
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
         """Ask for a table to be read again, behind ``after_lsn``."""
@@ -173,18 +151,6 @@ class CapturedTopics:
         )
         self._state.write([(asked.key(), asked.to_json())])
         log.info("reread_asked", extra={"table": str(table), "why": reason})
-
-    def note_masks(self, masks: Masks, registry: SchemaRegistry) -> None:
-        """Ask for tables whose masks changed to be read again. ConfigError for masks of a table that is not captured.
-        Raises LogError."""
-        self._masks = note_masks(
-            self._state,
-            self._documents,
-            tables=self._topics.tables,
-            masks=masks,
-            shapes=registry.versions(),
-            clock=self._clock,
-        )
 
     def _made(self, table: CapturedTable, known: TopicsState) -> TopicsState:
         """One table's topic that can never be made is that table's fault alone."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import murmur2
 
+from cdc.aside import CannotFollow
 from cdc.clock import Clock
 from cdc.masks import masks_of
 from cdc.metrics import CaptureFigures
 from cdc.settings import Settings
 from cdc.state import SlotState
+from cdc.topic import TableName
 from cdc.visibility import Gate, Visibility
 from cdc.windows import Windows
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
-from connectors.postgres.inherited_masks import parts_of_masked
+from connectors.postgres.masked_parts import note_parts
 from connectors.postgres.reselect import PostgresReselect
 from connectors.postgres.visible import Visible
 from connectors.session.handing_over import handing_over, tell_waiting
@@ -25,6 +28,8 @@ from connectors.session.looks import Looks
 from connectors.session.relations import Relations
 from connectors.session.remedies import Remedies
 from connectors.session.session_parts import LogStanding, Servers, SourceStream, Tables, Writer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +79,8 @@ class Joining:
 
     def assembler(self, reselect: PostgresReselect, windows: Windows) -> Assembler:
         """The assembler, which makes records of the stream's frames."""
-        settings, tables, masks = self.settings, self.tables, masks_of(self.settings)
-        tables.topics.note_masks(masks, tables.registry)
-        tables.topics.saw_parts(parts_of_masked(self.servers.side, masks))
+        settings, tables = self.settings, self.tables
+        self._take_masks()
         relations = Relations(
             self.servers.side,
             settings,
@@ -95,7 +99,7 @@ class Joining:
             asides=tables.asides,
             topic=tables.topics.topic,
             kept=relations.kept,
-            masks=masks,
+            masks=masks_of(settings),
         )
         return Assembler(
             Pipeline(name=settings.name, database=self._slot.database, epoch=self._slot.epoch),
@@ -116,9 +120,31 @@ class Joining:
             figures=self.figures,
             clock=self.clock,
         )
-        looks.remedies = Remedies(self.settings, tables.asides, tables.registry)
+        looks.remedies = Remedies(self.settings, tables.asides, tables.registry, tables.topics.named)
         looks.write_notes = tables.asides.write_notes
         return looks
+
+    def _take_masks(self) -> None:
+        """Set the tables aside whose masks are others than their rows were written under, and note those of now.
+
+        ConfigError for masks of a table that is not captured, and for others of a table that is never set aside.
+        """
+        tables, registry = list(self.tables.topics.known.tables), self.tables.registry
+        notes, shapes = registry.notes, registry.versions()
+        changed = notes.changed(tables, shapes)
+        for table, columns in changed.items():
+            named = ", ".join(columns)
+            log.warning("masks_changed", extra={"table": table, "columns": named, "then": "set aside, and read again"})
+            known = registry.named(table)
+            name = known.table if known is not None else TableName(*table.split(".", 1))
+            why = CannotFollow(
+                f"{table} has other masks for {named} than its rows were written under",
+                hint="it is read again once the stream is past that; while it stays aside, cdc check says why",
+                tables=[name],
+            )
+            self.tables.asides.set_aside(name, why, self.standing.position, 0)
+        notes.note(tables, shapes, changed)
+        note_parts(self.servers.side, notes)
 
     def _start(self) -> Start:
         position, tables = self.standing.position, self.tables

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cdc.clock import Clock
-from cdc.masks import rules_of
+from cdc.masks import MaskNotes, masks_of
 from cdc.settings import Settings
 from cdc.topic import schema_topic, state_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -14,7 +14,6 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.asides import SetAside
 from connectors.session.captured import CapturedTopics
 from connectors.session.known_state import KnownState
-from connectors.session.mask_lineage import MaskLineage
 
 
 class KnownTables(NamedTuple):
@@ -32,7 +31,7 @@ def known_tables(settings: Settings, known: KnownState, clock: Clock, waiting: C
         for topic in (state_topic(settings.name), schema_topic(settings.name))
     )
     documents = state.read()
-    registry = SchemaRegistry(shapes, lineage=MaskLineage(rules_of(settings), documents))
+    registry = SchemaRegistry(shapes, notes=MaskNotes(masks_of(settings), state, documents))
     asides = SetAside(
         state,
         documents,

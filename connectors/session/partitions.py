@@ -75,10 +75,10 @@ class Partitions:
         """The stream has announced a captured table that cannot be read yet."""
         self._before = oid
 
-    def leads(self, table: str | None) -> bool:
-        """Whether this table, or one that cannot be read yet, was announced right before."""
+    def leads(self, table: str) -> bool:
+        """Whether this table was announced right before."""
         before = self._before
-        return table is not None and (isinstance(before, int) or (before is not None and str(before.table) == table))
+        return isinstance(before, TableSchema) and str(before.table) == table
 
     def behind(self, relation: Relation, xid: int) -> None:
         """The stream announces a relation that is no captured table, in transaction ``xid``: a partition, if a captured

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 
 import psycopg
 
@@ -14,14 +13,14 @@ from cdc.aside import AsideState, CannotFollow, Cause, TableState
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError
 from cdc.masks import masks_of
-from cdc.schema import DROPPED, Identity, TableSchema
+from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.catalog_shapes import from_relation, resolve_tables
+from connectors.postgres.catalog_shapes import KnownShapes, from_relation, resolve_tables
 from connectors.postgres.connections import Connection, first_line
 from connectors.postgres.held import LATER, Later
-from connectors.postgres.mask_cover import KnownShapes
+from connectors.postgres.masked_parts import note_parts
 from connectors.postgres.messages import Relation
 from connectors.postgres.selection import takes
 from connectors.session.captured import CapturedTopics
@@ -31,15 +30,14 @@ log = logging.getLogger(__name__)
 
 declare("shape_registered")
 
-NONE: Mapping[str, str] = MappingProxyType({})
-
 
 class Relations:
     """Implements :class:`connectors.postgres.assemble.SchemaSource`.
 
     A new shape is on ``<name>.schema``, stored by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. A shape that is announced as it was
-    known needs no wait: the catalog may know less of it than the message does.
+    known needs no wait: the catalog may know less of it than the message does. But nothing of a table with masks is
+    kept, nor taken unseen: it is set aside.
     """
 
     def __init__(
@@ -76,13 +74,13 @@ class Relations:
         SourceError when the catalog cannot be asked.
         """
         try:
+            note_parts(self._connection, self._registry.notes)
             if timeout_s:
                 return self._announced(relation, xid, timeout_s)
             # It was kept until now. The stream announces the next shapes meanwhile.
-            found = self._schema(relation, xid, 0.0)
+            found = self._schema(relation, xid, 0.0, as_leaf=False)
             if not isinstance(found, Later):
                 self._partitions.readable(relation.relation_oid, found)
-                self._require_masked_by_name(found)
             return found
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
@@ -90,25 +88,21 @@ class Relations:
     def kept(self, relation: Relation) -> None:
         """The table of an announcement cannot be read yet, and the announcement is kept. CannotFollow as
         :meth:`schema`."""
-        self._require_known_names(relation)
-        if not self._partitions.leads(self._topics.partition_of(relation.relation_oid)):
-            self._require_own_masks(relation)
+        self._unread(relation, self._as_leaf(relation))
         self._partitions.kept(relation.relation_oid)
 
     def _announced(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
-        as_leaf = self._partitions.leads(self._topics.partition_of(relation.relation_oid))
+        as_leaf = self._as_leaf(relation)
         if self._topics.topic(TableName(relation.schema, relation.table)) is None:
             self._partitions.behind(relation, xid)
-        found = self._schema(relation, xid, timeout_s)
+        found = self._schema(relation, xid, timeout_s, as_leaf=as_leaf)
         if isinstance(found, Later):
-            if not as_leaf:
-                self._require_own_masks(relation)
             self._partitions.kept(relation.relation_oid)
         else:
             self._partitions.announced(relation.relation_oid, found)
         return found
 
-    def _schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def _schema(self, relation: Relation, xid: int, timeout_s: float, *, as_leaf: bool) -> TableSchema | Later | None:
         table = TableName(relation.schema, relation.table)
         if table in self._passed and self._topics.topic(table) is None:
             return None
@@ -116,15 +110,15 @@ class Relations:
         if aside is not None and aside.state is TableState.ASIDE and aside.cause is not Cause.NOT_FOLLOWED:
             return None
         latest = self._registry.latest(table)
-        known_so = latest is not None and announced_as(relation, latest, self._masks.noted_of(table))
+        known_so = latest is not None and announced_as(relation, latest)
+        known_so = known_so and not self._registry.has_masks(table, relation.relation_oid)
         if not known_so and not self._visible(xid, timeout_s):
-            self._require_known_names(relation)
-            return LATER
+            return self._unread(relation, as_leaf)
         self._require_name(table, relation.relation_oid)
         topic = self._topics.topic(table) or self._late(table)
         if topic is None:
             return None
-        shape = self._shape(relation, topic, xid)
+        shape = self._shape(relation, topic)
         if not shape.key:
             raise CannotFollow(
                 f"{table} has no key any more, and a compacted topic needs one",
@@ -148,50 +142,29 @@ class Relations:
         self._captured[relation.relation_oid].add(table)
         return registered
 
-    def _require_known_names(self, relation: Relation) -> None:
-        """CannotFollow where rows of a table with masks would be kept, and its columns may have other names than the
-        log knows: until the catalog can be read nobody can say which of them are masked."""
-        table, oid = TableName(relation.schema, relation.table), relation.relation_oid
-        covered = self._registry.covered(table, oid)
-        if not covered and not self._masks.of(table):
-            return
-        latest, names = self._registry.latest(table), [column.name for column in relation.columns]
-        if latest is not None and latest.oid == oid and latest.noted_masks == self._masks.noted_of(table):
-            numbers = latest.numbers
-            if sorted(numbers, key=lambda name: numbers[name]) == names:
-                return
+    def _as_leaf(self, relation: Relation) -> bool:
+        """Whether a part of a table with masks is announced right behind that, as a partition, whose rows come under
+        the table's name."""
+        return any(map(self._partitions.leads, self._registry.notes.parts.get(relation.relation_oid, ())))
+
+    def _unread(self, relation: Relation, as_leaf: bool) -> Later | None:
+        """LATER for a relation whose rows are kept until the catalog can be read. CannotFollow for one that has masks:
+        nobody can say until then which of its columns are masked."""
+        table, source = TableName(relation.schema, relation.table), self._settings.source
+        if not self._registry.has_masks(table, relation.relation_oid):
+            return LATER
+        if self._topics.topic(table) is None and (as_leaf or not takes(str(table), source.tables, source.exclude)):
+            return None
         raise CannotFollow(
-            f"{table} has masks, and its columns changed while the catalog cannot be read",
+            f"{table} has masks, and the catalog does not show yet how it is now",
             hint="its rows are not kept: it is followed again once the catalog can be read, and read anew",
             tables=[table],
         )
 
-    def _require_masked_by_name(self, shape: TableSchema | None) -> None:
-        """CannotFollow where rows that were kept would have other masks than those of the names in their message, by
-        which they were masked."""
-        if shape is not None and shape.noted_masks != self._masks.noted_among(shape):
-            raise CannotFollow(
-                f"columns of {shape.table} have other names and masks now than its rows were kept under",
-                hint=f"cdc snapshot {shape.table} reads it anew, and its changes are written from then on",
-                tables=[shape.table],
-            )
-
-    def _require_own_masks(self, relation: Relation) -> None:
-        """CannotFollow for a part of a table with masks which it lacks itself, before its rows are kept. One
-        that was announced right behind its table has no rows of its own."""
-        table = TableName(relation.schema, relation.table)
-        source = self._settings.source
-        if self._topics.topic(table) is None and not takes(str(table), source.tables, source.exclude):
-            return
-        try:
-            self._registry.require_lineage(table, relation.relation_oid)
-        except ConfigError as error:
-            raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
-
-    def _shape(self, relation: Relation, topic: str, xid: int) -> TableSchema:
+    def _shape(self, relation: Relation, topic: str) -> TableSchema:
         """The shape under the table's masks. CannotFollow where they cannot be kept."""
-        table, oid = TableName(relation.schema, relation.table), relation.relation_oid
-        known = KnownShapes(latest=self._registry.latest(table), covered=self._registry.covered(table, oid), xid=xid)
+        table = TableName(relation.schema, relation.table)
+        passed = self._registry.notes.passed(str(table))
         try:
             return from_relation(
                 self._connection,
@@ -199,7 +172,7 @@ class Relations:
                 topic=topic,
                 encoding=self._settings.log.encoding,
                 masks=self._masks,
-                known=known,
+                known=KnownShapes(self._registry.latest(table), self._registry.get(table, passed) if passed else None),
                 publication=self._settings.publication,
             )
         except ConfigError as error:
@@ -275,15 +248,11 @@ def left_columns(known: TableSchema | None, now: TableSchema) -> dict[str, str]:
     return {one.name: names.get(one.attnum, "") for one in known.columns if one.name not in kept}
 
 
-def announced_as(relation: Relation, shape: TableSchema, masks: Mapping[str, str] = NONE) -> bool:
-    """Whether a message announces a shape that is known: its columns by name and type, its identity and its key.
-    ``masks``: as they are noted now, by column."""
-    if shape.noted_masks != masks:
-        return False
+def announced_as(relation: Relation, shape: TableSchema) -> bool:
+    """Whether a message announces a shape that is known: its columns by name and type, its identity and its key."""
     if relation.relation_oid != shape.oid or relation.identity != shape.identity:
         return False
-    columns = [(c.name, c.type_oid) for c in relation.columns if masks.get(c.name) != DROPPED]
-    if columns != [(column.name, column.source_type_oid) for column in shape.columns]:
+    if [(c.name, c.type_oid) for c in relation.columns] != [(c.name, c.type_oid) for c in shape.columns]:
         return False
     flagged = {column.name for column in relation.columns if column.in_key}
     return relation.identity == Identity.FULL or flagged == {column.name for column in shape.key}

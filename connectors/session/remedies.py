@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import psycopg
 from psycopg import sql
@@ -20,6 +20,7 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_relations
 from connectors.postgres.catalog_shapes import IDENTITIES, captured_schema
 from connectors.postgres.connections import Connection
+from connectors.postgres.masked_parts import note_parts
 from connectors.session.asides import SetAside
 from connectors.session.partitions import tells_key
 
@@ -29,15 +30,18 @@ _SQL = load("connectors.session", "remedies.sql")
 
 
 class Remedies:
-    """One session's. The thread of the looks alone."""
+    """One session's. The thread of the looks alone. ``topic``: a table's."""
 
-    def __init__(self, settings: Settings, asides: SetAside, registry: SchemaRegistry) -> None:
+    def __init__(
+        self, settings: Settings, asides: SetAside, registry: SchemaRegistry, topic: Callable[[str], str | None]
+    ) -> None:
         self._settings = settings
         self._asides = asides
         self._registry = registry
+        self._topic = topic
         self._faults: Mapping[str, Unfollowed] = {}
-        self._agreed: dict[str, int] = {}
-        """Tables whose partitions log old rows as they should, and where the server wrote when that was seen first."""
+        self._settled: dict[str, tuple[TableSchema, int]] = {}
+        """Tables that may be followed as they are, and where the server wrote when that was seen first."""
 
     def look(self, session: Connection, faults: Mapping[str, Unfollowed], since_lsn: int) -> None:
         """Set aside what is not followed, and find out what may be followed again.
@@ -55,6 +59,7 @@ class Remedies:
         pending = self._asides.pending()
         if pending:
             self._registry.refresh()
+            note_parts(session, self._registry.notes)
         for document in pending:
             oid = self._remedied(session, document, since_lsn) if document.table not in faults else None
             if oid is not None:
@@ -69,15 +74,20 @@ class Remedies:
         if oid is None or table is None:
             return None
         try:
-            now = captured_schema(session, self._settings, oid, topic="")
-            self._registry.require_covered(now)
+            now = captured_schema(session, self._settings, oid, topic=self._topic(document.table) or "")
+            self._registry.require_masks(now)
         except ConfigError:
             return None
         if not now.key or not (self._asides.asked(document.table) or self._as_known(table, now)):
             return None
         if not self._visible(session, document.xid) or not _readable(session, now):
             return None
-        return oid if document.cause is not Cause.CHANGED or self._agree(session, now, since_lsn) else None
+        if (now.noted_masks or document.cause is Cause.CHANGED) and not self._agree(session, now, since_lsn):
+            return None
+        if now.noted_masks:
+            # The key is the known one, or an operator asked for this one.
+            self._registry.notes.pass_by(self._registry.register(now, new_key=True))
+        return oid
 
     def _as_known(self, table: TableName, now: TableSchema) -> bool:
         """Whether the table is the one that the log knows, under the key that it knows, whatever masks it has."""
@@ -90,20 +100,25 @@ class Remedies:
     def _agree(self, session: Connection, table: TableSchema, since_lsn: int) -> bool:
         """Whether every partition logs old rows as the table announces them, and the log has all from before.
 
-        A row does not say of which partition it is. Those that were written before have to be past.
+        A row does not say of which partition it is, nor a message which columns it names. Those that were written
+        before have to be past.
         """
         name = str(table.table)
         found = session.execute(_SQL["identities"].encode(), {"oid": table.oid}).fetchall()
         if not all(tells_key(table, IDENTITIES[identity], columns) for identity, columns in found):
-            self._agreed.pop(name, None)
+            self._settled.pop(name, None)
             return False
-        if not found:
+        if not found and not table.noted_masks:
             return True
-        row = session.execute(_SQL["written"].encode()).fetchone()
-        assert row is not None
-        if since_lsn < self._agreed.setdefault(name, row[0]):
+        seen, lsn = self._settled.get(name, (None, 0))
+        if seen != table:
+            row = session.execute(_SQL["written"].encode()).fetchone()
+            assert row is not None
+            lsn = row[0]
+            self._settled[name] = table, lsn
+        if since_lsn < lsn:
             return False
-        del self._agreed[name]
+        del self._settled[name]
         return True
 
     def _visible(self, session: Connection, xid: int) -> bool:

@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 
@@ -18,17 +17,15 @@ from cdc.position import Position
 from cdc.windows import Closed, Overrun, Windows, Written
 from snapshot.chunks import Chunk
 from snapshot.edges import LaterEdges, Session
-from snapshot.later.former_keys import former_keys, other_keys
 from snapshot.later.row_differences import MOST_RECORDS, NotComparable, RowDifferences
 from snapshot.later.table_reading import Differing, TableReading
-from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, removed_keys, sweep_rows, window_rows
+from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
 from snapshot.queries import Queries
 from snapshot.read_transaction import insert_lsn
 
 log = logging.getLogger(__name__)
 
 _SQL = Queries(__package__)
-_ALL = 1 << 62
 _UNSEEN_S = 0.05
 _NUDGE_S = 0.25
 _RETRY_S = 0.2
@@ -141,11 +138,8 @@ class ReaderPool:
         return settings.max_message_bytes if policy == "stop" else None
 
     def end(self, reading: TableReading) -> tuple[Written, Position]:
-        """Sweep where the whole table was read, then find out how much the reading has changed. Raises Closed, and
-        LogError where keys from other masks cannot be removed."""
+        """Sweep where the whole table was read, then find out how much the reading has changed. Raises Closed."""
         ended = self.sweep(reading) if reading.request.whole else (Written(0, 0), Position(0, 0, 0))
-        if reading.request.whole:
-            self._remove_former_keys(reading)
         if not reading.request.first:
             reading.compared = self._compared(reading)
         return ended
@@ -189,27 +183,6 @@ class ReaderPool:
         outcome = self._windows.outcome(window)
         # A mark is no row: however much the stream changes meanwhile, it is written. But a full window is given up.
         return (outcome, position) if isinstance(outcome, Written) else self.sweep(reading)
-
-    def _remove_former_keys(self, reading: TableReading) -> None:
-        """Write a tombstone for each key that a row had under other masks: the topic keeps it for ever otherwise."""
-        encoder = reading.encoder
-        assert encoder is not None
-        topic = encoder.schema.topic
-        if not other_keys(encoder.schema, self._edges.shapes.versions()):
-            return
-        for version, keys in former_keys(lambda: self._edges.records(topic, _ALL) or (), reading.state.floor):
-            self._tombstones(topic, keys, version)
-
-    def _tombstones(self, topic: str, keys: Sequence[bytes], version: bytes) -> None:
-        """In a window of their own. Repeated where it is given up."""
-        while True:
-            window = self._windows.ask(topic)
-            position = self._windows.granted(window)
-            seen_lsn = insert_lsn(self._session())
-            rows = removed_keys(keys, position, int(version), seen_lsn)
-            self._windows.offer(window, rows)
-            if isinstance(self._windows.outcome(window), Written):
-                return
 
     def _await_kept(self, lsn: int) -> None:
         """Wait until the commits that were read are on the server's disk: a crash may undo the others. With a

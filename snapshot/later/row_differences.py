@@ -63,7 +63,7 @@ class RowDifferences:
         return len(self._differing)
 
     def _take(self, record: LoggedRecord) -> None:
-        partition, key, value, pos, op, _ = record
+        partition, key, value, pos, op = record
         if value is None:
             return  # a tombstone, behind the delete that counts
         self._size_bytes += len(key or b"") + len(value)

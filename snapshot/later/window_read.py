@@ -265,13 +265,6 @@ def sweep_rows(
     return WindowPairs(pairs=[(mark.key, mark.value)], headers=mark.headers, everywhere=True)
 
 
-def removed_keys(keys: Sequence[bytes], position: Position, version: int, seen_lsn: int) -> WindowPairs:
-    """Tombstones of keys under which no row stands any more. ``version``: of the shape that the keys are of.
-    ``seen_lsn``: of the server, up to which the rows may have been written."""
-    headers = [*record_headers(position, DELETE_OP, version), seen_header(seen_lsn)]
-    return WindowPairs(pairs=[(key, None) for key in keys], headers=headers)
-
-
 def check_condition(session: Session, name: TableName, wanted: Condition) -> None:
     """ConfigError unless the columns' types take the condition. No row is read."""
     try:

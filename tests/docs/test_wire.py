@@ -21,7 +21,7 @@ from cdc.aside import AsideState, aside_key
 from cdc.dead import DeadLetter, Why
 from cdc.epochs import EpochsState, KeyedAnewState
 from cdc.jvm.jars import class_path
-from cdc.masks import MaskState
+from cdc.masks import MaskedPartState, MaskState
 from cdc.progress import Progress
 from cdc.rebuild.rules import RebuildState
 from cdc.settings import LogSettings
@@ -56,6 +56,7 @@ _IMPORTED: tuple[type[Document], ...] = (
     AskedKeys,
     EpochsState,
     KeyedAnewState,
+    MaskedPartState,
     MaskState,
     RebuildState,
     UnreadState,

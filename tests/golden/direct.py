@@ -19,11 +19,10 @@ from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.settings import Settings, parse
 from connectors.postgres.assemble import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
-from connectors.postgres.catalog_shapes import CapturedTable, from_relation, resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import CapturedTable, KnownShapes, from_relation, resolve_tables, table_schema
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.encoder import compile_table, record_headers
 from connectors.postgres.held import Later
-from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import LogicalMessage, Relation
 from connectors.postgres.pgoutput import decode
 from tests.golden.compared_record import Facts, table_facts
@@ -68,7 +67,7 @@ class Shapes:
             topic=table.topic,
             encoding=self._encoding,
             masks=NO_MASKS,
-            known=KnownShapes(latest=next((s for s in reversed(self.versions) if s.oid == table.oid), None)),
+            known=KnownShapes(next((s for s in reversed(self.versions) if s.oid == table.oid), None)),
             publication=self._publication,
         )
         return self._numbered(shape)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tests.faults.mutants.mutant import Mutant
 
-_COVER = "tests/unit/connectors/postgres/test_mask_cover.py"
-_NOTES = "tests/unit/connectors/session/test_mask_notes.py"
+_NOTES = "tests/unit/cdc/test_mask_notes.py"
 _SHAPES = "tests/unit/connectors/postgres/test_masked_shapes.py"
 _VIEWS = "tests/unit/cdc/views/test_masked_views.py"
 _ROWS = "tests/unit/connectors/postgres/test_masked_rows.py"
 _RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
-_LINEAGE = "tests/unit/connectors/session/test_mask_lineage.py"
-_FORMER = "tests/unit/snapshot/later/test_former_keys.py"
+_REGISTRY = "tests/unit/connectors/kafka/test_masked_registry.py"
+_REMEDIES = "tests/integration/catalog/test_masked_remedies.py"
 _FORGET = "tests/unit/cdc/forget/test_asked_key.py"
 _HALVES = "tests/unit/cdc/wire/debezium/test_halves.py"
 
@@ -22,28 +21,101 @@ MUTANTS = (
         "tests/integration/capture/test_mask_covers.py -k h283",
     ),
     Mutant(
-        "take numbers that fall for those of the message (H284)", "connectors/postgres/mask_cover.py",
-        "    rising = all(low < high for", "    rising = all(low != high for", _COVER,
+        "follow a table with masks whatever a message calls its columns (H284)", "connectors/postgres/masked_shapes.py",
+        "list(names[: len(columns)]) != columns", "False", _SHAPES,
     ),
     Mutant(
-        "take the catalog's numbers though it changed since (H284)", "connectors/postgres/mask_cover.py",
-        "    return not newer or (", "    return True or (", _COVER,
+        "follow a table with masks that lost a column (H284)", "connectors/postgres/masked_shapes.py",
+        "now is None or numbers.items() <= now.numbers.items()", "True", _SHAPES,
     ),
     Mutant(
-        "take the catalog's numbers though a column was dropped since (H284)", "connectors/postgres/mask_cover.py",
-        "all(entry.live for entry in newer)", "True", _COVER,
+        "follow another relation of the name as the one that was passed (H284)", "connectors/postgres/masked_shapes.py",
+        "passed.oid != oid or ", "", _SHAPES,
     ),
     Mutant(
-        "take the order of transactions' numbers for that of their changes (H347)", "connectors/postgres/mask_cover.py",
-        "[now] if noted is None or now == noted else [now, noted]", "[now]", _COVER,
+        "follow a table with masks again before the stream is past its change (H284)", "connectors/session/remedies.py",
+        "        if since_lsn < lsn:\n", "        if False:\n", _REMEDIES,
     ),
     Mutant(
-        "mask columns by their names in the message alone (H284)", "connectors/postgres/mask_cover.py",
-        "rule = by_name or by_number", "rule = by_name", _COVER,
+        "take the time of another look for that of this shape (H284)", "connectors/session/remedies.py",
+        "        if seen != table:\n", "        if seen is None:\n", _REMEDIES,
     ),
     Mutant(
-        "take the first of two numberings that mask otherwise (H284)", "connectors/postgres/mask_cover.py",
-        "any(rules != every[0] for rules in every)", "False", _COVER,
+        "write a column as it is that was masked under another name (H285)", "connectors/kafka/schema_registry.py",
+        "if plain.get(number, one) != one]", "if False]", _REGISTRY,
+    ),
+    Mutant(
+        "refuse to take a mask off (H285)", "connectors/kafka/schema_registry.py",
+        "if plain.get(number, one) != one]", "if number in plain]", _REGISTRY,
+    ),
+    Mutant(
+        "keep rows of a table with masks (H286)", "connectors/session/relations.py",
+        "        if not self._registry.has_masks(table, relation.relation_oid):\n            return LATER\n",
+        "        if True:\n            return LATER\n", _RELATIONS,
+    ),
+    Mutant(
+        "take a table with masks as it was known, unseen (H286)", "connectors/session/relations.py",
+        "        known_so = known_so and not self._registry.has_masks(table, relation.relation_oid)\n", "", _RELATIONS,
+    ),
+    Mutant(
+        "keep an announcement of a table with masks behind others (H286)", "connectors/session/relations.py",
+        "        self._unread(relation, self._as_leaf(relation))\n", "", _RELATIONS,
+    ),
+    Mutant(
+        "go on keeping rows of a table that must not be kept (H286)", "connectors/postgres/assemble.py",
+        "            self._kept(relation)\n        except CannotFollow as why:\n            self._set_aside(why)",
+        "            self._kept(relation)\n        except CannotFollow:\n            pass", _ROWS,
+    ),
+    Mutant(
+        "forget parts of tables with masks that are gone (H287)", "cdc/masks.py",
+        "        self._know(find_all(documents, MaskedPartState))\n", "", _NOTES,
+    ),
+    Mutant(
+        "take the part of one table with masks for that of another (H287)", "cdc/masks.py",
+        "found.get(one.oid, frozenset()) | {one.table}", "frozenset({one.table})", _NOTES,
+    ),
+    Mutant(
+        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/inheritance.sql",
+        "select root, oid from down union select root, oid from up", "select root, oid from down",
+        "tests/integration/capture/test_mask_parts.py -k attached",
+    ),
+    Mutant(
+        "capture a part of a table without its masks (H287, H340)", "cdc/masks.py",
+        "for column in {*self.masks.of(other), *more(other)} - masked]", "for column in ()]", _REGISTRY,
+    ),
+    Mutant(
+        "forget the masks of the log's shape of the table (H340)", "cdc/masks.py",
+        "{*self.masks.of(other), *more(other)}", "{*self.masks.of(other)}", _REGISTRY,
+    ),
+    Mutant(
+        "take a shape as it was known, whatever masks its table has (H340)", "connectors/kafka/schema_registry.py",
+        "        self.require_masks(schema)\n        latest = self._latest.get(schema.table)\n",
+        "        latest = self._latest.get(schema.table)\n"
+        "        if latest is None or not latest.same_shape(schema):\n            self.require_masks(schema)\n",
+        _REGISTRY,
+    ),
+    Mutant(
+        "follow a part again that lacks masks (H340)", "connectors/session/remedies.py",
+        "            self._registry.require_masks(now)\n", "",
+        "tests/integration/capture/test_mask_parts.py -k h340",
+    ),
+    Mutant(
+        "forget what inherits from tables with masks (H343)", "connectors/postgres/inheritance.sql",
+        "select root, oid from down union select root, oid from up", "select root, oid from up",
+        "tests/integration/capture/test_mask_parts.py -k h343",
+    ),
+    Mutant(
+        "pass over rows that were written under other masks (H290)", "cdc/masks.py",
+        "                differing[table] |= _differing(shape.noted_masks, self.masks.noted_among(shape))\n",
+        "                pass\n", _NOTES,
+    ),
+    Mutant(
+        "believe the newest shape before the stream has passed it (H284)", "cdc/masks.py",
+        "        if known.oid != shape.oid:\n", "        if True:\n", _NOTES,
+    ),
+    Mutant(
+        "take masks of a table that is not captured (H291)", "cdc/masks.py",
+        "sorted(self.masks.tables.keys() - set(tables))", "()", _NOTES,
     ),
     Mutant(
         "read a chunk by names that were swapped since its plan (H284)", "snapshot/read_transaction.py",
@@ -54,62 +126,6 @@ MUTANTS = (
         "compare by names that were swapped since the shape was read (H284)", "connectors/postgres/cut.py",
         "            self._require_numbers(table)\n", "",
         "tests/integration/capture/test_mask_covers.py -k behind_a_plan",
-    ),
-    Mutant(
-        "write a column as it is that was masked under another name (H285)", "connectors/postgres/mask_cover.py",
-        "if rule is None and former != (table, name):", "if False:", _COVER,
-    ),
-    Mutant(
-        "forget the masks of a relation whose name another one has (H285)", "connectors/kafka/schema_registry.py",
-        "formers = dict(self._of_relation.get(oid, {}))",
-        "formers = {t: s for t, s in self._of_relation.get(oid, {}).items() if self._latest[t] is s}", _SHAPES,
-    ),
-    Mutant(
-        "keep rows for later under names that the log does not know (H286)", "connectors/session/relations.py",
-        "            self._require_known_names(relation)\n            return LATER", "            return LATER",
-        _RELATIONS,
-    ),
-    Mutant(
-        "keep an announcement behind others under any name (H286)", "connectors/session/relations.py",
-        "        self._require_known_names(relation)\n        if not self._partitions.leads",
-        "        if not self._partitions.leads", _RELATIONS,
-    ),
-    Mutant(
-        "go on keeping rows of a table that must not be kept (H286)", "connectors/postgres/assemble.py",
-        "            self._kept(relation)\n        except CannotFollow as why:\n            self._set_aside(why)",
-        "            self._kept(relation)\n        except CannotFollow:\n            pass", _ROWS,
-    ),
-    Mutant(
-        "forget partitions that are gone (H287)", "connectors/session/mask_lineage.py",
-        "    note = MaskState.find(documents)\n    for", "    note = None\n    for", _NOTES,
-    ),
-    Mutant(
-        "capture a part of a table without its masks (H287, H340)", "connectors/postgres/inherited_masks.py",
-        "    if plain:\n", "    if False:\n", _LINEAGE,
-    ),
-    Mutant(
-        "take a shape as it was known, whatever masks its table has (H340)", "connectors/kafka/schema_registry.py",
-        "            self.require_lineage(schema.table, schema.oid)\n            return latest",
-        "            return latest", _LINEAGE,
-    ),
-    Mutant(
-        "follow a part again that lacks masks (H340)", "connectors/session/remedies.py",
-        "            self._registry.require_covered(now)\n", "",
-        "tests/integration/capture/test_mask_covers.py -k h340",
-    ),
-    Mutant(
-        "make the topic of a part that lacks masks (H341)", "connectors/session/captured.py",
-        "        self._registry.require_lineage(table.table, table.oid)\n", "",
-        "tests/integration/capture/test_mask_covers.py -k h341",
-    ),
-    Mutant(
-        "forget what inherits from tables with masks (H343)", "connectors/session/joining.py",
-        "        tables.topics.saw_parts(parts_of_masked(self.servers.side, masks))\n", "",
-        "tests/integration/capture/test_mask_covers.py -k h343",
-    ),
-    Mutant(
-        "keep rows of a part before its masks are asked for (H344)", "connectors/session/relations.py",
-        "            if not as_leaf:\n                self._require_own_masks(relation)\n", "", _RELATIONS,
     ),
     Mutant(
         "refuse another mask of a key (H288)", "connectors/kafka/schema_registry.py",
@@ -130,42 +146,9 @@ MUTANTS = (
         "(column.mask.rule, *own)", "(column.mask.rule,)", _SHAPES,
     ),
     Mutant(
-        "leave keys from other masks in the topic (H289)", "snapshot/later/reader_pool.py",
-        "            self._remove_former_keys(reading)", "            pass",
-        "tests/integration/capture/test_mask_covers.py -k h289",
-    ),
-    Mutant(
-        "remove a key that was written again since (H289)", "snapshot/later/former_keys.py",
-        "found.pop(key, None)", "pass", _FORMER,
-    ),
-    Mutant(
-        "leave the keys of a former name in the topic (H349)", "snapshot/later/former_keys.py",
-        "shape.topic == now.topic", "shape.table == now.table", _FORMER,
-    ),
-    Mutant(
-        "lose keys that are too many for memory (H289)", "snapshot/later/former_keys.py",
-        "parts += [(part + of, 2 * of), (part, 2 * of)]", "parts += [(part, 2 * of)]", _FORMER,
-    ),
-    Mutant(
-        "forget what was asked before (H290)", "connectors/session/mask_notes.py",
-        "    if pending is None:\n", "    if True:\n", _NOTES,
-    ),
-    Mutant(
-        "pass over shapes between two notes (H290)", "connectors/session/mask_notes.py",
-        "        or any(shape.noted_masks != masks.noted_among(shape) for shape in since.get(table, ()))\n", "", _NOTES,
-    ),
-    Mutant(
-        "take a reading under other masks for done that was not (H345)", "connectors/session/mask_notes.py",
-        '(f"snapshot:{one.table}", "done")', '(f"snapshot:{one.table}", one.state)', _NOTES,
-    ),
-    Mutant(
         "quote an error over a value of a row (H348)", "connectors/postgres/cut.py",
         "    if (error.sqlstate or \"\")[:2] in QUOTES_VALUES:\n", "    if False:\n",
         "tests/unit/connectors/postgres/test_cut.py",
-    ),
-    Mutant(
-        "take masks of a table that is not captured (H291)", "connectors/session/mask_notes.py",
-        "    require_captured(masks, tables)\n", "", _NOTES,
     ),
     Mutant(
         "compute with a masked value within a row of a query below (H294)", "cdc/views/masked_columns.py",

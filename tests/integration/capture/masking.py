@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Any
 
 from cdc.mask_rules import MaskKey
 from cdc.schema import TableSchema
@@ -10,9 +12,13 @@ from cdc.topic import TableName, schema_topic, state_topic
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.schema_registry import SchemaRegistry
 from tests.integration.capture.pipeline import Pipeline
+from tests.waiting import wait_until
 
 KEY = "a key of masks that is long enough for the tests"
 SENTINEL = "plainsentinel"
+PLAIN = "openvalue"
+TABLE = "create table t (id int primary key, mail text, note text)"
+ROW = f"insert into t values (1, '{SENTINEL}', '{PLAIN}')"
 # The server from which a snapshot's workers are forked keeps the environment of its start: in a run of all tests it has
 # started before the first test here.
 os.environ.setdefault("CDC_MASK_KEY", KEY)
@@ -21,6 +27,12 @@ os.environ.setdefault("CDC_MASK_KEY", KEY)
 def masked(pipeline: Pipeline, table: str, **rules: str) -> None:
     pipeline.document["source"]["mask_key"] = "env:CDC_MASK_KEY"
     pipeline.document.setdefault("tables", {})[f"public.{table}"] = {"columns": rules}
+
+
+def aside(capturing: Any, words: str) -> None:
+    """A table is set aside with these words."""
+    asides = capturing.figures.asides
+    wait_until(lambda: any(re.search(words, found.detail) for found in asides().values()), 30, asides)
 
 
 def mac(text: str) -> str:

@@ -249,7 +249,7 @@ class Deaf(ReaderPool):
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: bool) -> None:
     settings = pipeline.settings
-    source = PostgresLaterSource(settings)
+    source = PostgresLaterSource(settings, cast("Any", None))
     edges = CaptureEdges(settings, source, cast("Any", None), cast("Any", None), cast("Any", None))
     readers = Deaf(edges, cast("Any", None), SYSTEM_CLOCK)
     readers.stubborn = stubborn

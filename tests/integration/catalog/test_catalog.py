@@ -14,9 +14,8 @@ from cdc.mask_rules import NO_MASKS
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings, parse
 from cdc.wire.types import CATALOG_KINDS, FIXED
-from connectors.postgres.catalog_shapes import CapturedTable, from_relation, survey, table_schema
+from connectors.postgres.catalog_shapes import CapturedTable, KnownShapes, from_relation, survey, table_schema
 from connectors.postgres.connections import connect
-from connectors.postgres.mask_cover import KnownShapes
 from connectors.postgres.messages import Relation
 from connectors.postgres.pgoutput import decode
 from tests.golden.direct import frames, make_slot
@@ -162,8 +161,7 @@ def test_h51_the_message_tells_a_shape_older_than_the_catalog(conn: psycopg.Conn
     conn.execute("alter table s.gone drop column kept, add column later int, alter column id type bigint")
 
     def shape(known: TableSchema | None) -> TableSchema:
-        latest = KnownShapes(latest=known)
-        return from_relation(conn, relation, topic="t", encoding="readable", masks=NO_MASKS, known=latest)
+        return from_relation(conn, relation, topic="t", encoding="readable", masks=NO_MASKS, known=KnownShapes(known))
 
     assert shape(known) == known
     assert [(c.name, c.kind, c.key_position) for c in shape(None).columns] == [

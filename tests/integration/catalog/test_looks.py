@@ -46,10 +46,10 @@ create publication looks for table s.wide, s.filtered where (id > 5), s.listed (
 
 LOOKS = {
     ("connectors.postgres", "queries.sql"): {
-        "relations", "access", "leaves", "columns", "unsent", "column_entries", "relation", "key", "types",
+        "relations", "access", "leaves", "columns", "unsent", "relation", "key", "types",
         "type_names",
     },
-    ("connectors.postgres", "inheritance.sql"): {"parents", "parts"},
+    ("connectors.postgres", "inheritance.sql"): {"parts"},
     ("connectors.postgres", "homes.sql"): {"children", "readable"},
     ("connectors.postgres", "facts.sql"): {
         "server", "system_identifier", "wal_lsn", "timeline", "noted_timeline", "slot", "publication", "published",

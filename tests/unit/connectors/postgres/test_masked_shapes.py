@@ -10,9 +10,8 @@ from cdc.errors import ConfigError
 from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.schema import DroppedColumn, Identity, Mask, TableSchema
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.masked_shapes import masked_shape
+from connectors.postgres.masked_shapes import masked_shape, require_passed
 from tests.unit.connectors.postgres import written as w
 
 KEY = MaskKey("0123456789abcdef0123456789abcdef")
@@ -77,33 +76,47 @@ def test_a_key_may_be_masked_where_nothing_is_looked_up() -> None:
     assert hidden.key_form != table(identity=Identity.FULL).key_form
 
 
-def test_a_masked_column_under_another_name_is_refused() -> None:
-    """Names that two columns exchanged, of which one is masked, and one that was dropped."""
-    registry = SchemaRegistry(MemoryCompactedTopic())
-    for rule in ("hmac", "drop"):
-        known = registry.register(masked_shape(table(), masks(mail=rule)))
-        swapped = tuple(replace(c, name={"mail": "tags", "tags": "mail"}.get(c.name, c.name)) for c in table().columns)
-        with pytest.raises(ConfigError, match=r"column tags of public\.orders was masked under another name"):
-            registry.register(masked_shape(table(columns=swapped), masks(mail=rule)))
-        assert registry.latest(known.table) == known
-    assert registry.register(table()).version == 3, "a mask may be taken off under the same name"
+def numbered(**numbers: int) -> TableSchema:
+    return w.table(*(replace(w.column(name, "text"), attnum=number) for name, number in numbers.items()))
 
 
-def test_h285_every_name_of_a_relation_counts() -> None:
-    """A table that was renamed, and one that has its name now, in any order of the names."""
-    registry = SchemaRegistry(MemoryCompactedTopic())
-    registry.register(masked_shape(table(), masks(mail="hmac")))
-    for name in ("a_name_before", "z_name_behind"):
-        renamed = table(table=TableName("public", name))
-        with pytest.raises(ConfigError, match="masked under another name"):
-            registry.register(renamed)
-    registry.register(table(oid=7), new_key=True)
-    with pytest.raises(ConfigError, match="masked under another name"):
-        registry.register(table(table=TableName("public", "clients")))
-    again = Masks({"public.clients": {"mail": MaskRule.parse("hmac")}}, KEY)
-    registry.register(masked_shape(table(table=TableName("public", "clients")), again))
-    registry.register(table(table=TableName("public", "clients")))
-    assert registry.covered(TableName("public", "clients"), table().oid) == {}, "taken off under the same name"
+PASSED = masked_shape(numbered(id=1, mail=2, note=4), masks(mail="hmac", note="drop"))
+
+
+@pytest.mark.parametrize(
+    ("names", "now"),
+    [
+        (["id", "mail", "note"], numbered(id=1, mail=2, note=4)),
+        (["id", "mail", "note"], numbered(id=1, mail=2, note=4, late=5)),
+        (["id", "mail", "note", "gone"], numbered(id=1, mail=2, note=4, late=6)),
+        (["id", "mail", "note"], None),
+    ],
+)
+def test_a_message_begins_with_the_columns_that_were_passed(names: list[str], now: TableSchema | None) -> None:
+    require_passed(PASSED, w.OID, names, now)
+
+
+@pytest.mark.parametrize(
+    ("names", "now"),
+    [
+        (["id", "address", "note"], numbered(id=1, address=2, note=4)),
+        (["id", "note", "mail"], numbered(id=1, note=2, mail=4)),
+        (["id", "note", "mail"], numbered(id=1, mail=2, note=4)),
+        (["id", "mail", "note"], numbered(id=1, mail=4, note=5)),
+        (["id", "mail", "note"], numbered(id=1, note=2, mail=4)),
+        (["id", "mail"], numbered(id=1, mail=2)),
+        (["id", "mail", "note"], numbered(id=1, mail=2, late=5)),
+        (["id", "mail", "address"], None),
+    ],
+)
+def test_h284_columns_of_uncertain_names_are_refused(names: list[str], now: TableSchema | None) -> None:
+    with pytest.raises(ConfigError, match=r"public\.orders, which has masks, was made anew, or columns of it were"):
+        require_passed(PASSED, w.OID, names, now)
+
+
+def test_h284_another_relation_of_the_name_is_another_table() -> None:
+    with pytest.raises(ConfigError, match="was made anew"):
+        require_passed(PASSED, 99, ["id", "mail", "note"], numbered(id=1, mail=2, note=4))
 
 
 def test_h288_other_masks_of_a_key_are_taken_alone() -> None:

@@ -30,7 +30,7 @@ UNASKED: Any = None
 
 def remedies(*histories: str) -> tuple[Remedies, SetAside]:
     asides = SetAside(MemoryCompactedTopic(), {}, epoch=1, clock=ManualClock(), histories=histories)
-    return Remedies(SETTINGS, asides, SchemaRegistry(MemoryCompactedTopic())), asides
+    return Remedies(SETTINGS, asides, SchemaRegistry(MemoryCompactedTopic()), lambda table: None), asides
 
 
 def test_h120_what_is_not_followed_for_two_looks_is_set_aside() -> None:
