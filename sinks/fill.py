@@ -21,7 +21,7 @@ from cdc.wire.unplaced import lifted
 from sinks.arrow import pc
 from sinks.batch import Event
 from sinks.batch_plan import Readable, TableBatch, event_rows, reason
-from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, follows, patterns, require_unbroken
+from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, patterns
 from sinks.newest import ordered_mask, unplaced
 from sinks.port import READ_BYTES, Refused, StoredRow
 
@@ -119,16 +119,11 @@ def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows
             behind[number] = ""
             continue
         try:
-            found, older = fill_from_earlier(history, batch.schema), None
-            if before is not None and before.row is not None and found.from_store:
-                require_unbroken(found.unbroken, before.pos)
-                older = before.row
+            found = fill_from_earlier(history, batch.schema)
+            older = before.row if before is not None and found.from_store else None
             filled[number] = fill_from_stored(found.row, older, batch.plain)
-        except Unheld as error:
-            if follows(batch.pos[number], history[-1].value):
-                behind[number] = ""
-            else:
-                bad[number] = reason(error)
+        except Unheld:
+            behind[number] = ""
         except ValueError as error:
             bad[number] = reason(error)
     kept, _ = replace(batch, filled=filled).without({**bad, **behind})

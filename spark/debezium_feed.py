@@ -14,7 +14,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState
 from cdc.errors import TopicError
 from cdc.position import SNAPSHOT_SEQ
@@ -44,10 +43,6 @@ _BACK = (64, 4096)
 """Offsets to look back where a run begins in the middle. More where the cleaner left none of the first ones."""
 
 
-_STALL_MS = 600_000
-"""So long between two batches, or the cleaner's own lag where it is longer, and the cleaner may have come meanwhile."""
-
-
 class TopicShapes(Protocol):
     """The schema topic, for shapes that come with records. LogError when the log does not answer."""
 
@@ -69,9 +64,8 @@ class Translation:
     tell is decided here, slice by slice.
 
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
-    ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
-    records from before the run, which say how the order stood there. None to look at none. ``reader``: makes a
-    reader of a partition.
+    ``earlier``: opens a reader of records from before the run, which say how the order stood there. None to look at
+    none. ``reader``: makes a reader of a partition.
     """
 
     def __init__(
@@ -79,17 +73,13 @@ class Translation:
         shapes: TopicShapes,
         epochs: Epochs,
         *,
-        compaction_lag_s: float = 0.0,
         earlier: Callable[[], RecordReader] | None = None,
         reader: Callable[..., PartitionReader] = PartitionReader,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._shapes = shapes
         self._epochs = epochs
-        self._lag_ms = int(compaction_lag_s * 1000)
         self._earlier = earlier
         self._reader = reader
-        self._clock = clock
         self._readers: dict[Partition, PartitionReader] = {}
         self._versions: dict[EmbeddedVersion, int] = {}
         self._unversioned: set[EmbeddedVersion] = set()
@@ -100,7 +90,6 @@ class Translation:
         self._moved: list[Moved] = []
         self._moves: set[ServerMove] = set()
         self._latest: int | None = None
-        self._read_ms: int | None = None
 
     @property
     def noted(self) -> int:
@@ -116,10 +105,9 @@ class Translation:
             return records  # all of them ours
         epochs = self._epochs_now()
         records = in_order(records)
-        self._note_stall()
         self._look_back(_firsts(records), epochs)
         self._found = []
-        done = translated(records, self._readers.__getitem__, epochs, self._kept_ms(), self)
+        done = translated(records, self._readers.__getitem__, epochs, self)
         self._see_to(self._found, self._readers)
         moved, self._moved = self._moved, []
         self._note_moves(moved)
@@ -130,7 +118,6 @@ class Translation:
         here."""
         epochs = self._epochs_now()
         starts = {span[:2]: max(0, span.start) for span in spans}
-        self._note_stall()
         self._look_back(starts, epochs)
         for known in self._unversioned:
             if known[0] in {topic for topic, _ in starts}:
@@ -139,7 +126,6 @@ class Translation:
         first = epochs.first()
         return TaskTranslation(
             epochs=epochs,
-            kept_ms=self._kept_ms(),
             versions={
                 known: ver for known, ver in self._versions.items() if known[0] in {topic for topic, _ in starts}
             },
@@ -240,17 +226,6 @@ class Translation:
             log.warning("source_server_changed", extra={**where, "was": move.before, "now": move.now})
             at = f"since offset {place.offset} of partition {place.partition} of {place.topic}"
             self._epochs.moved(f"changes are of the server {move.now} {at}, and were of {move.before} before")
-
-    def _note_stall(self) -> None:
-        """Tell readers, also those that go to tasks, where the cleaner may have come since the batch before."""
-        now_ms, before_ms = self._clock.now_ns() // 1_000_000, self._read_ms
-        self._read_ms = now_ms
-        if before_ms is not None and now_ms - before_ms > max(self._lag_ms, _STALL_MS):
-            for reader in self._readers.values():
-                reader.stalled()
-
-    def _kept_ms(self) -> int:
-        return self._clock.now_ns() // 1_000_000 - self._lag_ms
 
     def _epochs_now(self) -> EpochsState:
         """SnapshotAgain where an epoch was noted that begins below what this run has read."""

@@ -22,9 +22,8 @@ from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import ServerMove
 from cdc.wire.debezium.order import FIRST
 from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
-from cdc.wire.format import DELETE_OP, HEADERS, OLD_KEY, POS, READ_OP, REASON_HEADER
+from cdc.wire.format import DELETE_OP, HEADERS, POS, READ_OP, REASON_HEADER
 from cdc.wire.unplaced import UNPLACED_DELETE_OP
-from sinks.arrow import pc
 from spark.source import RECORD_SCHEMA
 
 Partition = tuple[str, int]
@@ -120,12 +119,10 @@ def translated(
     records: pa.Table,
     readers: Callable[[Partition], PartitionReader],
     epochs: EpochsState,
-    kept_ms: int,
     listener: Listener,
 ) -> pa.Table:
     """Records with the three headers, in the same columns (:data:`spark.source.RECORD_SCHEMA`). Settled tombstones are
-    left out, and records of ours, from before a handover, stay as they are. ``kept_ms``: the cleaner has not come near
-    younger records."""
+    left out, and records of ours, from before a handover, stay as they are."""
     if records.column(POS).null_count == 0:
         return records
     records = in_order(records)
@@ -133,14 +130,13 @@ def translated(
     columns: list[list[Any]] = [records[name].to_pylist() for name in names]
     rows: list[_Row | None] = []
     lone: dict[int, DebeziumChange] = {}
-    moved = _moved(records)
     for topic, partition, offset, time, key, value, pos in zip(*columns, strict=True):
         if pos is not None:
             rows.append(_KEPT)
             continue
         reader, time_ms = readers((topic, partition)), time or 0
         reader.epochs = epochs
-        found = reader.read(offset, key, value, kept=time_ms > kept_ms, time_ms=time_ms, moved=len(rows) in moved)
+        found = reader.read(offset, key, value, time_ms=time_ms)
         if reader.fell or reader.began or reader.moved is not None:
             _tell(listener, reader, found, RecordPlace(topic, partition, offset, time_ms))
         match found:
@@ -157,16 +153,6 @@ def translated(
     if lone:
         _see_to_lone(lone, rows, columns[0], columns[1], listener)
     return _table(records, rows)
-
-
-def _moved(records: pa.Table) -> frozenset[int]:
-    """Numbers of the rows that have come from another key, by the header that Debezium gives them."""
-    headers = records["headers"].combine_chunks()
-    if headers.null_count == len(headers):
-        return frozenset()
-    names = pc.struct_field(pc.list_flatten(headers), "key")
-    numbers = pc.list_parent_indices(headers).filter(pc.equal(names, OLD_KEY))
-    return frozenset(numbers.to_pylist())
 
 
 def _tell(listener: Listener, reader: PartitionReader, found: object, place: RecordPlace) -> None:
@@ -288,7 +274,6 @@ class TaskTranslation:
     pickled. ``versions``: what is known of shapes. ``decided``: snapshots' first rows that the driver knows of."""
 
     epochs: EpochsState
-    kept_ms: int
     versions: Mapping[EmbeddedVersion, int]
     decided: frozenset[tuple[str, int, int]]
     readers: Mapping[Partition, bytes]
@@ -311,7 +296,7 @@ class TaskTranslator:
 
     def __call__(self, records: pa.Table) -> pa.Table:
         """As :func:`translated`. The returned rows may be applied when nothing is undecided in the end."""
-        return translated(records, self._reader, self.plan.epochs, self.plan.kept_ms, self)
+        return translated(records, self._reader, self.plan.epochs, self)
 
     @property
     def told(self) -> TaskNotes:

@@ -84,7 +84,6 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
                 "added": done.added,
                 "signal": done.signal,
                 "unread": done.unread,
-                "cautions": list(done.cautions),
                 "status": done.status.document(),
             }
         )
@@ -92,8 +91,6 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
     if done.action == "updated":
         _print_changes(done.changes)
     _say(context, f"{done.status.name}: {done.action}, {_tasks(done.status)}")
-    for caution in done.cautions:
-        _say(context, f"warning: {caution}")
     for table in done.added:
         if done.signal:
             _say(context, f"{table} is captured now; its rows are read (signal {done.signal})")

@@ -18,8 +18,6 @@ BASE64 = base64.b64encode(UNAVAILABLE.encode()).decode()
 NUMBERS = list(UNAVAILABLE.encode())
 UUID = str(uuid.UUID(bytes=hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))
 """As Java's ``UUID.nameUUIDFromBytes`` makes it: of an unchanged ``uuid[]``."""
-NULL_OR_UNCHANGED = f"{UNAVAILABLE}_or_null"
-"""Ours, for a NULL of Debezium's that stands for an unchanged value, too: it has no placeholder of that type."""
 _HSTORE = orjson.dumps({UNAVAILABLE: UNAVAILABLE}).decode()
 _SHAPES: tuple[Any, ...] = (
     UNAVAILABLE,
@@ -30,7 +28,6 @@ _SHAPES: tuple[Any, ...] = (
     _HSTORE,
     [_HSTORE],
     [UUID],
-    NULL_OR_UNCHANGED,
 )
 
 

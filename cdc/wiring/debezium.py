@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import ConfigError
+from cdc.found import Unknown, look
 from cdc.wiring import open_schemas
 
 if TYPE_CHECKING:
@@ -60,10 +62,11 @@ def open_feed(settings: Settings) -> ConnectProgress:
 def reading_debezium(application: SinkApplication, settings: Settings) -> SinkApplication:
     """The same application for topics that Debezium fills, or may have filled: what is not ours is translated.
 
-    How far the topics are is asked of the capture that writes them now.
+    How far the topics are is asked of the capture that writes them now. ConfigError for a table whose changes do not
+    come whole.
     """
     from connectors.connect.connector_epochs import NotedEpochs
-    from connectors.connect.topics import compaction_lag_s
+    from connectors.connect.identities import partial_tables
     from connectors.debezium.partition_reading import reader_of_partitions
     from connectors.kafka.schema_registry import EmbeddedShapes
     from spark.debezium_feed import Translation
@@ -71,18 +74,20 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     shapes = EmbeddedShapes(open_schemas(settings))
 
     def translation() -> Translation:
-        lag_s = compaction_lag_s(settings)
         earlier = kafka.reading.open
         return Translation(
             shapes,
             NotedEpochs(settings, lambda: open_connector(settings).offsets()),
-            compaction_lag_s=lag_s,
             earlier=earlier,
             reader=reader_of_partitions(settings),
         )
 
     kafka = application.kafka
     own = settings.source.kind == "debezium" and settings.debezium is not None
+    partly = look(partial(partial_tables, settings)) if own else []
+    if not isinstance(partly, Unknown):  # a source that does not answer is no reason to stop its stores
+        for problem in partly:
+            raise ConfigError(problem.message, hint=problem.hint)
     return replace(
         application,
         translation=translation,

@@ -10,7 +10,7 @@ from cdc.errors import CdcError, Exit
 from cdc.found import Unknown, look
 from cdc.settings import Settings
 from connectors.connect.connector import Connector
-from connectors.connect.identities import identity_cautions
+from connectors.connect.identities import partial_tables
 from connectors.connect.published import captured_now, makes_publication
 from connectors.connect.topics import moved_topics
 from connectors.debezium.assignments import assignment_problems
@@ -53,10 +53,9 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     if clear_text is not None:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
     yield from _assigned(settings)
-    unsaid = look(lambda: identity_cautions(settings))
-    if not isinstance(unsaid, Unknown):  # a source that does not answer is a finding of its own
-        for caution in unsaid:
-            yield warn(PART, "identity", caution.message, caution.fix)
+    partly = look(lambda: partial_tables(settings))
+    if not isinstance(partly, Unknown):  # a source that does not answer is a finding of its own
+        yield from (fail(PART, "identity", problem.message, problem.hint) for problem in partly)
     try:
         errors = connector.validate()
     except CdcError as error:

@@ -14,6 +14,7 @@ from cdc.status.facts import ConnectorFacts
 from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
 from connectors.connect.connector_states import ConnectorStates
 from connectors.connect.deployed import Change, Deployed
+from connectors.connect.identities import require_whole_rows
 from connectors.connect.joined import Asked, ask_for_rows, joined_tables
 from connectors.connect.lag import read_lag
 from connectors.connect.published import Known, Published, makes_publication, publish
@@ -151,7 +152,6 @@ class Connector:
             action="created" if running is None else "updated" if changes else "unchanged",
             changes=changes,
             status=status,
-            cautions=published.cautions,
             added=added if asked != Asked() else (),
             signal=asked.signal,
             unread=asked.unread,
@@ -349,6 +349,7 @@ class Connector:
 
     def _publish(self, known: Known) -> Published:
         if not makes_publication(self._settings):
+            require_whole_rows(self._settings)
             return Published()
         return publish(self._settings, self._clock, known, wait_s=self._debezium.deploy_timeout.total_seconds())
 

@@ -15,7 +15,7 @@ class Deployed:
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
     joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
-    they are not read, and ``unread`` then says why. ``cautions``: what to be wary of in the tables.
+    they are not read, and ``unread`` then says why.
     """
 
     action: str
@@ -24,4 +24,3 @@ class Deployed:
     added: tuple[str, ...] = ()
     signal: str = ""
     unread: str = ""
-    cautions: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from cdc.errors import ConfigError
 from cdc.settings import Settings, SourceSettings
 from cdc.state import TopicsState
 from cdc.topic import TableName
-from connectors.connect.identities import cautions_within
+from connectors.connect.identities import partial_within
 from connectors.debezium.connector_config import debezium_settings
 from connectors.debezium.regex import includes
 from connectors.postgres.barrier import barrier, sees_all_of
@@ -36,13 +36,12 @@ _POLL_S = 0.2
 class Published:
     """The result of :func:`publish`. ``tables``: those that the settings mean. ``made``: there was no publication.
     ``added``: the tables that one which existed lacked. ``open``: a transaction from before them is still open, so they
-    may not be read yet. ``cautions``: tables whose updates Debezium does not carry whole, each in a sentence."""
+    may not be read yet."""
 
     tables: tuple[TableName, ...] = ()
     made: bool = False
     added: tuple[TableName, ...] = ()
     open: bool = False
-    cautions: tuple[str, ...] = ()
 
 
 def makes_publication(settings: Settings) -> bool:
@@ -72,15 +71,16 @@ def publish(settings: Settings, clock: Clock, known: Known, *, wait_s: float) ->
     """
     with closing(connect(settings.source, application_name="cdc connect")) as session:
         tables = _tables(session, settings)
-        wary = tuple(f"{message} (instead: {fix})" for message, fix in cautions_within(session, settings, tables))
+        for problem in partial_within(session, settings, tables):
+            raise ConfigError(problem.message, hint=problem.hint)
         found = read_publication(session, settings.publication)
         made = ensure_publication(session, settings.publication, tables, operations=ROW_OPERATIONS)
         signals = debezium_settings(settings).signal_table
         meant = tuple(table.table for table in tables if str(table.table) != signals)
         if found is None:
-            return Published(tables=meant, made=made, cautions=wary)
+            return Published(tables=meant, made=made)
         added = tuple(sorted(table for table in meant if table not in found.tables))
-        done = with_unread(Published(tables=meant, added=added, cautions=wary), known.topics, known.running)
+        done = with_unread(Published(tables=meant, added=added), known.topics, known.running)
         waits = bool(done.added or known.due) and not _settled(session, clock, wait_s)
         return replace(done, open=waits)
 

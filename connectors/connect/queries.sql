@@ -13,6 +13,17 @@ join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema')
   and n.nspname !~ '^pg_(toast|temp)'
 
+-- name: long_columns
+-- Columns of which Postgres may store a value out of line. A table whose rows are always short has no TOAST relation.
+select c.oid, array(select a.attname::text from pg_attribute a
+                    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                      and a.attlen = -1 and a.attstorage <> 'p' order by a.attnum) as columns
+from pg_class c
+where c.oid = any(%(oids)s::oid[]) and c.reltoastrelid <> 0
+  and exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                and a.attlen = -1 and a.attstorage <> 'p')
+order by c.oid
+
 -- name: reading
 -- Who has the slot, since when, and how far it is; and how often the captured tables were written. No table is locked.
 with recursive captured (oid) as (

@@ -70,14 +70,6 @@ def noted_ends(settings: Settings) -> Offsets:
     return admin.end_offsets(made | admin.counts(made))
 
 
-def compaction_lag_s(settings: Settings) -> float:
-    """How many seconds old a record is at least before the cleaner may take it, by the topics themselves. 0 where none
-    is known."""
-    state = _noted(settings)
-    facts = TopicAdmin(settings.log).describe(sorted(set(state.tables.values()))) if state is not None else {}
-    return min((int(found.config.get("min.compaction.lag.ms", 0)) / 1000 for found in facts.values()), default=0.0)
-
-
 def noted_topics(settings: Settings) -> TopicsState | None:
     """The topics that were noted in ``<name>.state``. None before any is."""
     state = state_topic(settings.name)

@@ -7,10 +7,9 @@ from functools import partial
 
 from cdc.settings import Settings
 from cdc.wire.debezium.reading import PartitionReader
-from connectors.debezium.connector_config import reselects
 
 
 def reader_of_partitions(settings: Settings) -> Callable[..., PartitionReader]:
     """Makes a reader of a partition by its topic and number, which tells tombstones whose deletes the cleaner took."""
     documents = settings.debezium is not None and settings.debezium.database == "mongodb"
-    return partial(PartitionReader, reselected=reselects(settings), lone=True, documents=documents)
+    return partial(PartitionReader, lone=True, documents=documents)

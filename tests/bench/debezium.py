@@ -204,6 +204,7 @@ def copy(bench: Bench, source: Source) -> None:
     source.session.execute(snapshot.TABLE)
     source.session.execute(snapshot.INSERT, [rows])
     source.session.execute("vacuum analyze orders")
+    source.session.execute("alter table orders replica identity full")
     native = source.pipeline("orders")
     native.cdc("init")
     summary = build_snapshot(native.settings, NoReport(), workers=snapshot.WORKERS).run()

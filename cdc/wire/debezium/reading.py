@@ -34,11 +34,9 @@ from cdc.wire.debezium.order import (
     position_of,
     snapshot_marker,
 )
-from cdc.wire.debezium.present_run import PresentRun
 from cdc.wire.debezium.shape import Shape, shape_of
-from cdc.wire.debezium.unsaid import OldRows
 from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
-from cdc.wire.format import UPDATE_OP
+from cdc.wire.unavailable import is_unavailable, missing
 
 UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
@@ -83,12 +81,10 @@ class PartitionReader:
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
     none. A reader that starts in the middle can be given some records from before, their changes not applied.
-    It also knows from which offset on it has read every one, so that an update that lacks a value says by which rows it
-    may be filled. It can be pickled between two records, and goes on in
-    another process. ``epochs`` have to be given to it there.
-    ``reselected``: the connector asks the database for what is NULL, so a NULL is one. ``lone``: a tombstone before any
-    other record is told, at the lowest place of its epoch, and not taken for one whose delete was read; and each whose
-    delete was not read is called that. ``documents``: the keys before the first row are those of MongoDB's documents.
+    It can be pickled between two records, and goes on in another process. ``epochs`` have to be given to it there.
+    ``lone``: a tombstone before any other record is told, at the lowest place of its epoch, and not taken for one whose
+    delete was read; and each whose delete was not read is called that. ``documents``: the keys before the first row are
+    those of MongoDB's documents.
     """
 
     def __init__(
@@ -97,7 +93,6 @@ class PartitionReader:
         partition: int,
         *,
         epochs: EpochsState | None = None,
-        reselected: bool = False,
         lone: bool = False,
         documents: bool = False,
     ) -> None:
@@ -117,15 +112,12 @@ class PartitionReader:
         self.over_ms = 0
         """The topic's time of the first such record."""
         self._falls = Falls()
-        self._old_rows, self._moved = OldRows(), False
-        self._reselected = reselected
         self._lone = lone
         self._time_ms = 0
         self._wrappings = Wrappings()
         self._deleted: tuple[bytes, int] | None = None
         self._flat, self._by_offsets = False, documents
         self._next = -1
-        self._run = PresentRun()
         self._embedded: Embedded | None = None
         self._of_documents = documents
         self._rows_read = documents
@@ -140,16 +132,11 @@ class PartitionReader:
         key: bytes | None,
         value: bytes | None,
         *,
-        kept: bool = False,
         time_ms: int = 0,
-        moved: bool = False,
     ) -> DebeziumChange | SettledRecord | UnreadableRecord:
-        """One record. A TRUNCATE comes with the constant key of a floor. ``kept``: the record is so young that the
-        cleaner has not come near it, so none before it that is as young is missing. ``time_ms``: the topic's time.
-        ``moved``: it has the header of a row that has come from another key."""
-        self._next, self._time_ms, self._moved = offset + 1, time_ms, moved
+        """One record. A TRUNCATE comes with the constant key of a floor. ``time_ms``: the topic's time."""
+        self._next, self._time_ms = offset + 1, time_ms
         self.fell, self.began, self.moved = "", "", None
-        self._run.reach(offset)
         try:
             found = self._read(offset, key, value)
         except _Refused as refusal:
@@ -158,9 +145,6 @@ class PartitionReader:
             words = str(fault) if isinstance(fault, Unordered) else f"it is not readable ({type(fault).__name__})"
             return UnreadableRecord(f"not a record of Debezium's: {words}")
         if isinstance(found, DebeziumChange) and not found.lone:
-            self._run.place(found.pos, self.highest)
-            if found.op == UPDATE_OP and found.value is not None and not kept:
-                found = found._replace(value=self._run.marked(found.value))
             self.highest = found.pos if self.highest is None else max(self.highest, found.pos)
         return found
 
@@ -175,12 +159,7 @@ class PartitionReader:
         """A record from before the first one that is read, whose change is applied already."""
         found = self.read(offset, key, value, time_ms=time_ms)
         self._next = -1
-        self._run.begin()
         return found
-
-    def stalled(self) -> None:
-        """So long nothing was read that the cleaner may have taken what was not read yet."""
-        self._run.begin()
 
     def _read(self, offset: int, key: bytes | None, value: bytes | None) -> DebeziumChange | SettledRecord:
         epoch = self.epochs.epoch(self.topic, self.partition, offset)
@@ -211,16 +190,15 @@ class PartitionReader:
         payload = wrapped.payload
         shape = self._take_shape(wrapped.embedded, names, _table_of(payload["source"]))
         key = self._key(names)
-        self._old_rows.note(shape, payload)
         if payload["op"] == "d":
             self._deleted = key, self._next - 1
             return self._change(key, None, pos, "d")
         if not isinstance(payload["after"], dict):
             raise _Refused("it holds no row")
-        unsaid = {} if self._reselected else self._old_rows.unsaid(shape, payload, moved=self._moved)
-        if shape is None or not (shape.conversions or unsaid):
+        _require_whole(payload["after"], shape)
+        if shape is None or not shape.conversions:
             return self._change(key, wrapped.text, pos, payload["op"])
-        row = self._readable(shape, payload["after"]) | unsaid
+        row = self._readable(shape, payload["after"])
         return self._change(key, dumped({**payload, "before": None, "after": row}), pos, payload["op"])
 
     def _flat_row(self, names: Mapping[str, Any], wrapped: Wrapped, epoch: int, offset: int) -> DebeziumChange:
@@ -235,6 +213,7 @@ class PartitionReader:
             return self._change(key, None, pos, "d")
         if op not in _OPS:
             raise _Refused(f"not a change: its op is {op}")
+        _require_whole(row, shape)
         after = row if shape is None else self._readable(shape, row)
         return self._change(key, dumped({"before": None, "after": after, "op": op}), pos, op)
 
@@ -344,6 +323,15 @@ class PartitionReader:
         elif marker != INCREMENTAL:
             fault = self._falls.first_snapshot(pos)
         self.fell = fault if pos.epoch == self.epochs.latest else ""
+
+
+def _require_whole(row: Mapping[str, Any], shape: Shape | None) -> None:
+    """Nothing here has a value that did not change and was not sent."""
+    lacking = missing(row, shape.schema) if shape else [name for name, one in row.items() if is_unavailable(one)]
+    if lacking:
+        raise _Refused(
+            f"it lacks the value of {', '.join(lacking)}, which did not change: the next whole record of its key has it"
+        )
 
 
 def _is_envelope(payload: Mapping[str, Any]) -> bool:

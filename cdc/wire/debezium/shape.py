@@ -12,7 +12,6 @@ import orjson
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.wire.debezium.connect_types import Convert, column_type
-from cdc.wire.unavailable import may_be_unavailable
 
 EMBEDDED_VERSIONS = 1 << 28
 """Versions from here on are numbers of embedded schemas. Those of the schema topic count from 1."""
@@ -20,16 +19,10 @@ EMBEDDED_VERSIONS = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table's schema, and for each column whose values are not readable as they stand, what makes them so.
-
-    ``silent``: columns of which Postgres may keep a value out of line, and Debezium has no placeholder for one that
-    did not change: it writes NULL. ``lacking``: columns that are NULL in an old row of which the key alone is known.
-    """
+    """A table's schema, and for each column whose values are not readable as they stand, what makes them so."""
 
     schema: TableSchema
     conversions: Mapping[str, Convert]
-    silent: tuple[str, ...] = ()
-    lacking: tuple[str, ...] = ()
 
     def readable(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row, or a part of one, in the readable encoding. ValueError names the column that does not fit."""
@@ -79,58 +72,7 @@ def shape_of(fields: Sequence[Mapping[str, Any]], key: Sequence[str], table: Tab
         identity=Identity.DEFAULT,
         columns=tuple(columns),
     )
-    silent = [c.name for c, field in zip(columns, fields, strict=True) if _is_silent(c, field)]
-    lacking = [c.name for c, field in zip(columns, fields, strict=True) if _may_lack(c, field)]
-    return Shape(schema, conversions, tuple(silent), tuple(lacking))
-
-
-def _may_lack(column: Column, field: Mapping[str, Any]) -> bool:
-    """Debezium writes a column's default there, and of one that takes no NULL an empty value."""
-    return column.nullable and column.key_position is None and field.get("default") is None
-
-
-_WITH_PLACEHOLDER = frozenset(("text", "varchar", "bpchar", "json", "jsonb", "bytea", "int4", "int8", "uuid"))
-"""Kinds whose arrays have one: ``UnchangedToastedReplicationMessageColumn`` of Debezium 3.7."""
-
-
-_SILENT = frozenset(("bit", "varbit", "path", "polygon", "vector", "halfvec", "sparsevec"))
-_SPATIAL = frozenset(("geometry", "geography"))
-_FITS_BITS = 64
-_FITS_DIGITS = 28
-"""Values of so many bits or digits are never stored out of line."""
-
-
-def silent_columns(schema: TableSchema, encoding: str) -> list[str]:
-    """The same by the catalog, before there is a record: the columns in which an unchanged value may become NULL.
-
-    ``encoding``: of the log. A numeric is a text in ``readable``, and a text has a placeholder.
-    """
-    return [column.name for column in schema.columns if _may_be_silent(column, encoding)]
-
-
-def _may_be_silent(column: Column, encoding: str) -> bool:
-    if column.array:
-        return column.kind not in _WITH_PLACEHOLDER
-    if column.kind == "numeric":
-        return encoding == "debezium" and not _fits(column)
-    if column.kind in ("bit", "varbit"):
-        return not _fits(column)
-    spatial = column.kind == "other" and column.type.partition("(")[0].rpartition(".")[2] in _SPATIAL
-    return column.kind in _SILENT or spatial
-
-
-def _is_silent(column: Column, field: Mapping[str, Any]) -> bool:
-    """A type that is written as text, or as bytes of no particular meaning, has a placeholder."""
-    if column.array:
-        return column.kind not in _WITH_PLACEHOLDER
-    plain = _fits(column) or field["type"] == "string" or (field["type"] == "bytes" and not field.get("name"))
-    return may_be_unavailable(column) and not plain
-
-
-def _fits(column: Column) -> bool:
-    """Whether every value is so short that it is never stored out of line."""
-    most = {"numeric": _FITS_DIGITS, "bit": _FITS_BITS, "varbit": _FITS_BITS}.get(column.kind, 0)
-    return column.precision is not None and column.precision <= most
+    return Shape(schema, conversions)
 
 
 def _type_name(field: Mapping[str, Any], kind: str, array: bool) -> str:

@@ -148,11 +148,6 @@ MUTANTS = (
         f"{_CONTRACT}/test_foreign.py -k memory",
     ),
     Mutant(
-        "keep a value that may have become NULL", "sinks/missing_values.py",
-        "if either and (stored is None or set(either.values()) != {b\"null\"}):", "if False:",
-        f"{_CONTRACT}/test_unavailable.py -k memory",
-    ),
-    Mutant(
         "take the last offset for the newest", "sinks/newest.py",
         'words = _characters(rows[POS]).view(">u8")', 'words = _characters(rows[POS]).view(">u8") * 0',
         "tests/unit/sinks/test_newest.py",

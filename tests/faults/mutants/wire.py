@@ -25,12 +25,6 @@ MUTANTS = (
         "elif time_ms - self._fall.at_ms > BOUND_MS:", "elif False:", "tests/unit/cdc/wire/debezium/test_falls.py",
     ),
     Mutant(
-        "take Debezium's NULL for a value", "cdc/wire/debezium/reading.py",
-        "unsaid = {} if self._reselected else self._old_rows.unsaid(shape, payload, moved=self._moved)",
-        "unsaid: dict[str, Any] = {}",
-        "tests/unit/cdc/wire/debezium/test_unsaid.py",
-    ),
-    Mutant(
         "take a flat delete for a row", "cdc/wire/debezium/reading.py",
         'if str(payload.get("__deleted")).lower() == "true" or op == "d":', 'if op == "d":',
         "tests/unit/cdc/wire/debezium/test_read.py",

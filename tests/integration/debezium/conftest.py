@@ -24,6 +24,17 @@ from tests.integration.debezium.mariadb import ORDERS, MariaDb, mariadb_server
 from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
+FULL = """
+create function whole_rows() returns event_trigger language plpgsql as $$
+declare made record;
+begin
+  for made in select * from pg_event_trigger_ddl_commands() where object_type = 'table' loop
+    execute format('alter table %s replica identity full', made.object_identity);
+  end loop;
+end $$;
+create event trigger whole_rows on ddl_command_end when tag in ('CREATE TABLE') execute function whole_rows();
+"""
+"""Each table of the database has whole rows, as Debezium needs them, unless a test makes it otherwise."""
 Record = tuple[Any, Any]
 """key, value; both parsed, the value None for a tombstone."""
 
@@ -113,6 +124,7 @@ def pipeline(
     with psycopg.connect(database, autocommit=True) as session:
         role = sql.Identifier(topic_prefix)
         session.execute(sql.SQL("create role {} login superuser password {}").format(role, sql.Literal(password)))
+        session.execute(FULL)
         session.execute("create table a (id int primary key, v text, n numeric(10, 2) default 3)")
         session.execute("create table b (id int primary key, v text)")
         document = {

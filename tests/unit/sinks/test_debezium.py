@@ -8,7 +8,6 @@ import pytest
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.debezium.reading import DebeziumChange
-from cdc.wire.format import UNAVAILABLE
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.contract.topics import Shapes
@@ -44,55 +43,6 @@ def test_snapshots_streams_and_later_snapshots_end_as_the_source(batch: int) -> 
     held = rows(applied(recorded("snapshots_schemas"), batch), TableName("public", "a"))
     assert {key: row and row["v"] for key, row in held.items()} == {"1": "e2c", "3": "t2", "10": "ten"}
     assert {row and row["n"] for row in held.values()} == {"3.00"}
-
-
-@pytest.mark.parametrize("batch", [1, 2, 100])
-def test_h38_unchanged_values_are_taken_from_the_store(batch: int) -> None:
-    created, update = recorded("toast_schemas")[:2]
-    numbers = orjson.loads(created.value or b"")["payload"]["after"]
-    said = with_after(update, n=numbers["n"], na=numbers["na"])
-    (row,) = rows(applied([created, said], batch), TableName("public", "toasty")).values()
-    assert row is not None
-    assert row["x"] == 2
-    assert row["t"] == "t" * 3000
-    assert "debezium_unavailable" not in str(row)
-
-
-def with_after(record: Recorded, **values: object) -> Recorded:
-    document = orjson.loads(record.value or b"")
-    document["payload"]["after"] |= values
-    return record._replace(value=orjson.dumps(document))
-
-
-@pytest.mark.parametrize("batch", [1, 100])
-def test_h125_a_numbers_null_for_an_unchanged_value_is_refused(batch: int) -> None:
-    """As the connector wrote it: a large numeric in the default encoding."""
-    with pytest.raises(AssertionError, match="became NULL or did not chan"):
-        applied(recorded("toast_schemas"), batch)
-
-
-def lacking(record: Recorded, **envelope: object) -> Recorded:
-    """The record as one that lacks its value v: flat, or in an envelope."""
-    document = orjson.loads(record.value or b"")
-    row = document["payload"] | {"v": UNAVAILABLE}
-    if envelope:
-        fields = document["schema"]["fields"]
-        after = {"type": "struct", "fields": fields, "field": "after"}
-        named = [after, {"type": "struct", "field": "source"}, {"type": "string", "field": "op"}]
-        document["schema"] |= {"fields": named}
-        row = {"before": None, "after": row, **envelope}
-    return record._replace(value=orjson.dumps({**document, "payload": row}))
-
-
-ORACLE = {"connector": "oracle", "schema": "public", "table": "flat", "scn": "7", "commit_scn": "9"}
-
-
-@pytest.mark.parametrize("envelope", [{}, {"source": ORACLE, "op": "u"}])
-def test_h586_a_row_whose_value_nobody_has_is_refused(envelope: dict[str, object]) -> None:
-    """A flat row, or one of Oracle's: it was taken for one that the log says more of, and was missing in the store."""
-    first = recorded("flat_schemas")[0]
-    with pytest.raises(AssertionError, match="the value of v did not change and nothing here holds it"):
-        applied([lacking(first, **envelope)], 1)
 
 
 @pytest.mark.parametrize("batch", [1, 100])

@@ -131,7 +131,6 @@ LISTS = {
     "cdc/views/functions": "arguments of functions; a view with another is refused",
     "cdc/views/pgsync_schema": "kinds of text, whose order a server's locale may change",
     "cdc/views/sql_types": "a consumer above",
-    "cdc/wire/debezium/shape": "arrays and widths of Debezium's placeholder",
     "cdc/wire/plain": "readers of Debezium's numbers; other kinds are alike in both encodings",
     "connectors/postgres/cut": "keys that an index reads by; others are read by a scan",
     "connectors/postgres/held": "placeholders that are numbers",

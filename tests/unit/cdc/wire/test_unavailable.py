@@ -22,7 +22,6 @@ SHAPES: dict[str, Any] = {
     "hstore[]": [HSTORE],
     # What Java's UUID.nameUUIDFromBytes makes of the text.
     "uuid[]": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
-    "null": f"{TEXT}_or_null",
 }
 
 

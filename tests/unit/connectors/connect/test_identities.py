@@ -1,77 +1,71 @@
-"""Which tables need REPLICA IDENTITY FULL under Debezium, by their columns in the catalog."""
+"""Which tables have no whole rows under Debezium, by their identity."""
 
 from __future__ import annotations
 
 import pytest
 
-from cdc.schema import Column, Identity, TableSchema
+from cdc.schema import Identity
 from cdc.topic import TableName
-from connectors.connect.identities import cautions, lost_deletes
+from connectors.connect.identities import is_whole, lost_deletes, unsent_values
+from connectors.postgres.catalog_shapes import CapturedTable
+from connectors.postgres.problems import LeafRelation
 from tests.unit.cdc.wire.debezium.recorded import after, changes, recorded
 
 INDEXED = [r for r in recorded("sh_replica_identity") if r.topic.endswith(".ri_index") and r.value is not None]
 
 
-def shape(kind: str, *, array: bool = False, typmod: int = -1, identity: Identity = Identity.DEFAULT) -> TableSchema:
-    declared = "public.geometry(Point,4326)" if kind == "other" else kind
-    columns = (
-        Column(name="id", attnum=1, type="integer", type_oid=23, kind="int4", key_position=1),
-        Column(name="v", attnum=2, type=declared, type_oid=0, kind=kind, array=array, typmod=typmod),
-    )
-    return TableSchema(
+def captured(identity: Identity, *leaves: str) -> CapturedTable:
+    return CapturedTable(
+        oid=1,
         table=TableName("public", "Orders"),
         topic="t",
-        version=1,
-        oid=1,
-        encoding="readable",
+        partitioned=bool(leaves),
         identity=identity,
-        columns=columns,
+        key=("id",),
+        deferrable_key=False,
+        leaves=tuple(
+            LeafRelation(
+                oid=number,
+                schema="public",
+                name=f"p{number}",
+                kind="r",
+                persistence="p",
+                identity=one,
+                has_identity_key=True,
+            )
+            for number, one in enumerate(leaves)
+        ),
+        problems=(),
     )
-
-
-@pytest.mark.parametrize("kind", ["date", "numeric", "timestamp", "bool", "inet", "enum", "varbit"])
-def test_h125_arrays_without_a_placeholder_are_warned_of(kind: str) -> None:
-    [(message, fix)] = cautions([shape(kind, array=True)], "readable")
-    assert message.startswith("public.Orders: ")
-    assert "in v;" in message
-    assert 'alter table "public"."Orders" replica identity full' in fix
-    assert "ReselectColumnsPostProcessor" in fix
-    assert cautions([shape(kind, array=True, identity=Identity.FULL)], "readable") == []
-
-
-@pytest.mark.parametrize("kind", ["text", "jsonb", "bytea", "int4", "uuid"])
-def test_arrays_with_a_placeholder_are_not(kind: str) -> None:
-    assert cautions([shape(kind, array=True)], "readable") == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "typmod", "encoding", "warned"),
+    ("identity", "leaves", "whole"),
     [
-        ("varbit", -1, "readable", True),
-        ("bit", 8, "readable", False),
-        ("bit", 4000, "readable", True),
-        ("path", -1, "readable", True),
-        ("vector", -1, "readable", True),
-        ("other", -1, "readable", True),
-        ("text", -1, "readable", False),
-        ("point", -1, "readable", False),
-        ("numeric", -1, "readable", False),
-        ("numeric", -1, "debezium", True),
-        ("numeric", (10 << 16 | 2) + 4, "debezium", False),
+        (Identity.FULL, "", True),
+        (Identity.DEFAULT, "", False),
+        (Identity.INDEX, "", False),
+        (Identity.DEFAULT, "ff", True),
+        (Identity.FULL, "fd", False),
     ],
 )
-def test_h125_other_types_by_what_may_be_stored_out_of_line(
-    kind: str, typmod: int, encoding: str, warned: bool
-) -> None:
-    assert bool(cautions([shape(kind, typmod=typmod)], encoding)) is warned
+def test_h125_a_partitions_own_identity_counts(identity: Identity, leaves: str, whole: bool) -> None:
+    assert is_whole(captured(identity, *leaves)) is whole
 
 
-def test_h588_an_index_beside_the_primary_key_is_warned_of() -> None:
+def test_h125_a_table_without_whole_rows_is_named() -> None:
+    problem = unsent_values(TableName("public", "Orders"), ["v", "w"])
+    assert problem.message.startswith("public.Orders: an update lacks a large value that did not change, in v, w")
+    assert 'alter table "public"."Orders" replica identity full' in problem.hint
+    assert "ReselectColumnsPostProcessor" in problem.hint
+
+
+def test_h588_an_index_beside_the_primary_key_is_refused() -> None:
     """Debezium writes the delete of the row 3 under the key 0, and an update of its key with no delete at all."""
     table = TableName("public", "Orders")
-    [(message, fix)] = lost_deletes({table: ("u",)}, {table: ("id", "u")})
-    assert message.startswith("public.Orders: its replica identity is an index without id of its primary key")
-    assert fix == 'alter table "public"."Orders" replica identity default'
+    [problem] = lost_deletes({table: ("u",)}, {table: ("id", "u")})
+    assert problem.message.startswith("public.Orders: its replica identity is an index without id of its primary key")
+    assert problem.hint == 'alter table "public"."Orders" replica identity full'
     assert lost_deletes({table: ("id", "u")}, {table: ("id",)}) == []
     assert lost_deletes({table: ("u",)}, {table: ()}) == [], "Debezium takes a unique index for the key"
 

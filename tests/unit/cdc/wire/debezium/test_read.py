@@ -24,7 +24,6 @@ ALL = (
     "snapshots_schemas",
     "key_schemas",
     "key_plain",
-    "toast_schemas",
     "flat",
     "flat_schemas",
     "mariadb",
@@ -170,14 +169,25 @@ def test_keys_of_any_type_are_readable_in_every_record_of_a_row(name: str) -> No
     assert store_key(schema, found[0].key) == "1.50:2020-01-01T10%3A00%3A00Z"
 
 
-def test_h38_a_placeholder_stays_one_whatever_the_columns_type() -> None:
-    first, unchanged = changes(recorded("toast_schemas"))
-    assert after(first)["n"].startswith("1000")
-    row = after(unchanged)
-    assert row["t"] == UNAVAILABLE
-    # bytea's is the base64 that sinks know.
-    assert row["by"] == "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-    assert row["d"] == "2020-01-01T00:00:00Z"
+def test_h125_an_update_without_its_values_is_refused() -> None:
+    """The row behind it is whole, so it is taken."""
+    first, unchanged, *_ = records = recorded("toast_schemas")
+    _, refused = read_all(records[:2])
+    assert isinstance(refused, UnreadableRecord)
+    assert refused.reason.startswith("it lacks the value of by, t, which did not change")
+    whole = (first.value or b"").replace(b'"op":"r"', b'"op":"u"').replace(b'"op":"c"', b'"op":"u"')
+    behind = read_all([first, unchanged, first._replace(offset=unchanged.offset + 1, value=whole)])[2]
+    assert isinstance(behind, DebeziumChange)
+    assert after(behind)["t"] == "t" * 3000
+
+
+def test_h125_flat_rows_without_values_are_refused_too() -> None:
+    for row in (b'{"id":1,"v":"%b"}', b'{"op":"u","after":{"id":1,"v":"%b"},"before":null,"source":%%b}'):
+        source = b'{"connector":"postgresql","schema":"s","table":"t","sequence":"[null,null]"}'
+        value = row % UNAVAILABLE.encode()
+        found = PartitionReader("d.s.t", 0).read(0, b'{"id":1}', value.replace(b"%b", source))
+        assert isinstance(found, UnreadableRecord), found
+        assert found.reason.startswith("it lacks the value of v, which did not change")
 
 
 def test_flat_rows_are_ordered_by_their_offsets() -> None:
