@@ -128,7 +128,6 @@ SINKS = declared(
     BUILD,
     _gauge("cdc_sink_up", "1 while the store answers and takes writes, else 0", "sink"),
     _gauge("cdc_sink_stopped", "Whether the store stands still until the next start", "sink"),
-    _gauge("cdc_sink_positions_fell", "Whether it stands still because the connector's order has begun anew", "sink"),
     _gauge("cdc_sink_answer_age_seconds", "Since the store last answered, or since the start", "sink"),
     _gauge("cdc_sink_log_age_seconds", "Since Kafka last answered where the topics end, or since the start"),
     _gauge(

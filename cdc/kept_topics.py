@@ -7,9 +7,25 @@ table's holds that table's records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from cdc.errors import ConfigError
-from cdc.state import TopicsState
+from cdc.json_bytes import dumped
+from cdc.state import Document, TopicsState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedAnewState(Document):
+    """A topic of Debezium's whose table got another key: rows under the former one stay in it. A record of its own,
+    which any sink may write."""
+
+    WHAT: ClassVar[str] = "keyed_anew"
+    topic: str
+
+    def key(self) -> bytes:
+        """See :meth:`cdc.state.Document.key`."""
+        return dumped({"what": self.WHAT, "topic": self.topic})
 
 
 def topic_problems(known: TopicsState | None, meant: Mapping[str, str]) -> Iterator[tuple[str, str]]:

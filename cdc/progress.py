@@ -43,9 +43,6 @@ class Progress:
     lsn: int
     offsets: Offsets = field(default_factory=dict)
     ahead: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    reread: bool = field(default=False, compare=False)
-    """Whether all rows that there were when the epoch began stand below the offsets, as records of that epoch. Never
-    in the progress topic: floors say it there."""
     aside: Mapping[str, str] = field(default_factory=dict)
     heartbeat_ms: int = field(default=0, compare=False)
     """When the source was heard to have nothing new below ``lsn``, in ms since 1970. 0 behind a change."""

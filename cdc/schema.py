@@ -105,8 +105,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1.
-    ``dropped``: the columns that a mask leaves out, in the table's order."""
+    """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1. ``oid``:
+    of the relation, and of a shape that came with Debezium's records a number of its topic, one that is made anew has
+    another. ``dropped``: the columns that a mask leaves out, in the table's order."""
 
     table: TableName
     topic: str

@@ -75,7 +75,9 @@ class ServerProbes:
         facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []
-        problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
+        by_offsets = self._settings.source.kind == "debezium"
+        known_specs = [spec for spec in specs if spec.topic in facts]
+        problems += [p for spec in known_specs for p in spec_problems(spec, facts[spec.topic], by_offsets=by_offsets)]
         first = admin.first_offsets({topic: facts[topic].partitions for topic in topics if topic in facts})
         problems += [
             *cut_problems(first, _reread(self._settings)),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cdc.epochs import EpochsState
 from cdc.errors import CdcError, ConfigError, DamagedError, LogError, Retry, TopicError
+from cdc.kept_topics import KeyedAnewState
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
-from cdc.state import TopicsState
+from cdc.state import TopicsState, find_all
 from cdc.topic import VIEW_SCHEMA, TableName, state_topic
 from cdc.views.known_views import KnownView
 from connectors.connect.topics import with_patterns
-from connectors.debezium.connector_config import may_hold_debezium, orders_by_offset
+from connectors.debezium.connector_config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
@@ -23,7 +24,7 @@ from connectors.kafka.topic_problems import TopicFacts, raise_first, state_probl
 from connectors.newest_progress import newest_progress
 from connectors.postgres.selection import Pattern, kept
 from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns
-from spark.ports import SinkTopics
+from spark.ports import SinkTopics, TopicLook
 
 _DAY_MS = 86_400_000
 """Kafka's own delete.retention.ms."""
@@ -69,6 +70,14 @@ class SinkLog:
     def epochs(self) -> EpochsState:
         return EpochsState.find(self._state()) or EpochsState()
 
+    def rekeyed(self) -> frozenset[str]:
+        return frozenset(one.topic for one in find_all(self._state(), KeyedAnewState))
+
+    def looks(self, topics: Collection[str]) -> Mapping[str, TopicLook] | None:
+        if not may_hold_debezium(self._settings):
+            return None
+        return {topic: TopicLook(*found) for topic, found in self._admin().leaders(topics).items()}
+
     def newest(self) -> tuple[int, int] | None:
         if may_hold_debezium(self._settings):
             return None  # Kafka Connect's offsets may be older than what a store has shown: it would send that again
@@ -88,7 +97,7 @@ class SinkLog:
         """Topic -> number of partitions that may hold records."""
         if not may_hold_debezium(self._settings):
             return {topic: made[topic]["partitions"] for topic in sorted(facts)}
-        return written_partitions(facts, made, ordered=not orders_by_offset(self._settings))
+        return unraised_partitions(facts, made)
 
     def _views(self, patterns: Sequence[str]) -> dict[str, KnownView]:
         """By topic, the views that these patterns take."""
@@ -126,21 +135,18 @@ def _nothing(sink: str, views: Sequence[str]) -> CdcError:
     return LogError(why, hint="cdc view run makes it", retry=Retry.NOW)
 
 
-def written_partitions(
-    facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]], *, ordered: bool
-) -> dict[str, int]:
-    """Topic -> number of partitions, of topics that Debezium writes: its records go to those that were added, too.
+def unraised_partitions(facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Topic -> number of partitions, of topics that Debezium writes. ``made``: the topics as they were made.
 
-    ``made``: the topics as they were made. ``ordered``: records of two partitions have an order. TopicError where they
-    have none: a key that moved would show an older row.
+    TopicError where some were added: a key that moved to one of them would show an older row, because records of two
+    partitions have no order.
     """
     for topic, found in sorted(facts.items()):
-        if not ordered and found.partitions > made[topic]["partitions"]:
+        if found.partitions > made[topic]["partitions"]:
             raise TopicError(
                 f"the topic {topic} was raised from {made[topic]['partitions']} to {found.partitions} partitions, and "
                 "its records are in order within one partition alone",
-                hint="give the table another topic by [source.topics], then cdc connect offsets --reset and "
-                "cdc connect deploy",
+                hint="cdc connect resnapshot makes the topics anew; then cdc rebuild of each sink",
             )
     return {topic: found.partitions for topic, found in sorted(facts.items())}
 

@@ -63,7 +63,7 @@ def accept_server(
     snapshot is complete, ActiveError while a capture runs.
     """
     take_lock(conn, settings, clock)
-    known = known_of(state.read(), name=settings.name, handing_over=False)
+    known = known_of(state.read(), name=settings.name)
     if isinstance(known, str):
         raise ConfigError(f"there is no history yet to go on with: {known}", hint=START_OVER)
     server, slot = read_server(conn), read_slot(conn, known.slot.slot)

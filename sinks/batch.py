@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cdc.wire.format import OP, POS, ROW_OPS, TRUNCATE_OP, VER
-from cdc.wire.unplaced import UNPLACED_DELETE_OP
+from cdc.wire.format import OP, POS, TRUNCATE_OP, VER
 from sinks.arrow import schema_of
 
 EVENT_SCHEMA = schema_of(
@@ -28,11 +27,9 @@ EVENT_SCHEMA = schema_of(
         (VER, pa.int32()),
     ]
 )
-"""topic, partition, offset | key, value (null = tombstone) | pos (32 hex digits), op (c u d r t d?), ver."""
+"""topic, partition, offset | key, value (null = tombstone) | pos (32 hex digits), op (c u d r t), ver."""
 
 FLOOR_OP = TRUNCATE_OP
-CHANGE_OPS = (*ROW_OPS, UNPLACED_DELETE_OP)
-"""Operations on one row, as a sink is given them."""
 
 
 class Event(NamedTuple):

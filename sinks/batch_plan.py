@@ -6,7 +6,7 @@ Pure. Missing values of rows are filled afterwards, see :mod:`sinks.fill`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -15,13 +15,12 @@ import pyarrow as pa
 from cdc.position import MAX_EPOCH
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.wire.format import DELETE_OP, OP, POS, VER
+from cdc.wire.format import DELETE_OP, OP, POS, ROW_OPS, VER
 from cdc.wire.plain import PlainTable
 from cdc.wire.row import row_reader
-from cdc.wire.unplaced import UNPLACED_DELETE_OP
 from sinks.arrow import Column, pc, where
-from sinks.batch import CHANGE_OPS, FLOOR_OP, Event, conform
-from sinks.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask, unplaced
+from sinks.batch import FLOOR_OP, Event, conform
+from sinks.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask
 from sinks.notes import FloorMark
 from sinks.port import Refused, Schemas
 
@@ -97,10 +96,6 @@ class TableBatch:
         batch, refused = self.without(bad)
         return Converted(batch=batch, rows=[r for n, r in enumerate(rows) if n not in bad], refused=refused)
 
-    def at(self, places: Mapping[int, str]) -> TableBatch:
-        """The same with some rows, by number, at other positions."""
-        return replace(self, pos=[places.get(number, pos) for number, pos in enumerate(self.pos)]) if places else self
-
     def without(self, bad: Mapping[int, str]) -> tuple[TableBatch, tuple[Refused, ...]]:
         """The same less some rows (number -> reason), and those as refused."""
         if not bad:
@@ -136,14 +131,11 @@ class Converted(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
-    """A table's rows, some of which may lack values, and deletes, some of which may lack their place.
-
-    ``every``: the events that these are the newest of, and others. ``floor``: that of the table.
-    """
+    """A table's rows, some of which may lack values, and deletes. ``every``: the events that these are the newest of,
+    and others."""
 
     batch: TableBatch
     every: pa.Table
-    floor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +189,7 @@ def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf) -> BatchPlan:
         if above.num_rows:
             batch, unread = _read(above, schema)
             refused.extend(unread)
-            batches.append(Readable(batch=batch, every=_above(every, floor), floor=floor))
+            batches.append(Readable(batch=batch, every=_above(every, floor)))
     return BatchPlan(batches=tuple(batches), stale=stale, refused=tuple(refused))
 
 
@@ -229,7 +221,7 @@ def _unordered(events: pa.Table) -> list[Refused]:
     for number, event in enumerate(event_rows(strange)):
         if event.key is None:
             why = "the record has no key"
-        elif event.op not in (*CHANGE_OPS, FLOOR_OP):
+        elif event.op not in (*ROW_OPS, FLOOR_OP):
             why = "the record has no op header" if event.op is None else "the record's op is none of c, u, d, r, t"
         elif event.pos is not None and len(event.pos) == POS_CHARS and out_of_range(event.pos):
             why = f"the record's position is none of a pipeline's: its epoch is over {MAX_EPOCH}, or its LSN too large"
@@ -252,16 +244,15 @@ def _groups(rows: pa.Table) -> list[pa.Table]:
 
 
 def _above(rows: pa.Table, floor: str) -> pa.Table:
-    """The rows at or above a floor, and deletes that may be."""
-    return where(rows, pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))) if floor else rows
+    """The rows at or above a floor."""
+    return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows
 
 
 def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refused, ...]]:
     """Keys and rows of one table's events. The unreadable refused."""
     plain = PlainTable(schema)
     read = row_reader([c.name for c in schema.columns])
-    gone = pc.is_in(events[OP], value_set=pa.array([DELETE_OP, UNPLACED_DELETE_OP]))
-    deletes: list[bool] = pc.or_(gone, pc.is_null(events["value"])).to_pylist()
+    deletes: list[bool] = pc.or_(pc.equal(events[OP], DELETE_OP), pc.is_null(events["value"])).to_pylist()
     keys_json: list[Any] = events["key"].to_pylist()
     pos: list[Any] = events[POS].to_pylist()
     bad: dict[int, str] = {}

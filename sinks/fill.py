@@ -1,5 +1,4 @@
 """Rows that lack values, made whole a portion at a time: what the store holds may be far larger than the records.
-Deletes that lack their place, put where the row of their key stands.
 
 An update of some bytes lacks the value beside it that did not change, of 100 kB or of 100 MB. So stored rows are read
 some at a time, by the size of those before them, and each portion is written and freed before the next.
@@ -17,12 +16,11 @@ import pyarrow as pa
 from cdc.schema import TableSchema
 from cdc.wire.format import POS
 from cdc.wire.unavailable import missing
-from cdc.wire.unplaced import lifted
 from sinks.arrow import pc
 from sinks.batch import Event
 from sinks.batch_plan import Readable, TableBatch, event_rows, reason
 from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, patterns
-from sinks.newest import ordered_mask, unplaced
+from sinks.newest import ordered_mask
 from sinks.port import READ_BYTES, Refused, StoredRow
 
 Stored = Callable[[TableSchema, Sequence[str]], Mapping[str, StoredRow]]
@@ -54,9 +52,7 @@ class Filler:
 
     def portions(self, readable: Readable) -> Iterator[Portion]:
         """All of a batch: first what lacks nothing, then the others by the bytes that the store holds for them."""
-        batch, behind = self._placed(readable)
-        if behind:
-            yield Portion(batch=batch.of([]), stale=behind)
+        batch = readable.batch
         lacking = _lacking(batch)
         if not lacking:
             yield Portion(batch=batch)
@@ -67,23 +63,6 @@ class Filler:
         histories = _histories(batch, readable.every, lacking)
         for numbers, stored_rows in self._portions(batch, lacking):
             yield _filled(batch.of(numbers), [histories[number] for number in numbers], stored_rows)
-
-    def _placed(self, readable: Readable) -> tuple[TableBatch, int]:
-        """The batch with each of its deletes in its place, and how many have none above the table's floor.
-
-        The log says no more of such a delete than that it stands behind all that its partition had of the key. The
-        store may have a row of it that the cleaner has taken from the log since, above all that is left there.
-        """
-        batch = readable.batch
-        lone = pc.indices_nonzero(unplaced(batch.events)).to_pylist()
-        if not lone:
-            return batch, 0
-        stood: dict[str, str] = {}
-        for _, rows in self._portions(batch, lone):
-            stood |= {key: row.pos for key, row in rows.items()}
-        places = {n: lifted(batch.pos[n], stood.get(batch.keys[n], "")) for n in lone}
-        behind = {n: "" for n, pos in places.items() if pos < readable.floor}
-        return batch.at(places).without(behind)[0], len(behind)
 
     def _portions(self, batch: TableBatch, lacking: Sequence[int]) -> Iterator[tuple[list[int], dict[str, StoredRow]]]:
         """Numbers of rows, with what the store has for them, a portion at a time."""

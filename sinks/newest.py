@@ -5,16 +5,13 @@ A million events in a fraction of a second on one core: whole columns at a time,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdc.wire.format import OP, POS
-from cdc.wire.unplaced import UNPLACED_DELETE_OP, lifted
+from cdc.wire.format import OP, POS, ROW_OPS
 from sinks.arrow import Column, Mask, all_true, joined, mask_of, pc
-from sinks.batch import CHANGE_OPS, FLOOR_OP, conform
+from sinks.batch import FLOOR_OP, conform
 
 POS_CHARS = 32
 _WORDS = POS_CHARS // 8
@@ -31,15 +28,13 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
     """The events of a batch that decide, in no promised order. ``newest(newest(x))`` is ``newest(x)``.
 
     Of the rows, one per (topic, key): the one with the greatest ``(pos, offset)``, which for two chunk rows read
-    at the same P is the later one. A delete counts like any row. One that lacks its place stands no lower
-    than what its partition has of the key before it. Kept apart, every one: floor
+    at the same P is the later one. A delete counts like any row. Kept apart, every one: floor
     records (op ``t``; a sweep waits for the mark of each partition) and records that have no order
     (no key, an unknown op, a ``pos`` that is not 32 lower-case hex digits or too large), for the sink to refuse.
     """
     table = conform(events)
     if table.num_rows < 2:
         return table
-    table = _placed(table)
     rows = rows_mask(table)
     everything_is_a_row = all_true(rows)
     ordered = table if everything_is_a_row else table.filter(rows)
@@ -52,7 +47,7 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
 
 def rows_mask(events: pa.Table) -> Mask:
     """True for each record that is a row's change with a place in the order. Never null."""
-    known = pc.fill_null(pc.is_in(events[OP], value_set=pa.array(CHANGE_OPS)), False)
+    known = pc.fill_null(pc.is_in(events[OP], value_set=pa.array(ROW_OPS)), False)
     return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events[POS]))
 
 
@@ -81,32 +76,6 @@ def ordered_mask(pos: Column) -> Mask:
     digits = _characters(pos)
     small = (digits[:, _ZEROS] == _ZERO).all(axis=1) & (digits[:, 6] <= _SEVEN)
     return pa.chunked_array([mask_of(np.asarray(_HEX[digits].all(axis=1) & small))])
-
-
-def unplaced(events: pa.Table) -> Mask:
-    """True for each delete that lacks its place. Never null."""
-    return pc.fill_null(pc.equal(events[OP], UNPLACED_DELETE_OP), False)
-
-
-def _placed(events: pa.Table) -> pa.Table:
-    """Events with such deletes at least where an earlier one of the key stands: letters of several runs may come
-    together, and none of the runs had read it all."""
-    lone = unplaced(events)
-    if not pc.any(lone).as_py():
-        return events
-    same_key = pc.is_in(events["key"], value_set=pc.unique(events["key"].filter(lone)))
-    numbers = pc.indices_nonzero(pc.and_(same_key, rows_mask(events))).to_pylist()
-    names = ("topic", "partition", "key", "offset", POS, OP)
-    rows = [tuple(row.values()) for row in events.select(names).take(pa.array(numbers, pa.int64())).to_pylist()]
-    positions, highest = events[POS].to_pylist(), dict[tuple[Any, ...], str]()
-    for row, number in sorted(zip(rows, numbers, strict=True), key=lambda one: one[0][3] or 0):
-        key, pos = row[:3], row[4]
-        if row[5] == UNPLACED_DELETE_OP:
-            pos = positions[number] = lifted(pos, highest.get(key, ""))
-        highest[key] = max(pos, highest.get(key, ""))
-    return events.set_column(
-        events.schema.get_field_index(POS), events.schema.field(POS), pa.array(positions, pa.string())
-    )
 
 
 def _winning(rows: pa.Table) -> npt.NDArray[np.bool_]:

@@ -65,7 +65,7 @@ class SinkApplication:
     the first records that stores lack, None for figures without their age. ``package``: makes the
     zip of our packages for executors elsewhere. ``open_views``: the views' progress, and ``view_limit_s`` as
     :class:`spark.view_claims.ViewClaims` has it. ``translation``: for topics that are not ours, or were not
-    always. ``ours`` as :class:`spark.place.Surroundings` has it. ``stop_together``: a store that cannot go on ends the
+    always. ``stop_together``: a store that cannot go on ends the
     others.
     """
 
@@ -88,7 +88,6 @@ class SinkApplication:
     view_limit_s: float = LIMIT_S
     package: Callable[[], Path] | None = None
     translation: Callable[[], Translate] | None = None
-    ours: bool = False
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -150,7 +149,6 @@ class _Running:
             dead=application.dead,
             view=view,
             metrics=metrics,
-            ours=application.ours,
             clock=application.clock,
         )
         # The submitter's word, where there is one, and not that of the settings.

@@ -26,6 +26,7 @@ from spark.apply import History, Outcome
 from spark.failures import unexpected
 from spark.micro_batch import MicroBatch
 from spark.outage import GRACE_S
+from spark.place import grown
 from spark.query import Query, collected, history_of, tell
 from spark.query_run import Engine, Run
 from spark.store_thread import Store
@@ -60,7 +61,7 @@ class Behind(CdcError):
 class Content:
     """A batch as it was read: its records, or, where executors brought it down, ``events`` and what they found.
 
-    ``history``: finds all events that the batch has of some keys. ``noted``: as :class:`spark.watermark.Claim` has it.
+    ``history``: finds all events that the batch has of some keys.
     """
 
     starts: Offsets
@@ -71,7 +72,6 @@ class Content:
     read_at_s: float
     started_s: float
     history: History
-    noted: int = 0
 
     @property
     def rows(self) -> pa.Table:
@@ -122,7 +122,7 @@ class Lane:
             rows += following.records.num_rows
             size += following.records.nbytes
             tables.append(following.records)
-            joined = replace(joined, ends=following.ends, read_at_s=following.read_at_s, noted=following.noted)
+            joined = replace(joined, ends=following.ends, read_at_s=following.read_at_s)
         return replace(joined, records=pa.concat_tables(tables))
 
     def has_room(self, timeout_s: float) -> bool:
@@ -316,13 +316,13 @@ class FanOut:
             read_at_s=self._engine.clock.monotonic(),
             started_s=started_s,
             history=partial(history_of, self._engine, piece),
-            noted=piece.noted,
         )
 
     def _settle(self, store: Store, content: Content) -> None:
         _refuse_gap(store, content.starts)
+        store.require_same(grown(content.starts, content.ends) & store.topics.ids.keys())
         ends = {topic: parts for topic, parts in content.ends.items() if topic in store.topics.ids}
-        at = Claim(highest(ends, store.offsets), content.read_at_s, content.noted)
+        at = Claim(highest(ends, store.offsets), content.read_at_s)
         if content.records is not None:
             outcome = store.settle(unseen(content.records, content.starts, store), at)
         else:

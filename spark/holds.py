@@ -120,11 +120,10 @@ def make_room(sink: Sink, versions: list[TableSchema], facts: LogQuestions) -> N
 def require_key(newest: TableSchema, facts: LogQuestions) -> None:
     """CannotCarry where the topic of a table holds rows under a former key that nothing removes: Debezium goes on with
     the new one. LogError when the broker does not answer."""
-    if newest.topic in facts.epochs().rekeyed():
+    if newest.topic in facts.rekeyed():
         raise CannotCarry(
             f"{newest.table}: its key is another one now, and rows under the former key would stay",
-            hint="cdc connect offsets --reset, then cdc connect resume: each table is read again, and what it lacks is "
-            "swept",
+            hint="cdc connect resnapshot, then cdc rebuild of each sink: every table is read again, into new topics",
             table=newest.table,
         )
 

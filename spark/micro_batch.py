@@ -31,12 +31,7 @@ Reached = Mapping[tuple[str, int], int]
 
 
 class Translate(Protocol):
-    """Turns the records of one run of a query into ours, batch by batch in their order. Those that tasks read, too."""
-
-    @property
-    def noted(self) -> int:
-        """The newest epoch that was noted when it gave records their positions. 0 before it has given any."""
-        ...
+    """Turns the records of one run of a query into ours. Those that tasks read, too."""
 
     def __call__(self, records: pa.Table) -> pa.Table:
         """The same columns (:data:`spark.source.RECORD_SCHEMA`)."""
@@ -48,10 +43,6 @@ class Translate(Protocol):
 
     def decide(self, told: TaskNotes) -> frozenset[Version]:
         """See to what tasks could not decide. The versions of shapes that are known now."""
-        ...
-
-    def go_on(self, told: TaskNotes) -> None:
-        """A slice is done that tasks have read."""
         ...
 
 
@@ -92,12 +83,6 @@ class MicroBatch(NamedTuple):
     def offsets(self) -> Offsets:
         """Where a store is that shows all of it. Without partitions that nobody has begun to read."""
         return {topic: {p: end for p, end in parts.items() if end >= 0} for topic, parts in self.ends.items()}
-
-    @property
-    def noted(self) -> int:
-        """The newest epoch that was noted when the records read last got their positions. 0 where they bear their
-        own."""
-        return self.translate.noted if self.translate is not None else 0
 
     def upto(self, reached: Reached) -> MicroBatch:
         """The slice of it that ends where a reader is."""

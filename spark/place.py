@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
@@ -13,7 +14,7 @@ from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
 from sinks.port import OpenSink
 from spark.outage import GRACE_S, TIMEOUT_S
-from spark.ports import LogQuestions, SinkTopics
+from spark.ports import LogQuestions, SinkTopics, TopicLook
 from spark.sink_metrics import Metrics
 from spark.watermark import LogView, covers
 
@@ -25,16 +26,22 @@ class StoreMoved(CdcError):
     retry = Retry.NOW
 
 
+class TopicReplaced(CdcError):
+    """A topic is another one than when its records were asked for: they are read again, from what is there now."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """The parts that all stores of an application share. ``grace_s``: how long a call into a store may go on at the
-    end. ``ours``: our own capture writes the topics now, so that what is new bears its epoch."""
+    end."""
 
     facts: LogQuestions
     dead: DeadLetters
     view: LogView
     metrics: Metrics
-    ours: bool = False
     clock: Clock = SYSTEM_CLOCK
     timeout_s: float = TIMEOUT_S
     grace_s: float = GRACE_S
@@ -52,6 +59,49 @@ def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, end
                 f"the topic {topic} was made anew since the store of {sink} was filled from it",
                 hint=f"cdc rebuild {sink} fills the store again from today's topics",
             )
+
+
+class TopicLooks:
+    """The topics of a store as they were when it looked first. A position by offset means nothing in another one."""
+
+    def __init__(self, log: LogQuestions, topics: SinkTopics) -> None:
+        self._log = log
+        self._topics = topics
+        self._known: dict[str, TopicLook] = {}
+
+    def require_same(self, topics: Collection[str]) -> None:
+        """TopicReplaced where one was made anew or deleted, got partitions, or got a leader that may lack what the one
+        before it had. The next :func:`check_topics` says whether the store may go on. LogError as the log has it."""
+        looks = self._log.looks(topics)
+        if looks is None:
+            return
+        for topic in topics:
+            found = looks.get(topic)
+            if found is None or found.topic_id != self._topics.ids.get(topic, found.topic_id):
+                raise TopicReplaced(f"the topic {topic} is another one, or is gone")
+            if found != self._known.setdefault(topic, found):
+                raise TopicReplaced(f"the topic {topic} is another one, or has another leader")
+
+
+def grown(before: Offsets, after: Offsets) -> frozenset[str]:
+    """The topics of which one has read more than the other.
+
+    >>> sorted(grown({"a": {0: 1}, "b": {0: 1}}, {"a": {0: 1}, "b": {0: 2}, "c": {}}))
+    ['b', 'c']
+    """
+    return frozenset(topic for topic, parts in after.items() if parts != before.get(topic))
+
+
+def rewound(offsets: Offsets, begun: Offsets) -> Offsets:
+    """A store's offsets, no further than where these epochs begin.
+
+    >>> rewound({"t": {0: 9, 1: 3}}, {"t": {0: 5, 1: 5}, "u": {0: 1}})
+    {'t': {0: 5, 1: 3}}
+    """
+    return {
+        topic: {p: min(offset, begun.get(topic, {}).get(p, offset)) for p, offset in parts.items()}
+        for topic, parts in offsets.items()
+    }
 
 
 def check_claim(sink: str, watermark: Watermark | None, newest: tuple[int, int] | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cdc.epochs import EpochsState
 from cdc.measures import Heads
@@ -36,6 +36,13 @@ class SinkTopics:
         return replace(self, ids=ids, partitions=partitions, views=views)
 
 
+class TopicLook(NamedTuple):
+    """The topic that a position by offset rests on. ``epochs``: of each partition's leader, one for each partition."""
+
+    topic_id: str
+    epochs: Mapping[int, int]
+
+
 class LogQuestions(Protocol):
     """Questions to the broker. LogError when it does not answer."""
 
@@ -48,6 +55,13 @@ class LogQuestions(Protocol):
 
     def epochs(self) -> EpochsState:
         """The epochs that were noted, and where each begins."""
+
+    def rekeyed(self) -> frozenset[str]:
+        """The topics that hold rows of Debezium's under a former key of their table."""
+
+    def looks(self, topics: Collection[str]) -> Mapping[str, TopicLook] | None:
+        """These topics as they are at the moment, those that there are. None where each record bears a position of its
+        own, whichever topic it stands in: then nobody has to look."""
 
     def newest(self) -> tuple[int, int] | None:
         """The epoch and the LSN up to which the log holds the source now. None where nothing says it."""

@@ -25,7 +25,6 @@ class ProgressProof(NamedTuple):
 
     epoch: int
     lsn: int
-    reread: bool = False
     aside: Mapping[str, str] = MappingProxyType({})
     lineage: SourceLineage | None = None
 
@@ -111,7 +110,7 @@ class ProgressHistory:
         lineage = (
             self._marks[-1].lineage if self._marks and self._marks[-1].lineage == record.lineage else record.lineage
         )
-        self._marks.append(ProgressProof(record.epoch, record.lsn, record.reread, aside, lineage))
+        self._marks.append(ProgressProof(record.epoch, record.lsn, aside, lineage))
         self._newest = record.offsets
         if len(self._marks) > _MOST_MARKS or self.moves > max(_MOST_MOVES, _PER_PARTITION * self._partitions):
             self._thin()

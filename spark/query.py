@@ -195,6 +195,7 @@ class Query:
         log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message, "reader": reader})
 
     def _deliver(self, batch: MicroBatch) -> None:
+        self.store.run(partial(self.store.require_same, {span.topic for span in batch.spans}))
         if self._engine.fits_driver(batch):
             self._from_driver(batch)
         else:
@@ -203,7 +204,7 @@ class Query:
     def _from_driver(self, batch: MicroBatch) -> None:
         started_s = self._engine.clock.monotonic()
         for piece, records in batch.slices(self._engine.slice_bytes):
-            at = Claim(piece.offsets, self._engine.clock.monotonic(), piece.noted)
+            at = Claim(piece.offsets, self._engine.clock.monotonic())
             outcome = self.store.run(partial(self.store.settle, records, at))
             started_s = tell(self._engine, self.store, outcome, started_s)
 
@@ -212,7 +213,7 @@ class Query:
         spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
         started_s = self._engine.clock.monotonic()
         for piece, report in collected(self._engine, batch, [self.store], spec, mode, self._pace):
-            at = Claim(piece.offsets, self._engine.clock.monotonic(), piece.noted)
+            at = Claim(piece.offsets, self._engine.clock.monotonic())
             if parallel:
                 outcome = self.store.run(partial(self.store.conclude, report.outcome, at))
             else:
@@ -305,8 +306,6 @@ def collect(
             needs = translate.decide(report.told)
             translation = translate.for_tasks(piece.spans)
         elif not needs and not floors.num_rows:
-            if translate is not None:
-                translate.go_on(report.told)
             return piece._replace(translation=translation), replace(report, outcome=before + report.outcome)
         if needs:
             for one in stores:

@@ -27,7 +27,6 @@ from cdc.errors import CdcError, ConfigError
 from cdc.exposition import FigurePage
 from cdc.measures import BucketCounts, FreshnessTimes, Trend, left_s
 from cdc.version import __version__
-from cdc.wire.debezium.falls import PositionsFell
 from sinks.port import StoreAway
 from spark.fill_lines import FillLines, FillStand, Lacking, finite
 from spark.query_figures import AllQueries
@@ -51,8 +50,8 @@ class SinkFigures:
     ``lacks``: what the store lacks, by the log as last seen. ``fill``: how far a fill is, None where none runs.
     ``behind``: records that it lacks, by the ends of the log as last seen. ``asked_s``: since when a call goes on.
     ``begun_s``: when its watermark was first read. None before. ``failing``: what ended its query, though the store may
-    answer a question. None again when a slice was applied, or when it lacks nothing. ``fell``: it was stopped because
-    the connector's order has begun anew. ``cure``: what ends that it is away or stopped.
+    answer a question. None again when a slice was applied, or when it lacks nothing. ``cure``: what ends that it is
+    away or stopped.
     """
 
     behind: Callable[[], int] = lambda: 0
@@ -72,7 +71,6 @@ class SinkFigures:
     away: str = ""
     stopped: str = ""
     cure: str = ""
-    fell: bool = False
     records: int = 0
     record_bytes: int = 0
     applied: int = 0
@@ -163,7 +161,7 @@ class Metrics:
     def failed(self, sink: str, failure: CdcError) -> None:
         """A store stands still until the application is started anew."""
         figures = self.sink(sink)
-        figures.stopped, figures.fell = failure.message, isinstance(failure, PositionsFell)
+        figures.stopped = failure.message
         figures.cure = f"{failure.hint}; then start cdc sink again" if failure.hint else "start cdc sink again"
 
     def tick(self) -> None:
@@ -269,7 +267,6 @@ class Metrics:
         answered_s = figures.started_s if figures.answered_s is None else figures.answered_s
         page.set("cdc_sink_up", float(figures.up(now_s)), sink=sink)
         page.set("cdc_sink_stopped", float(bool(figures.stopped)), sink=sink)
-        page.set("cdc_sink_positions_fell", float(figures.fell), sink=sink)
         page.set("cdc_sink_answer_age_seconds", now_s - answered_s, sink=sink)
         page.known("cdc_sink_state_known", figures.begun and figures.up(now_s), sink=sink)
         page.set("cdc_sink_applied_lsn", figures.lsn, sink=sink)

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from cdc.progress import Offsets
-from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, VER
+from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, ROW_OPS, VER
 from cdc.wire.records import BEGINNING, Lot, ReaderOpener
 from sinks.arrow import Column, all_true, pc, schema_of
-from sinks.batch import CHANGE_OPS, EVENT_SCHEMA, FLOOR_OP
+from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.newest import ordered_mask
 
 _HEADER_LIST: pa.DataType = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -43,7 +43,7 @@ RECORD_SCHEMA = schema_of(
 of a record that has others than the three, else null."""
 EARLIEST = BEGINNING
 _VERSION_DIGITS = 9
-_OPS = pa.array([op.encode() for op in (*CHANGE_OPS, FLOOR_OP)], pa.binary())
+_OPS = pa.array([op.encode() for op in (*ROW_OPS, FLOOR_OP)], pa.binary())
 
 
 OBSERVED = "log"

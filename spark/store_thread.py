@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -34,13 +34,24 @@ from spark.apply import (
 )
 from spark.fill_lines import FillStand, Lacking
 from spark.holds import Holds, claim, make_room, overdue
-from spark.place import EpochIds, StoreMoved, Surroundings, check_log, check_place, check_reach, moves, outdated
+from spark.place import (
+    EpochIds,
+    StoreMoved,
+    Surroundings,
+    TopicLooks,
+    check_log,
+    check_place,
+    check_reach,
+    grown,
+    moves,
+    outdated,
+    rewound,
+)
 from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
 from spark.store_figures import BeatCount, TopicFill, note_outcome
-from spark.sweeps import Sweeps, agreed, floors_of, rewound, said
 from spark.watermark import Claim, covers, distance
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
@@ -78,7 +89,7 @@ class Store(StoreCalls):
         self._goal: Offsets | None = None
         self._ends: Offsets = {}
         self._holds = Holds(name, around.clock)
-        self._sweeps, self._ids = Sweeps(), EpochIds(around.facts)
+        self._ids, self._looks = EpochIds(around.facts), TopicLooks(around.facts, self.captured)
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
@@ -163,29 +174,32 @@ class Store(StoreCalls):
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
         self._book, self._absent, self._ids = SchemaBook(), frozenset(), EpochIds(around.facts)
+        self._looks = TopicLooks(around.facts, self.captured)
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
         self.shown = opened.watermarks.read()
         self._fill.begin(self.shown, ends)
-        noted = self._go_back()
-        self._sweeps.begin(self.shown)
+        self._go_back()
         read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
-        self._place, self._ready = Claim(read, around.clock.monotonic(), noted), True
+        self._place, self._ready = Claim(read, around.clock.monotonic()), True
         self._figures.answered(around.clock.monotonic())
         self._tell()
         # Orders that came while no sink fed the store are carried out before its first batch.
         self.submit(self._carry_out_orders)
         return self.starts
 
-    def _go_back(self) -> int:
-        """Where an epoch began below what the store has read, as an earlier one it is read again from there.
-        Returns the newest one that is noted. 0 where records bear their own."""
+    def _go_back(self) -> None:
+        """Where an epoch began below what the store has read, it is read again from there: a view's documents are
+        published anew in each."""
         shown, epochs = self.shown, self._around.facts.epochs()
         back = rewound(shown.offsets, epochs.behind(shown.epoch)) if shown is not None else {}
         if shown is not None and back != shown.offsets:
             self._commit_as(replace(shown, offsets=back))
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
-        return 0 if self._around.ours else epochs.latest
+
+    def require_same(self, topics: Collection[str]) -> None:
+        """See :meth:`spark.place.TopicLooks.require_same`."""
+        self._looks.require_same(topics)
 
     def learn(self, needs: frozenset[Shape]) -> None:
         """Read the schema topic, and make room in the store for every shape. Versions that are still missing are
@@ -294,7 +308,7 @@ class Store(StoreCalls):
             wanted, shown = self._claim(self._place), self.shown
             moved = moves(shown, wanted)
             beat = self._beats.shown(self._around.view.beat, wanted) if not self.behind() else None
-            if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
+            if moved or outdated(shown, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()
             elif beat is not None or self._around.clock.monotonic() - self._looked_s >= _LOOK_S:
@@ -342,25 +356,11 @@ class Store(StoreCalls):
         return self._holding(lambda: apply_letters(letters, sink=sink, book=self._book, holds=self._holds.now))
 
     def _commit(self, at: Claim) -> None:
-        wanted, due = self._claim(at), self._unswept(at)
+        wanted = self._claim(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
-        at = agreed(self._place, at, wanted, due, self._around.facts.epochs, self.captured.views)
-        self._sweep(due)
+        self.require_same(grown(self._place.offsets, at.offsets))
         self._commit_as(wanted)
         self._place = at
-
-    def _unswept(self, at: Claim) -> Mapping[str, int]:
-        return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
-
-    def _sweep(self, due: Mapping[str, int]) -> None:
-        """Remove the rows of earlier epochs before the watermark says that the store shows this one."""
-        if not due:
-            return
-        self._check_place()
-        floors = floors_of(due, self._book)
-        self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
-        self._sweeps.done({topic: epoch for topic, epoch in due.items() if topic not in self._holds.now})
-        log.info("epoch_swept", extra={"sink": self.name, "tables": said(due, self._book), "epoch": max(due.values())})
 
     def _claim(self, at: Claim) -> Watermark:
         wanted = claim(self._around.view, self.shown, at, self.captured, self._holds.now, self._now_ms())

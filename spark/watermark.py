@@ -109,15 +109,10 @@ class EndsSeen:
 
 
 class Claim(NamedTuple):
-    """A reader's place: ``offsets`` read, all of them before ``read_at_s``.
-
-    ``noted``: the newest epoch that was noted when what it read got its positions. 0 where that bears its own, and
-    where nothing is known of it.
-    """
+    """A reader's place: ``offsets`` read, all of them before ``read_at_s``."""
 
     offsets: Offsets
     read_at_s: float
-    noted: int = 0
 
 
 class Beat(NamedTuple):
@@ -149,8 +144,6 @@ class LogView:
         self._heard = (0, 0)
         self.beat: Beat | None = None
         """The newest heartbeat. None before the first."""
-        self.reread = 0
-        """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
     def note_progress(self, records: Iterable[Progress]) -> None:
         """Take progress records of the log, in their order."""
@@ -159,7 +152,6 @@ class LogView:
             self._history.add(noted)
             self._views.note_capture(noted)
             self._heard = max([self._heard, *map(_reached, noted)])
-            self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
                 # The greatest: one that came too late says no more than those before it. Of two at one LSN the later
                 # one says more of the topics.
@@ -187,15 +179,6 @@ class LogView:
         with self._news:
             self._news.wait_for(lambda: self.reach is not None and enough(self.reach), timeout_s)
             return self.reach
-
-    def reread_by(self, at: Claim, some: Iterable[str], topics: SinkTopics) -> dict[str, int]:
-        """Of some topics, those whose reading a reader at ``at`` has passed, and found no hole: topic -> epoch."""
-        with self._lock:
-            if not self._ends.without_holes(at, topics.ids, topics.compaction_lag_s):
-                return {}
-            known = [topic for topic in some if self._history.names(topic)]
-            passed = {topic: self._history.newest_covered(at.offsets, [topic]) for topic in known}
-        return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
     def note_ends(self, seen: LogEnds) -> None:
         """Note where the log ended at a moment. Moments come in order."""

@@ -39,22 +39,6 @@ def config(context: typer.Context) -> None:
     _print_json(_connector(context).wanted())
 
 
-@connect.command("plugins")
-def plugins(
-    context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Transformations and converters too.")] = False,
-    as_json: Json = False,
-) -> None:
-    """List the connectors that the worker has installed."""
-    found = _connector(context).client.plugins()
-    found = [plugin for plugin in found if everything or plugin.get("type") in ("source", "sink")]
-    if as_json:
-        _print_json(found)
-        return
-    for plugin in found:
-        echo(f"{plugin.get('type', ''):<15} {plugin['class']} {plugin.get('version', '')}".rstrip())
-
-
 @connect.command("validate")
 def validate(context: typer.Context, as_json: Json = False) -> None:
     """Let the server check the configuration: every option that does not fit, and why. Exit code 78 if one does not."""
@@ -84,6 +68,7 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
                 "added": done.added,
                 "signal": done.signal,
                 "unread": done.unread,
+                "exact": done.exact,
                 "status": done.status.document(),
             }
         )
@@ -91,26 +76,18 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
     if done.action == "updated":
         _print_changes(done.changes)
     _say(context, f"{done.status.name}: {done.action}, {_tasks(done.status)}")
+    if not done.exact:
+        _say(
+            context,
+            "warning: the worker has no exactly.once.source.support: a record that a killed worker sends late stays "
+            "until cdc verify finds it",
+        )
     for table in done.added:
         if done.signal:
             _say(context, f"{table} is captured now; its rows are read (signal {done.signal})")
         else:
             _say(context, f"{table} is captured now; rows that it has already are not read: {done.unread}")
             _say(context, f"when that is settled: cdc connect signal snapshot {table}")
-
-
-@connect.command("diff")
-def diff(context: typer.Context, as_json: Json = False) -> None:
-    """Compare the running configuration with the wanted one: changed options only. Exit code 1 if they differ."""
-    changes = _connector(context).diff()
-    if as_json:
-        _print_json({option: {"running": was, "wanted": now} for option, (was, now) in changes.items()})
-    else:
-        _print_changes(changes)
-    if changes:
-        raise DifferenceFound(
-            f"{len(changes)} options differ", hint="cdc connect deploy brings the connector to the settings"
-        )
 
 
 @connect.command("status")
@@ -166,17 +143,9 @@ def restart(
     _say(context, f"restarted: {', '.join(f'task {n}' for n in tasks)}" if tasks else "nothing had failed")
 
 
-@connect.command("pause")
-def pause(context: typer.Context) -> None:
-    """Hold the tasks. The source has to keep its log meanwhile: a slot of Postgres does."""
-    connector = _connector(context)
-    connector.pause()
-    _say(context, f"{connector.name} is paused; {_keeping(connector)} until cdc connect resume")
-
-
 @connect.command("resume")
 def resume(context: typer.Context) -> None:
-    """Go on after pause or stop."""
+    """Go on after a stop."""
     _say(context, f"{_connector(context).resume().name} runs")
 
 
@@ -188,20 +157,18 @@ def stop(context: typer.Context) -> None:
     _say(context, f"{connector.name} is stopped; {_keeping(connector)} until cdc connect resume")
 
 
-@connect.command("offsets")
-def offsets(
-    context: typer.Context,
-    reset: Annotated[bool, typer.Option("--reset", help="Stop the connector and forget its offsets.")] = False,
-    yes: Yes = False,
-) -> None:
-    """Print the stored source offsets, or forget them: the next start then takes a new snapshot, in a new epoch."""
+@connect.command("resnapshot")
+def resnapshot(context: typer.Context, yes: Yes = False) -> None:
+    """Read every table again, into new topics: the former ones are deleted. Safe to repeat, and each store is rebuilt.
+
+    For a connector whose place in the source is lost: its slot or binlog is gone, or the source was restored.
+    """
     connector = _connector(context)
-    if not reset:
-        _print_json(connector.offsets())
-        return
-    _confirm(connector.name, "forget the offsets of", yes)
-    epoch = connector.reset_offsets()
-    _say(context, f"{connector.name} is stopped, its offsets are gone, epoch {epoch} begins; next: cdc connect resume")
+    _confirm(connector.name, "delete the topics of", yes)
+    connector.resnapshot()
+    _say(context, f"{connector.name} runs, and reads every table into new topics")
+    for sink in context.obj.settings().sinks:
+        _say(context, f"cdc rebuild {sink} fills the store from them; until then it is served as it was")
 
 
 @connect.command("signal")
@@ -231,22 +198,15 @@ def delete(context: typer.Context, yes: Yes = False) -> None:
 
 
 @connect.command("handover")
-def handover(
-    context: typer.Context,
-    to: Annotated[str, typer.Option("--to", help="native or debezium: who writes the topics from here on.")],
-    as_json: Json = False,
-) -> None:
-    """Let the other capture go on where this one stops: same topics, same slot, no new snapshot. Safe to repeat.
+def handover(context: typer.Context, as_json: Json = False) -> None:
+    """Let the native capture go on where Debezium stops: same topics, same slot, no new snapshot. Safe to repeat.
 
-    Refused, before anything is stopped, where the two would write other keys. The sinks run on. Afterwards set
-    [source] kind and start them again.
+    Refused, before anything is stopped, where the two would write other keys, and while rows are read that were asked
+    for. The sinks run on. Afterwards set [source] kind and start them again.
     """
-    if to not in ("native", "debezium"):
-        raise UsageError(f"there is no capture {to}", hint="--to native or --to debezium")
-    handover = open_handover(context.obj.settings(), partial(_say, context))
-    done = handover.run("native" if to == "native" else "debezium")
+    done = open_handover(context.obj.settings(), partial(_say, context)).run()
     if as_json:
-        _print_json({"writer": done.writer, "step": done.step, "lsn": str(Lsn(done.lsn))})
+        _print_json({"step": done.step, "lsn": str(Lsn(done.lsn)), "ends": done.ends})
 
 
 def _connector(context: typer.Context) -> Any:

@@ -220,8 +220,6 @@ def _connector_lines(shown: Status, look: LiveLook | None) -> Iterator[str]:
     connector = shown.connector
     if connector is not None:
         yield f"connector {connector.name}, {connector.state}, at {connector.position or '-'}"
-        if connector.moved:
-            yield f"server    {connector.moved}"
     if "connector" in shown.silent:
         yield f"connector not known{_since(look, 'connector')}, Kafka Connect does not answer"
     if not shown.asked:

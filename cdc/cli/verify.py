@@ -37,7 +37,7 @@ _SHARED = (
 )
 _BY_DEBEZIUM = (
     "cdc connect status says whether the connector reads; cdc connect signal snapshot TABLE brings rows anew, and "
-    "cdc connect offsets --reset with cdc connect resume removes what is extra"
+    "cdc connect resnapshot with cdc rebuild removes what is extra"
 )
 
 

@@ -9,9 +9,7 @@ from typing import NamedTuple, Protocol
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.handover.keys import KeyQuestion
 from cdc.ports import CompactedTopic, Topics
-from cdc.progress import Offsets
 from cdc.schema import TableSchema
-from cdc.state import SlotState, TopicsState
 
 
 class LockedSession(NamedTuple):
@@ -30,9 +28,6 @@ class HandoverDatabase(Protocol):
     def writer(self) -> LockedSession | None:
         """The session that holds the native writer's lock, if one does."""
 
-    def mark(self) -> int:
-        """Write a transaction of its own, so that the stream moves. An LSN below it, above all before."""
-
     def publish_everything(self) -> bool:
         """Let the publication send every kind of change, TRUNCATE too. False when it does already."""
 
@@ -48,12 +43,14 @@ class Keys(Protocol):
 
 
 class ConnectorState(NamedTuple):
-    """``differing``: options that run otherwise than the settings want. ``incremental``: it reads an incremental
-    snapshot just now. ``shown_lsn``: every commit below it is in the topics. None before its snapshot is complete."""
+    """``differing``: options that run otherwise than the settings want. ``unread``: why rows may be missing that it was
+    asked for, as a sentence. Empty where none are. ``shown_lsn``: every commit below it is in the topics. None before
+    its snapshot is complete. ``messages``: the topic of logical messages, where there is one."""
 
     differing: Sequence[str]
-    incremental: bool
+    unread: str
     shown_lsn: int | None
+    messages: str = ""
 
 
 class DebeziumConnector(Protocol):
@@ -68,8 +65,8 @@ class DebeziumConnector(Protocol):
     def withdraw(self) -> bool:
         """Remove it with its offsets. False where there is none."""
 
-    def place_stopped(self, lsn: int) -> None:
-        """Let it stand there, stopped, so that its next start reads from ``lsn`` on and takes no snapshot."""
+    def unread(self) -> str:
+        """Why rows may be missing that it was asked for, also where it is stopped. Empty where none are."""
 
     def resume(self) -> None:
         """Start it. Returns when it runs."""
@@ -83,15 +80,6 @@ class NativeWriter(Protocol):
 
     def shapes(self) -> Sequence[TableSchema]:
         """The newest shape of each table that the schema topic knows."""
-
-    def write_up_to(self, mark: int) -> int:
-        """Write every transaction up to the first that ends beyond ``mark``, acknowledge it, and stop. Its end."""
-
-    def ahead(self, slot: SlotState, topics: TopicsState, start: int, ends: Offsets) -> Mapping[str, Mapping[int, str]]:
-        """Topic -> partition -> the position of the newest record below ``ends``, where it lies above ``start``.
-
-        The slot is read from ``start`` on, and stays where it is.
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

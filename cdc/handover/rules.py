@@ -9,9 +9,7 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, ConfigError, SlotError, TopicError
 from cdc.handover.ports import ConnectorState, LockedSession
-from cdc.lsn import Lsn
 from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.turn import Writer, WriterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,18 +23,6 @@ class HandoverPlan:
     shaping: Sequence[str] = ()
 
 
-def settled(known: WriterState | None, to: Writer) -> bool:
-    """Whether ``to`` writes already. ConfigError while a handover to the other one is under way."""
-    if known is None:
-        return False
-    if not known.settled and known.writer != to:
-        raise ConfigError(
-            f"a handover to {known.writer} was begun and not finished",
-            hint=f"cdc connect handover --to {known.writer} first",
-        )
-    return known.settled and known.writer == to
-
-
 def require_complete(facts: ConnectorState) -> None:
     """ConfigError unless the connector runs as the settings want it and has no snapshot to finish."""
     if facts.differing:
@@ -44,11 +30,7 @@ def require_complete(facts: ConnectorState) -> None:
             f"the running connector differs from the settings: {', '.join(facts.differing)}",
             hint="cdc connect deploy brings it to them; then hand over",
         )
-    if facts.incremental:
-        raise ConfigError(
-            "Debezium reads an incremental snapshot just now, and nobody would read the rest of it",
-            hint="wait for its end, or cdc connect signal stop",
-        )
+    require_read(facts.unread)
     if facts.shown_lsn is None:
         raise ConfigError(
             "Debezium's snapshot is not complete, or it has not stored an offset yet",
@@ -56,13 +38,11 @@ def require_complete(facts: ConnectorState) -> None:
         )
 
 
-def require_native_complete(documents: Mapping[bytes, bytes]) -> None:
-    """ConfigError unless the native capture's first snapshot is complete."""
-    snapshot = SnapshotState.find(documents)
-    if SlotState.find(documents) is None or snapshot is None or snapshot.state != "complete":
+def require_read(unread: str) -> None:
+    """ConfigError while rows are still read or asked for: nobody would read the rest of them."""
+    if unread:
         raise ConfigError(
-            "the native capture has no complete snapshot, so there is nothing to hand over",
-            hint="cdc snapshot finishes it; with Debezium from the start: cdc connect deploy",
+            f"{unread}, and nobody would read the rest", hint="cdc connect status says when it is over; then hand over"
         )
 
 
@@ -119,12 +99,6 @@ def usable(slot: SlotFacts | None, name: str) -> SlotFacts:
             hint="the native capture reads pgoutput alone: a new pipeline has a snapshot of its own",
         )
     return slot
-
-
-def require_within(slot: SlotFacts, lsn: int) -> None:
-    """SlotError when the slot stands beyond ``lsn``, up to where the log holds the source."""
-    if slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn > lsn:
-        raise SlotError(f"the slot {slot.slot} stands beyond {Lsn(lsn)}", hint="somebody else advanced it")
 
 
 def adopted(

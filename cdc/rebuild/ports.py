@@ -55,7 +55,8 @@ class RebuildPorts:
     """Everything that a rebuild uses.
 
     ``shapes`` returns every version of the shapes of the sink's tables, older ones first. ``written``: the
-    log's newest progress record.
+    log's newest progress record. ``snapshot``: where the topics end that Debezium's first snapshot fills, once it is
+    over. None before. Asked until it is.
     """
 
     generations: RebuildGenerations
@@ -64,3 +65,4 @@ class RebuildPorts:
     state: CompactedTopic
     shapes: Callable[[], Sequence[TableSchema]]
     written: Callable[[], Progress | None]
+    snapshot: Callable[[], Offsets | None] = dict

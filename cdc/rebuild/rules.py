@@ -113,8 +113,6 @@ def behind_claim(new: Watermark | None, old: Watermark | None, ends: Offsets) ->
 
 def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     """Whether the new one has read what the old one has."""
-    if new is None:
-        return False
     wanted = ends
     if old is not None and old.offsets:
         wanted = {
@@ -122,7 +120,12 @@ def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
             for topic, parts in old.offsets.items()
             if topic in ends
         }
-    return all(
+    return has_read(new, wanted)
+
+
+def has_read(new: Watermark | None, wanted: Offsets) -> bool:
+    """Whether a generation has read up to there."""
+    return new is not None and all(
         new.offsets.get(topic, {}).get(partition, 0) >= offset
         for topic, parts in wanted.items()
         for partition, offset in parts.items()

@@ -13,6 +13,7 @@ from secrets import token_hex
 
 from cdc.crash import crash_point, declare
 from cdc.errors import SinkError, TopicError
+from cdc.progress import Offsets
 from cdc.rebuild.generation_letters import given_up, retried, taken_over
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import (
@@ -21,6 +22,7 @@ from cdc.rebuild.rules import (
     another,
     behind_claim,
     find_rebuild,
+    has_read,
     level,
     level_with_log,
     next_rebuild,
@@ -113,15 +115,19 @@ class Rebuild:
     def _fill(self, run: RebuildState, tell: Tell) -> RebuildState:
         """Feed the new generation until it shows what the old one shows."""
         name = f"generation {run.generation} of {self._sink}"
+        whole: Offsets | None = None
         tell(f"{name} is filled from the log", 0.0)
 
         def reached(now: GenerationProgress) -> bool:
-            nonlocal run
+            nonlocal run, whole
             read = share(now.new, now.ends)
             tell(name, read)
             # For cdc status, and in whole hundredths: this is asked twice a second.
             if round(read, 2) != run.share:
                 run = self._note(replace(run, share=round(read, 2)))
+            whole = self._ports.snapshot() if whole is None else whole
+            if whole is None or not has_read(now.new, {t: parts for t, parts in whole.items() if t in now.ends}):
+                return False
             if not behind_claim(now.new, now.old, now.ends):
                 return level(now.new, now.old, now.ends)
             return level_with_log(now.new, now.old, now.ends, self._ports.written())

@@ -17,8 +17,6 @@ from cdc.running import FillShare, Process
 from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 from cdc.status.view_lines import ViewFacts
 
-RESET = "cdc connect offsets --reset, then cdc connect resume"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
@@ -35,8 +33,7 @@ class ConnectorFacts:
 
     ``address``: of the source, as the settings name it. ``fault``: why it failed. Empty where it did not.
     ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: in the source's own words.
-    ``lsn``: below which every commit is in the topics, of Postgres alone. ``fell``: why its records are in no order any
-    more, as a sink found out. ``moved``: that its changes are of another server than before, in order.
+    ``lsn``: below which every commit is in the topics, of Postgres alone.
     """
 
     name: str
@@ -47,8 +44,6 @@ class ConnectorFacts:
     snapshot: str = "none"
     position: str = ""
     lsn: int | None = None
-    fell: str = ""
-    moved: str = ""
 
     def conditions(self) -> Iterator[Condition]:
         """The faults that keep it from feeding the stores."""
@@ -59,8 +54,6 @@ class ConnectorFacts:
             yield Condition(
                 f"the connector {self.name} is {self.state.lower()}: cdc connect status says more", "cdc connect resume"
             )
-        if self.fell:
-            yield Condition(f"{self.fell}; cdc connect offsets --reset and cdc connect resume begin a new epoch", RESET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from cdc.aside import asides_of
 from cdc.clock import Clock
 from cdc.dead import CAPTURE, Parked, waiting
-from cdc.epochs import EpochsState
 from cdc.errors import TopicError
 from cdc.following import Unfollowed, stopped_following
 from cdc.found import Found, Unknown
@@ -86,9 +85,6 @@ class StatusReader:
         known_log = _NOTHING if isinstance(log, Unknown) else log
         silent = log if isinstance(log, Unknown) else None
         connector = asked_connector() if asked_connector is not None else None
-        if connector is not None and not isinstance(connector, Unknown):
-            epochs = EpochsState.find(known_log.documents) or EpochsState()
-            connector = replace(connector, fell=epochs.fell, moved=epochs.moved)
         ends: Offsets | Unknown = {}
         if ports.source is None and silent is None:
             ends = ask("log", "Kafka", lambda: self._ends(known_log.documents))()
@@ -130,7 +126,7 @@ class StatusReader:
         found = self._ports.log.state()
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
         SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
-        EpochsState.find(found), [find_rebuild(found, name) for name in self._plan.sinks]
+        [find_rebuild(found, name) for name in self._plan.sinks]
         return _Log(found, self._ports.log.marks(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:

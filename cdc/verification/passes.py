@@ -34,6 +34,7 @@ declare("verify_cut", "verify_reached", "verify_looked")
 KEYED_LOOK_KEYS = 20_000
 """Up to so many differing rows of a table are read by their keys. More are read whole again."""
 _KEYS_AT_ONCE = 250
+_HIGHEST = "f" * 32
 MAX_LOOKS = 8
 PAUSE_S = 0.25
 
@@ -70,13 +71,15 @@ class LooksUpMany(Protocol):
 
 @dataclass(slots=True)
 class Pair:
-    """One store and one table on the way to a verdict. ``open``: keys to compare again. None: all of them."""
+    """One store and one table on the way to a verdict. ``open``: keys to compare again. None: all of them. ``seen``:
+    the store's positions of those that differed at the last look."""
 
     verdict: StoreVerdict
     table: VerifiedTable
     reader: ScansStore
     open: list[str] | None = None
     left: int = field(default=1)
+    seen: dict[str, str | None] = field(default_factory=dict)
 
 
 class Watch(Protocol):
@@ -94,7 +97,7 @@ def verify(
     stores: Mapping[str, ScansStore],
     tables: Mapping[str, Sequence[VerifiedTable]],
     *,
-    epoch: int,
+    epoch: int | None,
     reached: Callable[[Cut], None],
     clock: Clock,
     watch: Watch,
@@ -103,12 +106,15 @@ def verify(
 
     ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
     position lies above the source's end, asked for after the store was read, counts, however it compares: the store
-    would ignore every change until then. Raises what the readers raise. Nothing is written
-    anywhere but in a temporary folder.
+    would ignore every change until then. ``epoch`` None: positions are offsets, which say nothing of the cut. There a
+    key differs whose stored position is that of the look before: all up to this cut was read since. Raises what the
+    readers raise. Nothing is written anywhere but in a temporary folder.
     """
 
     def bounds(look: int) -> _Bounds:
         counts = look > (1 if cut.certain else 2)
+        if epoch is None:
+            return _Bounds(None, lambda: _HIGHEST, by_offsets=True)
         below = Position(epoch, cut.settled, 0).text() if counts else None
         return _Bounds(below, lambda: Position(epoch, source.insert_lsn(), CHUNK_SEQ).text())
 
@@ -139,10 +145,17 @@ def verify(
 
 class _Bounds(NamedTuple):
     """``below``: a position under which a difference counts. None: nothing counts yet. ``ceiling``: a position that
-    no change so far is above."""
+    no change so far is above. ``by_offsets``: neither is known."""
 
     below: str | None
     ceiling: Callable[[], str]
+    by_offsets: bool = False
+
+    def proves(self, difference: KeyDifference, seen: Mapping[str, str | None]) -> bool:
+        """Whether a difference counts. ``seen``: the positions of those of the look before."""
+        if self.by_offsets:
+            return difference.key in seen and seen[difference.key] == difference.pos
+        return self.below is not None and (difference.pos is None or difference.pos < self.below)
 
 
 def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]]]:
@@ -160,7 +173,7 @@ def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds:
     if keyed:
         rows = source.rows_of(table, sorted({key for pair in keyed for key in pair.open or ()}))
         for pair in keyed:
-            _settle(pair, _keyed_differences(pair, rows, bounds), bounds.below)
+            _settle(pair, _keyed_differences(pair, rows, bounds), bounds)
     if whole:
         _look_whole(source, table, whole, bounds, watch)
 
@@ -212,7 +225,7 @@ def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], b
                 _fill(spool, pair, watch)
                 # Everything is compared anew, so nothing counted before stands.
                 pair.verdict.restart(source_rows=count, store_rows=row_count(spool))
-                _settle(pair, _told_apart(pair, differences(read, spool, bounds.ceiling())), bounds.below)
+                _settle(pair, _told_apart(pair, differences(read, spool, bounds.ceiling())), bounds)
 
 
 def _told_apart(pair: Pair, found: Iterable[KeyDifference]) -> Iterator[KeyDifference]:
@@ -244,17 +257,18 @@ def _fill(spool: Spool, pair: Pair, watch: Watch) -> None:
     spool.finish()
 
 
-def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> None:
+def _settle(pair: Pair, found: Iterable[KeyDifference], bounds: _Bounds) -> None:
     """Count what is proven, keep what is open for another pass."""
     moving: list[str] = []
+    seen: dict[str, str | None] = {}
     left = 0
     for difference in found:
-        proven = bound is not None and (difference.pos is None or difference.pos < bound)
-        if proven or difference.kind in (Kind.AHEAD, Kind.SHARED):
+        if bounds.proves(difference, pair.seen) or difference.kind in (Kind.AHEAD, Kind.SHARED):
             pair.verdict.add(difference.kind, difference.key, difference.pos)
             continue
+        seen[difference.key] = difference.pos
         left += 1
         if left <= KEYED_LOOK_KEYS:
             moving.append(difference.key)
-    pair.left = left
+    pair.left, pair.seen = left, seen if bounds.by_offsets else {}
     pair.open = moving if left <= KEYED_LOOK_KEYS else None

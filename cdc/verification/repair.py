@@ -6,6 +6,9 @@ change that the cut may lack was committed at or above it, so it has a greater p
 two comes first. A row that the source lacks is deleted, at the same position. That needs a cut of which it is
 proven that each commit below ``settled`` was visible to it, so none is written without the proof.
 
+Debezium's positions are offsets, which no LSN is beside. There a row is written at the position that the store has of
+its key, or below all that its partition can bring: the next record of the key wins.
+
 A stored version at a position that the source has not reached wins over all of that. It is taken away first, and the
 cut is made behind that: a change that the store ignored in favour of it was committed before, so the cut has it. A row
 that somebody else put there without a position, or under a key that is not the table's, is removed too.
@@ -86,8 +89,10 @@ def repair(
     *,
     epoch: int,
     clock: Clock,
+    lowest: Mapping[tuple[str, str], str] | None = None,
 ) -> list[Repaired]:
-    """Write anew every differing key that the report holds. May be repeated, and killed at any point.
+    """Write anew every differing key that the report holds. May be repeated, and killed at any point. ``lowest``: of a
+    sink and a topic of Debezium's, a position below all that it can bring. None for topics of ours.
 
     SourceError when no cut could be proven to hold every commit: a transaction stays open.
     """
@@ -104,8 +109,11 @@ def repair(
     for verdict in wanted:
         by_table[verdict.table].append(verdict)
     for name, verdicts in by_table.items():
-        pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
-        mends = [_Mend(verdict, targets[verdict.sink], tables[name].shape, pos) for verdict in verdicts]
+        mends = []
+        for verdict in verdicts:
+            shape, pos = tables[name].shape, Position(epoch, settled, SNAPSHOT_SEQ).text()
+            at = None if lowest is None else lowest[verdict.sink, shape.topic]
+            mends.append(_Mend(verdict, targets[verdict.sink], shape, pos if at is None else at, kept=at is not None))
         keys = sorted(set().union(*(verdict.differing for verdict in verdicts)))
         for found in source.records_of(tables[name], keys):
             for mend in mends:
@@ -148,20 +156,23 @@ def certain_cut(source: SourceRows, clock: Clock) -> Cut:
 class _Mend:
     """One store and table on the way: rows gathered into lots, then what the source does not have."""
 
-    def __init__(self, verdict: StoreVerdict, target: RepairTarget, shape: TableSchema, pos: str) -> None:
+    def __init__(
+        self, verdict: StoreVerdict, target: RepairTarget, shape: TableSchema, pos: str, *, kept: bool
+    ) -> None:
         self.repaired = Repaired(sink=verdict.sink, table=verdict.table)
         self._positions = verdict.positions
         self._target = target
         self._shape = shape
         self._pos = pos
+        self._kept = kept
         self._left = set(verdict.differing)
-        self._lot: list[RepairRow] = []
-        self._lot_bytes = 0
+        self._lots: dict[str, list[RepairRow]] = defaultdict(list)
+        self._lot_rows = self._lot_bytes = 0
 
     def write(self, found: Mapping[str, RepairRow]) -> None:
         for key in found.keys() & self._left:
             self._left.discard(key)
-            self._add(found[key])
+            self._add(key, found[key])
 
     def finish(self) -> None:
         strange: dict[str, str] = {}
@@ -171,27 +182,29 @@ class _Mend:
                 self.repaired.unread.append(key)
                 strange[key] = self._positions.get(key, "")
             else:
-                self._add(RepairRow(record, None))
+                self._add(key, RepairRow(record, None))
         self._put()
         if strange:
             self._target.remove(self._shape, strange)
         crash_point("repair_finished")
 
-    def _add(self, row: RepairRow) -> None:
-        self._lot.append(row)
-        self._lot_bytes += len(row.key) + len(row.after or b"")
-        if len(self._lot) >= _LOT_ROWS or self._lot_bytes >= _LOT_BYTES:
+    def _add(self, key: str, row: RepairRow) -> None:
+        stored = self._positions.get(key) if self._kept else None
+        self._lots[stored or self._pos].append(row)
+        self._lot_rows, self._lot_bytes = self._lot_rows + 1, self._lot_bytes + len(row.key) + len(row.after or b"")
+        if self._lot_rows >= _LOT_ROWS or self._lot_bytes >= _LOT_BYTES:
             self._put()
 
     def _put(self) -> None:
-        if self._lot:
-            refused = self._target.put(self._shape, self._pos, self._lot)
+        for pos, rows in self._lots.items():
+            refused = self._target.put(self._shape, pos, rows)
             crash_point("repair_written")
-            deletes = sum(row.after is None for row in self._lot)
+            deletes = sum(row.after is None for row in rows)
             self.repaired.deleted += deletes
-            self.repaired.written += len(self._lot) - deletes - len(refused)
+            self.repaired.written += len(rows) - deletes - len(refused)
             self.repaired.refused.extend(refused)
-        self._lot, self._lot_bytes = [], 0
+        self._lots.clear()
+        self._lot_rows = self._lot_bytes = 0
 
 
 def record_key(shape: TableSchema, key: str) -> bytes | None:

@@ -9,6 +9,7 @@ from cdc.clock import Clock
 from cdc.cuts import Cut
 from cdc.errors import ConfigError, DifferenceFound, SinkError
 from cdc.freshness.rules import wait_until_shown, wait_until_spoken_for
+from cdc.position import Position
 from cdc.verification.known_pipeline import KnownPipeline
 from cdc.verification.passes import Watch, verify
 from cdc.verification.ports import VerificationPorts
@@ -48,7 +49,7 @@ class Verification:
             self._ports.source,
             {name: store.reader for name, store in stores.items()},
             {name: [tables[table] for table in store.tables if table in tables] for name, store in stores.items()},
-            epoch=self._known.epoch,
+            epoch=None if self._known.kind == "debezium" else self._known.epoch,
             reached=self._reached,
             clock=self._clock,
             watch=self._watch,
@@ -60,7 +61,7 @@ class Verification:
     def repair(self, report: VerificationReport) -> list[Repaired]:
         """See :func:`cdc.verification.repair.repair`, and of views :meth:`ViewRepair.ask`. ConfigError where a repair
         cannot be right."""
-        _require_repairable(self._known, self._ports, report)
+        _require_repairable(self._ports, report)
         views = self._of_views(report)
         mine = [one for one in report.verdicts if one.table not in self._ports.stores[one.sink].views]
         done = self._views.ask(views) if self._views is not None and views else []
@@ -71,7 +72,17 @@ class Verification:
             replace(report, verdicts=mine),
             epoch=self._known.epoch,
             clock=self._clock,
+            lowest=self._lowest() if self._known.kind == "debezium" else None,
         )
+
+    def _lowest(self) -> dict[tuple[str, str], str]:
+        """Of each store and topic the place of the last record read from the partition that it has read least of."""
+        found = {}
+        for name, store in self._ports.stores.items():
+            mark = store.watermarks.read()
+            for topic, parts in (mark.offsets if mark is not None else {}).items():
+                found[name, topic] = Position(0, min(parts.values(), default=0) << 3, 1).text()
+        return found
 
     def repair_all(self, show: Callable[[VerificationReport], None]) -> tuple[VerificationReport, list[Repaired]]:
         """Compare and repair until nothing differs, or a repair no longer makes it fewer: the last report, and what was
@@ -126,12 +137,7 @@ def _views_behind(ports: VerificationPorts) -> dict[str, str]:
     return found
 
 
-def _require_repairable(known: KnownPipeline, ports: VerificationPorts, report: VerificationReport) -> None:
-    if known.kind == "debezium":
-        raise ConfigError(
-            "a store fed from Debezium's topics cannot be repaired: their positions lie below their commits",
-            hint="cdc connect signal asks Debezium for an incremental snapshot, which repairs it",
-        )
+def _require_repairable(ports: VerificationPorts, report: VerificationReport) -> None:
     differing = [one for one in report.verdicts if one.differing]
     views = [one for one in differing if one.table in ports.stores[one.sink].views]
     if views and len(views) == len(differing) and ports.runners is None:

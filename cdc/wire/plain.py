@@ -208,6 +208,18 @@ def each(convert: Convert) -> Convert:
     return every
 
 
+def readable_key(schema: TableSchema, names: Mapping[str, Any], *, precise: bool) -> dict[str, Any]:
+    """A key in Debezium's default encoding as the readable one has it, by the kinds of its columns. A readable one
+    stays as it is. ``precise``: decimals are bytes in it. ValueError where a value does not fit."""
+    done = dict(names)
+    for column in schema.key:
+        decimal = column.kind in ("numeric", "money")
+        convert = _from_debezium(column) if schema.encoding == "readable" and (precise or not decimal) else None
+        if convert is not None and done.get(column.name) is not None:
+            done[column.name] = convert(done[column.name])
+    return done
+
+
 def _nested(text: str) -> orjson.Fragment:
     """JSON text as a part of a document. ValueError when it is not JSON."""
     try:

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
 from cdc.found import Unknown, look
-from cdc.wiring import open_schemas
+from cdc.kept_topics import KeyedAnewState
+from cdc.state import TopicsState
+from cdc.turn import WriterState
+from cdc.wiring import open_schemas, open_state
 
 if TYPE_CHECKING:
     from cdc.checks.finding import Finding
     from cdc.handover.run import Handover
+    from cdc.progress import Offsets
     from cdc.settings import Settings
     from connectors.connect.connector import Connector
     from connectors.debezium.source_progress import ConnectProgress
@@ -45,7 +49,7 @@ def check_connect(settings: Settings) -> list[Finding]:
 
 def open_feed(settings: Settings) -> ConnectProgress:
     """How far the topics hold the source, asked of Kafka Connect."""
-    from connectors.connect.connector_epochs import read_epochs
+    from cdc.epochs import epoch_of
     from connectors.connect.topics import noted_ends
     from connectors.debezium.source_progress import ConnectProgress
 
@@ -53,10 +57,20 @@ def open_feed(settings: Settings) -> ConnectProgress:
     return ConnectProgress(
         connector.offsets,
         partial(noted_ends, settings),
-        partial(read_epochs, settings),
-        config=connector.running_config,
+        lambda: epoch_of(open_state(settings).read(), "debezium") or 1,
         has_lsn=connector.database == "postgres",
     )
+
+
+def snapshot_ends(settings: Settings) -> Offsets | None:
+    """Where the topics of a connector's snapshot end, once it is over by the connector's own word. None before. Empty
+    where our own capture writes them."""
+    from connectors.connect.topics import noted_ends
+    from connectors.debezium.source_progress import is_streaming
+
+    if settings.source.kind != "debezium":
+        return {}
+    return noted_ends(settings) if is_streaming(open_connector(settings).offsets()) else None
 
 
 def reading_debezium(application: SinkApplication, settings: Settings) -> SinkApplication:
@@ -65,24 +79,28 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     How far the topics are is asked of the capture that writes them now. ConfigError for a table whose changes do not
     come whole.
     """
-    from connectors.connect.connector_epochs import NotedEpochs
     from connectors.connect.identities import partial_tables
-    from connectors.debezium.partition_reading import reader_of_partitions
+    from connectors.debezium.connector_config import reader_of
     from connectors.kafka.schema_registry import EmbeddedShapes
     from spark.debezium_feed import Translation
 
-    shapes = EmbeddedShapes(open_schemas(settings))
+    shapes, state = EmbeddedShapes(open_schemas(settings)), open_state(settings)
+
+    def keyed_anew(topic: str) -> None:
+        note = KeyedAnewState(topic=topic)
+        state.write([(note.key(), note.to_json())])
 
     def translation() -> Translation:
-        earlier = kafka.reading.open
+        documents = state.read()
+        known, topics = WriterState.find(documents), TopicsState.find(documents)
         return Translation(
             shapes,
-            NotedEpochs(settings, lambda: open_connector(settings).offsets()),
-            earlier=earlier,
-            reader=reader_of_partitions(settings),
+            reader_of(settings),
+            keyed_anew,
+            topic_ids={topic: one["id"] for topic, one in topics.topics.items()} if topics is not None else {},
+            handed_over=known.offsets if known is not None else {},
         )
 
-    kafka = application.kafka
     own = settings.source.kind == "debezium" and settings.debezium is not None
     partly = look(partial(partial_tables, settings)) if own else []
     if not isinstance(partly, Unknown):  # a source that does not answer is no reason to stop its stores

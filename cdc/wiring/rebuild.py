@@ -12,6 +12,7 @@ from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring import open_state, require_broker
+from cdc.wiring.debezium import snapshot_ends
 from cdc.wiring.sinks import build_sinks, open_sink_log
 from sinks.stores import sink_settings, spec_of
 
@@ -45,6 +46,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
             state=open_state(settings),
             shapes=lambda: _shapes(settings, sink),
             written=partial(newest_progress, settings),
+            snapshot=partial(snapshot_ends, settings),
         )
         yield Rebuild(sink, ports, separate=rebuilds_of(spec.kind).apart)
 

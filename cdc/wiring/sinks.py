@@ -84,7 +84,6 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         checkpoint=spark.checkpoint,
         driver_rows=spark.driver_batch_rows,
         slice_bytes=spark.slice_bytes,
-        ours=settings.source.kind != "debezium",
         stop_together=spark.stop_together,
         fan_out=spark.fan_out,
         http_address=spark.http_address,

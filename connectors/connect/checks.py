@@ -107,9 +107,8 @@ def _running(connector: Connector) -> Iterator[Finding]:
         yield warn(PART, "connector", f"the connector {connector.name} is not deployed", "cdc connect deploy")
         return
     if changes:
-        yield warn(
-            PART, "drift", f"{len(changes)} options of {connector.name} differ from the settings", "cdc connect diff"
-        )
+        message = f"{', '.join(changes)} of {connector.name} differ from the settings"
+        yield warn(PART, "drift", message, "cdc connect deploy brings the connector to the settings")
     unread = look(connector.unread)
     if not isinstance(unread, Unknown):  # a Kafka that does not answer is a finding of its own
         yield from (warn(PART, "unread", message, fix) for message, fix in unread)

@@ -8,20 +8,28 @@ from dataclasses import replace
 from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.crash import crash_point
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.settings import Settings
 from cdc.status.facts import ConnectorFacts
-from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
+from cdc.turn import require_settled, require_turn
 from connectors.connect.connector_states import ConnectorStates
 from connectors.connect.deployed import Change, Deployed
 from connectors.connect.identities import require_whole_rows
 from connectors.connect.joined import Asked, ask_for_rows, joined_tables
 from connectors.connect.lag import read_lag
+from connectors.connect.new_log import (
+    delete_topics,
+    drop_lost_slot,
+    note_resnapshot,
+    require_no_native_writer,
+    require_no_resnapshot,
+)
 from connectors.connect.published import Known, Published, makes_publication, publish
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
-from connectors.connect.signalling import make_signal_topic, send
+from connectors.connect.signalling import make_signal_topic, note_signalled, send
 from connectors.connect.streaming import Streaming, watch_connector
-from connectors.connect.topics import noted_topics, prepare_topics, require_topics
+from connectors.connect.topics import noted_documents, noted_ends, noted_topics, prepare_topics, require_topics
 from connectors.connect.unread_tables import (
     AGAIN_MS,
     empty_tables,
@@ -43,12 +51,13 @@ from connectors.debezium.connector_status import FAILED, ConnectorStatus
 from connectors.debezium.faults import advice
 from connectors.debezium.signals import Signal
 from connectors.debezium.source_progress import (
-    offset_at,
     reads_incrementally,
     shown_lsn,
     shown_position,
     snapshot_state,
 )
+
+_EXACTLY_ONCE = "exactly.once.support"
 
 
 class Connector:
@@ -65,7 +74,7 @@ class Connector:
         self.database = self._debezium.database
         self.client = ConnectClient(self._debezium, clock=clock)
         timeout_s = self._debezium.deploy_timeout.total_seconds()
-        self._states = ConnectorStates(self.name, self.client, clock, timeout_s=timeout_s, database=self.database)
+        self._states = ConnectorStates(self.name, self.client, clock, timeout_s=timeout_s)
 
     @property
     def address(self) -> str:
@@ -92,11 +101,18 @@ class Connector:
 
     def remedy(self, fault: str) -> str:
         """The remedy for a task's failure."""
-        return advice(fault, self.database)
+        return advice(fault)
 
     def wanted(self) -> ConnectorConfig:
         """The configuration as the settings want it."""
         return connector_config(self._settings)
+
+    def wanted_here(self) -> ConnectorConfig:
+        """The same with transactions, where the worker has them: records of a worker that was fenced never show."""
+        wanted, exact = self.wanted(), {_EXACTLY_ONCE: "required"}
+        if _EXACTLY_ONCE in wanted or self.client.validate({**wanted, **exact, "name": self.name}).get(_EXACTLY_ONCE):
+            return wanted
+        return wanted | exact
 
     def validate(self) -> dict[str, list[str]]:
         """The server's own validation of it: option -> what is wrong."""
@@ -106,19 +122,19 @@ class Connector:
         """Create or update the connector and return when it runs. Nothing is touched when nothing differs.
 
         A Postgres publication is made, or gets the tables that it lacks. Their rows are read by an incremental
-        snapshot, because Debezium's own is over: see :mod:`connectors.connect.joined`. A paused or stopped connector
-        goes on. One that is changed is stopped meanwhile, so that no task of before the change is taken for a new one.
+        snapshot, because Debezium's own is over: see :mod:`connectors.connect.joined`. A stopped connector goes on. One
+        that is changed is stopped meanwhile, so that no task of before the change is taken for a new one.
 
         ConfigError where the server's validation finds a fault or a table cannot be captured, ConnectError where
         the connector does not come up in time or a task fails, in its own words.
         """
-        wanted = self.wanted()
         if self._settings.source.kind != "debezium":
             raise ConfigError(
                 "[source] kind is not debezium: two writers in one topic would undo each other",
                 hint='set [source] kind = "debezium", and stop cdc run',
             )
-        require_own_turn(self._settings, self.offsets)
+        self._require_own_turn()
+        wanted = self.wanted_here()
         running = self._running()
         changes = changed_options(wanted, running or {})
         if running is None or changes:
@@ -138,6 +154,7 @@ class Connector:
                 if there and self.offsets():
                     asked = self._ask(waiting, added, published)
                 elif there and running is None:
+                    self._refuse_former_rows()
                     note_unread(self._settings, {})  # its first snapshot reads every table
                 prepare_topics(self._settings, published.tables)
                 if running is None or changes:
@@ -155,11 +172,12 @@ class Connector:
             added=added if asked != Asked() else (),
             signal=asked.signal,
             unread=asked.unread,
+            exact=wanted.get(_EXACTLY_ONCE) == "required",
         )
 
     def diff(self) -> dict[str, Change]:
         """option -> (running, wanted) where they differ, secrets masked. MissingConnector where none runs."""
-        return changed_options(self.wanted(), self.client.running_config(self.name))
+        return changed_options(self.wanted_here(), self.client.running_config(self.name))
 
     def status(self) -> ConnectorStatus:
         """State, tasks, stored offsets and the slot's lag (None where the source cannot be asked)."""
@@ -192,14 +210,9 @@ class Connector:
         self._states.until_running(before.fault)
         return tasks
 
-    def pause(self) -> None:
-        """Hold the tasks: the slot stays in use, and keeps WAL."""
-        self.client.pause(self.name)
-
-    def resume(self, *, handing_over: bool = False) -> ConnectorStatus:
-        """Go on after a pause or a stop. Returns when it runs. ``handing_over``: as a handover's own step."""
-        if not handing_over:
-            require_own_turn(self._settings, self.offsets)
+    def resume(self) -> ConnectorStatus:
+        """Go on after a stop. Returns when it runs."""
+        self._require_own_turn()
         self.client.resume(self.name)
         return self._states.until_running()
 
@@ -216,51 +229,43 @@ class Connector:
         """The configuration in force. MissingConnector where there is none."""
         return self.client.running_config(self.name)
 
-    def reset_offsets(self) -> int:
-        """Forget the offsets, so that the next start takes a new snapshot. The connector is left stopped.
+    def resnapshot(self) -> ConnectorStatus:
+        """Begin anew in new topics: every table is read again, and each store is to be filled anew from them. Returns
+        when the connector runs. Safe to repeat, also where it was killed at any step.
 
-        Positions start over then, so records from here on belong to a new epoch, which is noted in the state
-        topic before the offsets go. Returns it. That they are gone is noted behind: from then on what the connector
-        says of its snapshot is about the new epoch.
+        Looks first whether the source can be read and each table be captured. A slot that the server gave up is made
+        anew. ConfigError while the native capture writes.
         """
-        self.stop()
-        epoch = next_epoch(self._settings)
+        require_settled(noted_documents(self._settings))
+        require_no_native_writer(self._settings)
+        self._refuse_invalid()
+        published = self._publish(Known())
+        make_signal_topic(self._settings)
+        note_resnapshot(self._settings, begun=True)
+        try:
+            self.stop()
+        except MissingConnector:
+            self._make_stopped()
+        drop_lost_slot(self._settings)
+        crash_point("resnapshot_stopped")
+        deleted = delete_topics(self._settings, self._clock)
+        prepare_topics(self._settings, published.tables, deleted)
+        crash_point("resnapshot_made")
+        self.client.put_config(self.name, self.wanted_here())
+        self._states.until_stopped()
         self.client.reset_offsets(self.name)
-        settle_epoch(self._settings, epoch)
         note_unread(self._settings, {})
-        return epoch
+        crash_point("resnapshot_reset")
+        note_resnapshot(self._settings, begun=False)
+        self.client.resume(self.name)
+        return self._states.until_running()
 
     def delete(self) -> None:
-        """Remove the connector, its stored offsets first (see there). Slot, publication and topics stay."""
-        self.reset_offsets()
-        self.client.delete(self.name)
-
-    def withdraw(self) -> None:
-        """Remove the connector with its stored offsets, and begin no epoch: for one whose topics it leaves to others.
-
-        MissingConnector where there is none.
-        """
+        """Remove the connector, its stored offsets first: nothing would forget them once it is gone. Slot, publication
+        and topics stay. MissingConnector where there is none."""
         self.stop()
         self.client.reset_offsets(self.name)
         self.client.delete(self.name)
-
-    def place_stopped(self, lsn: int) -> None:
-        """Create the connector, or stop the one that is there, and let its next start read from ``lsn`` on.
-
-        Every change below ``lsn`` counts as written, and no snapshot is taken. Call it before anything runs.
-        """
-        wanted = self.wanted()
-        self._refuse_invalid()
-        require_topics(self._settings)
-        make_signal_topic(self._settings)
-        if self._running() is None:
-            self._make_stopped()
-        else:
-            self.stop()
-            self.client.put_config(self.name, wanted)
-            self._states.until_stopped()
-        self.client.alter_offsets(self.name, {"server": self._settings.name}, offset_at(lsn, self._clock.now_ns()))
-        note_unread(self._settings, {})
 
     def require_healthy(self) -> ConnectorStatus:
         """Its status. ConnectError when it or a task has failed."""
@@ -278,6 +283,7 @@ class Connector:
         kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
         require_captured(self._settings, names)
         require_snapshots(self._settings, self.client.running_config(self.name), kind)
+        note_signalled(self._settings, self._clock.now_ns() // 1_000_000)
         return self._send(signals.execute_snapshot(signals.new_identifier(), names, kind=kind, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
@@ -358,6 +364,22 @@ class Connector:
             return self.client.running_config(self.name)
         except MissingConnector:
             return None
+
+    def _require_own_turn(self) -> None:
+        """ConfigError while the native capture writes the topics, or a handover or a resnapshot is under way."""
+        documents = noted_documents(self._settings)
+        require_turn(documents, "debezium")
+        require_no_resnapshot(documents)
+
+    def _refuse_former_rows(self) -> None:
+        """ConfigError where a first snapshot would be laid over records of before. The connector is gone again."""
+        if any(end for parts in noted_ends(self._settings).values() for end in parts.values()):
+            self.client.delete(self.name)
+            raise ConfigError(
+                "the topics hold records of a connector that is gone with its offsets, and a new snapshot would leave "
+                "rows of before in them",
+                hint="cdc connect resnapshot begins anew in new topics",
+            )
 
     def _refuse_invalid(self) -> None:
         errors = self.validate()

@@ -17,14 +17,13 @@ _DEAD_S = 5.0
 
 
 class ConnectorStates:
-    """The states of one connector. ``timeout_s``: how long each is waited for. ``database``: for advice on a fault."""
+    """The states of one connector. ``timeout_s``: how long each is waited for."""
 
-    def __init__(self, name: str, client: ConnectClient, clock: Clock, *, timeout_s: float, database: str) -> None:
+    def __init__(self, name: str, client: ConnectClient, clock: Clock, *, timeout_s: float) -> None:
         self._name = name
         self._client = client
         self._clock = clock
         self._timeout_s = timeout_s
-        self._database = database
 
     def now(self) -> ConnectorStatus:
         """State and tasks. MissingConnector where there is none, ConnectError where Kafka Connect does not answer."""
@@ -64,7 +63,7 @@ class ConnectorStates:
 
     def failed(self, status: ConnectorStatus) -> ConnectError:
         """The error for one that has failed, with the remedy."""
-        remedy = advice(status.fault, self._database)
+        remedy = advice(status.fault)
         return ConnectError(f"the connector {self._name} failed: {status.fault}", hint=remedy)
 
     def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:

@@ -15,7 +15,7 @@ class Deployed:
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
     joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
-    they are not read, and ``unread`` then says why.
+    they are not read, and ``unread`` then says why. ``exact``: it writes in transactions.
     """
 
     action: str
@@ -24,3 +24,4 @@ class Deployed:
     added: tuple[str, ...] = ()
     signal: str = ""
     unread: str = ""
+    exact: bool = False

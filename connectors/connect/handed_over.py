@@ -7,8 +7,6 @@ from contextlib import closing
 
 from psycopg import sql
 
-from cdc.boundary import capture_up_to
-from cdc.capture import CaptureStop
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
 from cdc.errors import ConfigError
@@ -16,16 +14,13 @@ from cdc.handover.keys import KeyQuestion, shaping_options
 from cdc.handover.ports import ConnectorState, HandoverPorts, LockedSession
 from cdc.handover.rules import HandoverPlan
 from cdc.handover.run import Handover
-from cdc.metrics import CaptureFigures
-from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
 from connectors.connect.connector import Connector
 from connectors.connect.identities import primary_keys
-from connectors.connect.locate import locate
-from connectors.connect.places import newest_places
+from connectors.connect.signalling import signalled_ms
+from connectors.connect.unread_tables import AGAIN_MS
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import reads_incrementally, shown_lsn
 from connectors.kafka.admin import TopicAdmin
@@ -34,11 +29,9 @@ from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection, connect
-from connectors.postgres.cut import write_fence
 from connectors.postgres.publication import publish_everything
 from connectors.postgres.slot import lock_holders
 from connectors.prepare import prepare
-from connectors.session.opening import Opening
 
 
 class HandoverSource:
@@ -56,10 +49,6 @@ class HandoverSource:
         with closing(self._open()) as session:
             holders = lock_holders(session, self._settings.name)
         return LockedSession(holders[0].pid, holders[0].application) if holders else None
-
-    def mark(self) -> int:
-        with closing(self._open()) as session:
-            return write_fence(session)
 
     def publish_everything(self) -> bool:
         with closing(self._open()) as session:
@@ -87,26 +76,36 @@ def _holds(session: Connection, question: KeyQuestion) -> bool:
 class HandoverConnector:
     """:class:`cdc.handover.ports.DebeziumConnector` on Kafka Connect."""
 
-    def __init__(self, connector: Connector) -> None:
+    def __init__(self, connector: Connector, settings: Settings, messages: str, clock: Clock) -> None:
         self._connector = connector
+        self._settings = settings
+        self._messages = messages
+        self._clock = clock
 
     def facts(self) -> ConnectorState:
         self._connector.require_healthy()
         differing = tuple(self._connector.diff())
-        stored = self._connector.offsets()
-        return ConnectorState(differing, reads_incrementally(stored), shown_lsn(stored))
+        return ConnectorState(differing, self.unread(), shown_lsn(self._connector.offsets()), self._messages)
+
+    def unread(self) -> str:
+        if reads_incrementally(self._connector.offsets()):
+            return "Debezium reads an incremental snapshot just now"
+        unread = [message for message, _ in self._connector.unread()]
+        if unread:
+            return unread[0]
+        asked_ms = signalled_ms(self._settings)
+        if asked_ms and self._clock.now_ns() // 1_000_000 - asked_ms < AGAIN_MS:
+            return "a snapshot was asked for within the last two minutes, and may not have begun"
+        return ""
 
     def stop(self) -> bool:
         return _done(self._connector.stop)
 
-    def withdraw(self) -> bool:
-        return _done(self._connector.withdraw)
-
-    def place_stopped(self, lsn: int) -> None:
-        self._connector.place_stopped(lsn)
-
     def resume(self) -> None:
-        self._connector.resume(handing_over=True)
+        self._connector.client.resume(self._connector.name)
+
+    def withdraw(self) -> bool:
+        return _done(self._connector.delete)
 
 
 def _done(act: Callable[[], None]) -> bool:
@@ -121,10 +120,9 @@ def _done(act: Callable[[], None]) -> bool:
 class NativeCapture:
     """:class:`cdc.handover.ports.NativeWriter` on Postgres and Kafka."""
 
-    def __init__(self, settings: Settings, state: KafkaCompactedTopic, clock: Clock) -> None:
+    def __init__(self, settings: Settings, state: KafkaCompactedTopic) -> None:
         self._settings = settings
         self._state = state
-        self._clock = clock
 
     def prepare(self) -> None:
         settings = self._settings
@@ -135,20 +133,9 @@ class NativeCapture:
         schemas = SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name)))
         return [shape for table in schemas.tables() if (shape := schemas.latest(table)) is not None]
 
-    def write_up_to(self, mark: int) -> int:
-        figures = CaptureFigures(ticked_s=self._clock.monotonic())
-        stop = CaptureStop(self._clock, self._settings.capture.drain_timeout.total_seconds())
-        # Without later snapshots: a handover ends within seconds, and requests are for the capture behind it.
-        opening = Opening(self._settings, figures=figures, stop=stop, clock=self._clock, handing_over=True)
-        return capture_up_to(opening.open(), mark, self._clock)
-
-    def ahead(self, slot: SlotState, topics: TopicsState, start: int, ends: Offsets) -> Mapping[str, Mapping[int, str]]:
-        places = newest_places(self._settings.log, ends)
-        return locate(self._settings, slot, topics, start, places, self._clock)
-
 
 def handover_of(settings: Settings, say: Callable[[str], None], clock: Clock) -> Handover:
-    """A handover of the pipeline that the settings describe, whichever writer they name now.
+    """A handover of the pipeline that the settings describe to the native capture.
 
     ConfigError without a [debezium] section for Postgres. LogError, at once, when no broker takes a connection.
     """
@@ -165,12 +152,13 @@ def handover_of(settings: Settings, say: Callable[[str], None], clock: Clock) ->
             hint="begin a new pipeline with a snapshot of its own, or take the [tables] sections out",
         )
     source, state = HandoverSource(native), KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    admin, messages = TopicAdmin(settings.log), f"{settings.name}.message"
     ports = HandoverPorts(
         source=source,
         keys=source,
-        connector=HandoverConnector(connector),
-        native=NativeCapture(native, state, clock),
-        topics=TopicAdmin(settings.log),
+        connector=HandoverConnector(connector, settings, messages if messages in admin.names() else "", clock),
+        native=NativeCapture(native, state),
+        topics=admin,
         state=state,
         progress=KafkaCompactedTopic(settings.log, progress_topic(settings.name)),
     )

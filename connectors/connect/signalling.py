@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import psycopg
 from confluent_kafka import Producer
@@ -11,13 +12,15 @@ from psycopg import sql
 from cdc.errors import SourceError
 from cdc.settings import Settings
 from cdc.sql import load
+from cdc.state import Document
+from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
 from connectors.debezium.client import ConnectError
 from connectors.debezium.connector_config import debezium_settings, signal_topic
 from connectors.debezium.signals import Signal
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
-from connectors.kafka.compacted import log_error
+from connectors.kafka.compacted import KafkaCompactedTopic, log_error
 from connectors.postgres.connections import connect, first_line
 
 _QUICK = {"lock_timeout": "15s", "statement_timeout": "20s"}
@@ -33,6 +36,26 @@ def make_signal_topic(settings: Settings) -> None:
     TopicAdmin(settings.log).create(
         [TopicSpec(topic=signal_topic(settings), partitions=1, replication_factor=factor, config=config)]
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalledState(Document):
+    """When a snapshot was asked for last, in ms since 1970: a connector hears of it up to half a minute later."""
+
+    WHAT: ClassVar[str] = "signalled"
+    at_ms: int
+
+
+def note_signalled(settings: Settings, at_ms: int) -> None:
+    """Note that a snapshot is asked for now."""
+    note = SignalledState(at_ms=at_ms)
+    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(note.key(), note.to_json())])
+
+
+def signalled_ms(settings: Settings) -> int:
+    """When a snapshot was asked for last. 0 where none was."""
+    found = SignalledState.find(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read())
+    return found.at_ms if found is not None else 0
 
 
 def send(signal: Signal, settings: Settings) -> None:

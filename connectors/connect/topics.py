@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from cdc.errors import ConfigError
@@ -62,7 +62,7 @@ def noted_ends(settings: Settings) -> Offsets:
     """Where the topics of the pipeline's tables end now, those of patterns too, in every partition: Debezium writes to
     those that were added. Empty before any topic is noted."""
     admin = TopicAdmin(settings.log)
-    noted = _noted(settings)
+    noted = noted_topics(settings)
     state = with_patterns(settings, noted, admin) if noted is not None else None
     tables = set(state.tables.values()) if state is not None else set()
     topics = state.topics if state is not None else {}
@@ -70,12 +70,15 @@ def noted_ends(settings: Settings) -> Offsets:
     return admin.end_offsets(made | admin.counts(made))
 
 
+def noted_documents(settings: Settings) -> dict[bytes, bytes]:
+    """The documents of ``<name>.state``. Empty before the topic is there."""
+    state = state_topic(settings.name)
+    return KafkaCompactedTopic(settings.log, state).read() if TopicAdmin(settings.log).describe([state]) else {}
+
+
 def noted_topics(settings: Settings) -> TopicsState | None:
     """The topics that were noted in ``<name>.state``. None before any is."""
-    state = state_topic(settings.name)
-    if not TopicAdmin(settings.log).describe([state]):
-        return None
-    return TopicsState.find(KafkaCompactedTopic(settings.log, state).read())
+    return TopicsState.find(noted_documents(settings))
 
 
 def moved_topics(settings: Settings) -> list[tuple[str, str]]:
@@ -94,6 +97,14 @@ def moved_topics(settings: Settings) -> list[tuple[str, str]]:
     return list(topic_problems(known, {table: tables.topic_of(settings, table) for table in captured}))
 
 
+def captured_topics(settings: Settings, admin: TopicAdmin) -> list[str]:
+    """The topics of the captured tables, as far as they were noted, or made for a table of a pattern."""
+    noted = noted_topics(settings)
+    found = topics_of_patterns(settings, admin.names())
+    known = noted.tables if noted is not None else {}
+    return sorted({*found, *(topic for table, topic in known.items() if tables.captures(settings, table))})
+
+
 def require_topics(settings: Settings) -> None:
     """ConfigError for a topic of ``[source.topics]`` that a table cannot have, or that is not the one it has."""
     require_assignable(settings, asked=makes_publication(settings))
@@ -101,9 +112,12 @@ def require_topics(settings: Settings) -> None:
         raise ConfigError(problem, hint=hint)
 
 
-def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:
+def prepare_topics(
+    settings: Settings, met: Iterable[TableName] = (), deleted: Collection[str] = frozenset()
+) -> list[str]:
     """Make the pipeline's topics and those of the tables that are named or ``met`` by a pattern, check the ones that
-    exist, and note them in ``<name>.state`` for the sinks. Returns those made now. Safe to repeat.
+    exist, and note them in ``<name>.state`` for the sinks. Returns those made now. Safe to repeat. ``deleted``: topics
+    whose notes are of former ones.
 
     TopicError for a topic that exists otherwise, ConfigError where two tables would share one, or one would get a topic
     with records from before.
@@ -117,18 +131,17 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())
+    if known is not None and deleted:
+        rest = {topic: one for topic, one in known.topics.items() if topic not in deleted}
+        known = replace(known, topics=rest, tables={t: topic for t, topic in known.tables.items() if topic in rest})
     names = {str(table): topic for table, topic in meant.items()}
     require_kept_topics(known, names)
     for spec in specs:
         if known is None or spec.topic not in known.topics:
-            raise_first(spec_problems(spec, facts[spec.topic]))
+            raise_first(spec_problems(spec, facts[spec.topic], by_offsets=True))
     noted = topics_state(facts, names, admin.cluster_id(), settings.log.encoding)
     if known is not None:
         noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **names})
-    if noted != known:
+    if noted != known or deleted:
         state.write([(noted.key(), noted.to_json())])
     return made
-
-
-def _noted(settings: Settings) -> TopicsState | None:
-    return TopicsState.find(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read())

@@ -26,6 +26,7 @@ from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from cdc.wire.debezium.read_rows import is_read_row
 from connectors.connect.published import makes_publication
+from connectors.connect.topics import noted_documents
 from connectors.debezium.captured_tables import captures, topic_of
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
@@ -106,10 +107,7 @@ def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[
 
 
 def _noted(settings: Settings) -> UnreadState:
-    state = state_topic(settings.name)
-    if not TopicAdmin(settings.log).describe([state]):
-        return UnreadState()
-    return UnreadState.find(KafkaCompactedTopic(settings.log, state).read()) or UnreadState()
+    return UnreadState.find(noted_documents(settings)) or UnreadState()
 
 
 def _seen(settings: Settings, table: str, ends: Mapping[str, int]) -> bool:

@@ -137,11 +137,6 @@ class ConnectClient:
             if self.running_config(name) != wanted:
                 raise
 
-    def alter_offsets(self, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
-        """Set the source offset that a stopped connector starts from."""
-        body = {"offsets": [{"partition": dict(partition), "offset": dict(offset)}]}
-        self._call("PATCH", f"/connectors/{_path(name)}/offsets", body)
-
     def status(self, name: str) -> dict[str, Any]:
         """``connector`` and ``tasks`` with their ``state``, ``worker_id`` and ``trace``."""
         return self._object("GET", f"/connectors/{_path(name)}/status")
@@ -151,12 +146,8 @@ class ConnectClient:
         only = str(failed_only).lower()
         self._call("POST", f"/connectors/{_path(name)}/restart?includeTasks=true&onlyFailed={only}")
 
-    def pause(self, name: str) -> None:
-        """Tasks stay, but read nothing."""
-        self._call("PUT", f"/connectors/{_path(name)}/pause")
-
     def resume(self, name: str) -> None:
-        """Go on after :meth:`pause` or :meth:`stop`."""
+        """Go on after :meth:`stop`."""
         self._call("PUT", f"/connectors/{_path(name)}/resume")
 
     def stop(self, name: str) -> None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from cdc.topic_specs import table_topic_spec
+from cdc.wire.debezium.reading import DebeziumReader
 from cdc.wire.format import UNAVAILABLE
 from connectors.debezium import binlog, oracle, sqlserver
 from connectors.debezium import mongodb_options as mongodb
@@ -162,15 +163,14 @@ def reselects(settings: Settings) -> bool:
     return any(options.get(f"{name}.reselect.null.values", "true") == "true" for name in made)
 
 
-def orders_by_offset(settings: Settings) -> bool:
-    """Whether the connector's records have no order but that of their partition: MongoDB's, and flat rows.
-
-    Sources: Debezium's "New Record State Extraction" and "MongoDB New Document State Extraction".
-    """
+def reader_of(settings: Settings) -> DebeziumReader:
+    """The reader of the connector's records, as its settings make it write them."""
     debezium = settings.debezium
     if debezium is None:
-        return False
-    return debezium.database == "mongodb" or any(value.endswith(FLAT) for value in debezium.options.values())
+        return DebeziumReader()
+    flat = any(value.endswith(FLAT) for value in debezium.options.values())
+    decimals = (_encodings(settings) | debezium.options).get("decimal.handling.mode", "precise")
+    return DebeziumReader(documents=debezium.database == "mongodb" and not flat, precise=decimals == "precise")
 
 
 def may_hold_debezium(settings: Settings) -> bool:

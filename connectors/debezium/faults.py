@@ -40,11 +40,11 @@ _ADVICE = {
     "could not parse the statement": (
         'if it changes no captured table: "schema.history.internal.skip.unparseable.ddl" = "true" in '
         "[debezium.options] and cdc connect deploy; else write the change in another way, and begin anew by "
-        "cdc connect offsets --reset, then cdc connect resume"
+        "cdc connect resnapshot, which reads every table again"
     ),
     "schema isn't known to this connector": (
         "the schema history lacks that table: cdc connect deploy, so that all tables are kept, then cdc connect "
-        "offsets --reset and cdc connect resume, which reads every table again in a new epoch"
+        "resnapshot, which reads every table again"
     ),
     '"this.gtidSet" is null': (
         "the server had no GTID when the connector began, as after RESET MASTER; it has one now, so that cdc connect "
@@ -52,18 +52,15 @@ _ADVICE = {
     ),
     "without key": "that topic's table has no primary key: give it one, or exclude it and run cdc connect deploy",
     "no longer available on the server": (
-        "what was changed since then cannot be read any more: cdc connect offsets --reset, then cdc connect "
-        "resume, reads every table again in a new epoch"
+        "what was changed since then cannot be read any more: cdc connect resnapshot reads every table again"
     ),
 }
 """Words of a fault -> what to do about it."""
-_OF_POSTGRES = {"no longer available on the server": "see connectors/debezium/README.md, The slot is lost"}
 
 
-def advice(fault: str, database: str) -> str:
+def advice(fault: str) -> str:
     """The advice for a fault that is known by its words. Else to remove the cause."""
-    known = _ADVICE | _OF_POSTGRES if database == "postgres" else _ADVICE
-    return next((what for words, what in known.items() if words in fault), RESTART)
+    return next((what for words, what in _ADVICE.items() if words in fault), RESTART)
 
 
 def _messages(trace: str) -> list[str]:

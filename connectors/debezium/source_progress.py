@@ -3,7 +3,7 @@
 Kafka Connect stores an offset when the records before it are acknowledged. In Postgres' offsets ``lsn_commit`` is where
 the last commit ended, so every change of a transaction that committed below it lies below the topics' ends. It
 moves with each record and heartbeat, as often as the worker's ``offset.flush.interval.ms`` lets it. Other databases'
-offsets hold no LSN: there a record says the epoch alone, with LSN 0, once the snapshot that began it is over.
+offsets hold no LSN: there a record says LSN 0, once the first snapshot is over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.epochs import EpochsState
 from cdc.errors import CdcError
 from cdc.logs import LoggedCauses
 from cdc.lsn import Lsn
@@ -23,7 +22,6 @@ from connectors.debezium.answer import answering, entry
 log = logging.getLogger(__name__)
 
 _ASK_S = 1.0
-_NOT_SWEPT = "cdc verify names rows that are gone; cdc connect offsets --reset without that option removes them"
 _STORED = "the connector's stored offset"
 
 Ask = Callable[[], Iterable[Mapping[str, Any]]]
@@ -83,15 +81,6 @@ def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
     return ""
 
 
-def offset_at(lsn: int, now_ns: int) -> dict[str, Any]:
-    """Debezium's stored offset behind a commit that ended at ``lsn``, its snapshot long done.
-
-    No record begins at an LSN that is not aligned, so the search for the place to go on finds nothing there and
-    begins with the first transaction that committed later.
-    """
-    return {"lsn": lsn - 1, "lsn_proc": lsn - 1, "lsn_commit": lsn, "txId": 0, "ts_usec": now_ns // 1000}
-
-
 def is_streaming(stored: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the connector has read every snapshot it began, and stored an offset behind them: of any database.
 
@@ -105,17 +94,6 @@ def is_streaming(stored: Iterable[Mapping[str, Any]]) -> bool:
     return bool(offsets) and all(offsets) and not reading
 
 
-def is_first_snapshot(stored: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the connector is at its first snapshot now: not at one on request, and not behind it.
-
-    >>> is_first_snapshot([]), is_first_snapshot([{"offset": {"snapshot": "BLOCKING"}}])
-    (True, False)
-    """
-    offsets = _offsets(stored)
-    on_request = any(str(offset.get("snapshot")).upper() == "BLOCKING" for offset in offsets)
-    return not on_request and not is_streaming([{"offset": offset} for offset in offsets])
-
-
 def reads_incrementally(stored: Iterable[Mapping[str, Any]]) -> bool:
     """Whether an incremental snapshot is under way.
 
@@ -125,22 +103,6 @@ def reads_incrementally(stored: Iterable[Mapping[str, Any]]) -> bool:
     False
     """
     return any(name.startswith("incremental_snapshot") for offset in _offsets(stored) for name in offset)
-
-
-_WHOLE_MODES = frozenset(("always", "initial", "initial_only", "when_needed"))
-_PARTLY = ("snapshot.include.collection.list", "snapshot.select.statement.overrides")
-
-
-def part_read(config: Mapping[str, str]) -> str:
-    """The option by which a connector that begins without offsets leaves rows out of its snapshot. Empty for none.
-
-    >>> part_read({"snapshot.mode": "initial"}), part_read({"snapshot.mode": "no_data"})
-    ('', 'snapshot.mode=no_data')
-    """
-    mode = config.get("snapshot.mode", "initial")
-    if mode not in _WHOLE_MODES:
-        return f"snapshot.mode={mode}"
-    return next((option for option in _PARTLY if config.get(option)), "")
 
 
 def _offsets(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -160,30 +122,26 @@ def _lsn(value: object) -> int:
 class ConnectProgress:
     """:class:`spark.ports.ProgressFeed` of a Debezium connector. One thread at a time.
 
-    ``ends``: where the table topics end now. Asked after the offsets, so that it covers them. ``epochs``: asked before
-    them, so that the offsets are not of an epoch before. ``config``: the connector's configuration, as it runs.
-    ``has_lsn``: whether the database is Postgres. While Kafka Connect cannot be asked nothing is reported, and the
-    stores go on.
+    ``ends``: where the table topics end now. Asked after the offsets, so that it covers them. ``epoch``: that of the
+    pipeline. ``has_lsn``: whether the database is Postgres. While Kafka Connect cannot be asked nothing is reported,
+    and the stores go on.
     """
 
     def __init__(
         self,
         ask: Ask,
         ends: Callable[[], Offsets],
-        epochs: Callable[[], EpochsState],
+        epoch: Callable[[], int],
         *,
-        config: Callable[[], Mapping[str, str]] = dict,
         has_lsn: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._ask = ask
         self._ends = ends
-        self._epochs = epochs
-        self._config = config
+        self._epoch = epoch
         self._has_lsn = has_lsn
         self._clock = clock
         self._last: tuple[int, int] | None = None
-        self._judged = (0, False)
         self._due_s = clock.monotonic()
         self._logged = LoggedCauses()
 
@@ -204,31 +162,17 @@ class ConnectProgress:
         return found
 
     def _look(self) -> list[Progress]:
-        epochs = self._epochs()
-        lsn = None if epochs.unsettled else self._shown(list(self._ask()))
-        if lsn is None or (epochs.latest, lsn) == self._last:
+        lsn = self._shown(list(self._ask()))
+        if lsn is None or (now := (self._epoch(), lsn)) == self._last:
             return []
-        reread = self._rereads(epochs)
         ends = self._ends()
-        self._last = (epochs.latest, lsn)
-        return [Progress(epoch=epochs.latest, lsn=lsn, offsets=ends, reread=reread)]
+        self._last = now
+        return [Progress(epoch=now[0], lsn=lsn, offsets=ends)]
 
     def _shown(self, stored: list[Mapping[str, Any]]) -> int | None:
         if self._has_lsn:
             return shown_lsn(stored)
         return 0 if is_streaming(stored) else None
-
-    def _rereads(self, epochs: EpochsState) -> bool:
-        """Whether the latest epoch began with a reading of whole tables. Asked once for each."""
-        if epochs.reread != epochs.latest:
-            return False
-        if self._judged[0] != epochs.latest:
-            option = part_read(self._config())
-            self._judged = (epochs.latest, not option)
-            if option:
-                said = {"epoch": epochs.latest, "option": option, "hint": _NOT_SWEPT}
-                log.warning("epoch_not_swept", extra=said)
-        return self._judged[1]
 
     def close(self) -> None:
         """Nothing is open."""

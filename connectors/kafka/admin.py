@@ -79,6 +79,12 @@ class TopicAdmin:
         """How many brokers there are."""
         return len(self._metadata("asking for the brokers").brokers)
 
+    def each_broker(self) -> list[TopicAdmin]:
+        """One for each broker, which asks that one first."""
+        found = self._metadata("asking for the brokers").brokers.values()
+        places = [f"{broker.host}:{broker.port}" for broker in found]
+        return [TopicAdmin(self._settings.model_copy(update={"bootstrap_servers": place})) for place in places]
+
     def names(self) -> list[str]:
         """All topics that this login may see, in order."""
         return sorted(self._metadata("listing topics").topics)
@@ -201,8 +207,11 @@ class TopicAdmin:
         every = rounds(sorted(topics), _TOPICS_AT_ONCE)
         return {topic: facts for some in every for topic, facts in self._describe(some).items()}
 
-    def _describe(self, names: list[str]) -> dict[str, TopicFacts]:
-        described = {}
+    def _described(self, names: list[str]) -> dict[str, Any]:
+        """The descriptions of those topics that exist."""
+        described: dict[str, Any] = {}
+        if not names:
+            return described
         futures = self._client.describe_topics(TopicCollection(names), request_timeout=_TIMEOUT_S)
         for topic, future in futures.items():
             try:
@@ -210,6 +219,10 @@ class TopicAdmin:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._failed(error.args[0], f"looking at the topic {topic}") from None
+        return described
+
+    def _describe(self, names: list[str]) -> dict[str, TopicFacts]:
+        described = self._described(names)
         configs = self._configs(described)
         return {
             topic: TopicFacts(
@@ -223,6 +236,18 @@ class TopicAdmin:
             for topic, found in described.items()
             if topic in configs
         }
+
+    def leaders(self, topics: Iterable[str]) -> dict[str, tuple[str, Mapping[int, int]]]:
+        """Topic -> its id, and the epoch of each partition's leader. Without topics that are not there."""
+        described = self._described(sorted(topics))
+        asked = [TopicPartition(topic, p) for topic, one in described.items() for p in range(len(one.partitions))]
+        found: dict[str, dict[int, int]] = {topic: {} for topic in described}
+        try:
+            for where, future in self.ask_ends(asked).items():
+                found[where.topic][where.partition] = future.result(_TIMEOUT_S + 5).leader_epoch
+        except KafkaException as error:
+            raise self._failed(error.args[0], "asking for leaders", *described) from None
+        return {topic: (str(described[topic].topic_id), epochs) for topic, epochs in found.items()}
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Topic -> number of partitions, of those that exist."""

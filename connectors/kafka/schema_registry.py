@@ -150,52 +150,31 @@ class EmbeddedShapes:
         self._registry = registry
         self._lock = threading.Lock()
 
-    def version(self, topic: str, shape: TableSchema | None, *, key: object = None) -> int:
-        """The version that this shape is known by, written if it is new. Of None the topic's newest, 0 for none.
+    def newest(self, topic: str) -> TableSchema | None:
+        """The newest shape of a topic's table. None for one that has none."""
+        with self._lock:
+            found = self._newest(topic)
+            if found is None:
+                self._registry.refresh()
+                found = self._newest(topic)
+            return found
 
-        A shape that was known before keeps its number: a rebuild reads old records again. ``key``: the form of the key
-        that the table has now, if that is known. Where the newest shape has another one, a shape that has it is written
-        again behind that, this one if it can be: stores take the newest one's key for the table's.
-        """
+    def version(self, topic: str, shape: TableSchema) -> int:
+        """The version that this shape is known by, written if it is new. One that was known before keeps its number: a
+        rebuild reads old records again."""
         with self._lock:
             known = self._find(topic, shape)
-            if known is None or key is not None:
+            if known is None:
                 self._registry.refresh()
-                known = self._find(topic, shape)
-            if shape is None:
-                return known.version if known is not None else 0
-            own = shape.key_form == key
-            if known is None or (own and self._newest_key(topic) != key):
-                known = self._registry.register(shape, new_key=True)
-            if key is not None and not own and self._newest_key(topic) != key:
-                self._put_back(topic, key)
-        return known.version
+                known = self._find(topic, shape) or self._registry.register(shape, new_key=True)
+            return known.version
 
-    def rekeys(self, topic: str, shape: TableSchema) -> bool:
-        """Whether the topic's newest shape has another key than this one: rows stay under the key that they had."""
-        with self._lock:
-            newest = self._newest_key(topic)
-            if newest is None:
-                self._registry.refresh()
-                newest = self._newest_key(topic)
-        return newest is not None and newest != shape.key_form
+    def _newest(self, topic: str) -> TableSchema | None:
+        return next((known for known in reversed(self._registry.versions()) if known.topic == topic), None)
 
-    def _put_back(self, topic: str, key: object) -> None:
-        """Write the newest shape that has this key once more, behind all others. Nothing where none has it yet."""
-        keyed = [known for known in self._registry.versions() if known.topic == topic and known.key_form == key]
-        if keyed:
-            self._registry.register(keyed[-1], new_key=True)
-
-    def _newest_key(self, topic: str) -> object:
-        """None where the topic has no shape."""
-        newest = self._find(topic, None)
-        return newest.key_form if newest is not None else None
-
-    def _find(self, topic: str, shape: TableSchema | None) -> TableSchema | None:
-        versions = [known for known in reversed(self._registry.versions()) if known.topic == topic]
-        if shape is None:
-            return versions[0] if versions else None
-        return next((known for known in versions if known.same_shape(shape)), None)
+    def _find(self, topic: str, shape: TableSchema) -> TableSchema | None:
+        versions = reversed(self._registry.versions())
+        return next((known for known in versions if known.topic == topic and known.same_shape(shape)), None)
 
 
 def _same_key_but_masks(former: TableSchema, schema: TableSchema) -> bool:

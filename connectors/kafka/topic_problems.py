@@ -42,8 +42,9 @@ class TopicProblem:
     fatal: bool = True
 
 
-def spec_problems(spec: TopicSpec, facts: TopicFacts) -> list[TopicProblem]:
-    """Where a topic that exists differs from what it has to be. Stricter settings than ours are fine."""
+def spec_problems(spec: TopicSpec, facts: TopicFacts, *, by_offsets: bool = False) -> list[TopicProblem]:
+    """Where a topic that exists differs from what it has to be. Stricter settings than ours are fine. ``by_offsets``:
+    the order of its records is that of their offsets, which other records may have after an unclean election."""
     found: list[TopicProblem] = []
 
     def problem(message: str, hint: str, fatal: bool = True) -> None:
@@ -71,7 +72,7 @@ def spec_problems(spec: TopicSpec, facts: TopicFacts) -> list[TopicProblem]:
         problem(
             f"the topic {spec.topic} allows unclean leader election, which loses acknowledged records",
             _alter(spec.topic, "unclean.leader.election.enable", "false"),
-            fatal=False,
+            fatal=by_offsets,
         )
     return found
 

@@ -45,14 +45,13 @@ def snapshot_stand(documents: Mapping[bytes, bytes]) -> tuple[int, int] | None:
     return sum(chunk.state == "done" for chunk in counted), len(counted)
 
 
-def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool) -> KnownState | str:
+def known_of(documents: Mapping[bytes, bytes], *, name: str) -> KnownState | str:
     """The known state of the pipeline ``name``, once its first snapshot is complete. Until then the cause it waits for.
 
     Compaction keeps what came last, so no change may come before. ConfigError when ``cdc init`` is due, or it is
     another's turn to write. DamagedError where the noted topics are not those of the tables.
     """
-    if not handing_over:
-        require_turn(documents, "native")
+    require_turn(documents, "native")
     topics, slot, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
     epochs = EpochsState.find(documents) or EpochsState()
     require_begun(epochs, slot)

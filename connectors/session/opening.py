@@ -67,8 +67,7 @@ _STOP_GRACE_S = 1.0
 class Opening:
     """Opens one session after the other, each from nothing but the settings and what the servers say.
 
-    ``handing_over``: this session belongs to a handover, which others have to wait for. ``later``: makes what carries
-    out later snapshots. ``gate``: what decides which reads see enough.
+    ``later``: makes what carries out later snapshots. ``gate``: what decides which reads see enough.
     """
 
     def __init__(
@@ -78,12 +77,10 @@ class Opening:
         figures: CaptureFigures,
         stop: CaptureStop,
         clock: Clock,
-        handing_over: bool = False,
         later: Later | None = None,
         gate: Callable[[Visibility], Gate] = VisibilityGate,
     ) -> None:
         self._settings = settings
-        self._handing_over = handing_over
         self._later = later
         self._gate = gate
         self._figures = figures
@@ -275,7 +272,7 @@ class Opening:
         told = ""
         while True:
             documents = state.read()
-            known = known_of(documents, name=self._settings.name, handing_over=self._handing_over)
+            known = known_of(documents, name=self._settings.name)
             if isinstance(known, KnownState):
                 self._figures.snapshot.over()
                 return known

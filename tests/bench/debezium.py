@@ -22,6 +22,7 @@ from threading import Thread
 from typing import NamedTuple
 
 import psycopg
+import requests
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -118,7 +119,7 @@ class Source:
             yield made, settings
         finally:
             with suppress(CdcError):
-                made.withdraw()
+                made.delete()
 
     def slot(self, settings: Settings) -> int:
         """A slot for a connector; where it begins."""
@@ -185,11 +186,24 @@ def _native(pipeline: Pipeline) -> Iterator[tuple[Settings, Callable[[], float],
         yield pipeline.settings, *of(running)
 
 
+def place_stopped(connector: Connector, lsn: int) -> None:
+    """Create the connector so that its first start reads from ``lsn`` on, and takes no snapshot.
+
+    No record begins at an LSN that is not aligned, so the search for the place to go on finds nothing there and
+    begins with the first transaction that committed later.
+    """
+    connector.client.create_stopped(connector.name, connector.wanted())
+    offset = {"lsn": lsn - 1, "lsn_proc": lsn - 1, "lsn_commit": lsn, "txId": 0, "ts_usec": time.time_ns() // 1000}
+    body = {"offsets": [{"partition": {"server": connector.wanted()["topic.prefix"]}, "offset": offset}]}
+    answer = requests.patch(f"{connector.client.url}/connectors/{connector.name}/offsets", json=body, timeout=30)
+    answer.raise_for_status()
+
+
 @contextmanager
 def _debezium(
     source: Source, connector: Connector, settings: Settings, begin: int
 ) -> Iterator[tuple[Settings, Callable[[], float], Callable[[], float]]]:
-    connector.place_stopped(begin)
+    place_stopped(connector, begin)
     connector.client.resume(connector.name)
     try:
         yield settings, *of_worker(source.worker)
@@ -235,8 +249,8 @@ def delay(bench: Bench, source: Source) -> None:
         source.session.execute("truncate ticks")
         with source.connector("ticks", options, mode="no_data") as (connector, settings):
             publish(source, settings)
-            connector.place_stopped(source.slot(settings))
-            connector.resume(handing_over=True)
+            place_stopped(connector, source.slot(settings))
+            connector.resume()
             told(bench, f"Debezium, {name}", settings, count, source)
 
 

@@ -19,8 +19,9 @@ import pytest
 
 from cdc.aside import AsideState, aside_key
 from cdc.dead import DeadLetter, Why
-from cdc.epochs import EpochsState, KeyedAnewState
+from cdc.epochs import EpochsState
 from cdc.jvm.jars import class_path
+from cdc.kept_topics import KeyedAnewState
 from cdc.masks import MaskedPartState, MaskState
 from cdc.progress import Progress
 from cdc.rebuild.rules import RebuildState

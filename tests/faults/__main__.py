@@ -33,7 +33,7 @@ WITHOUT_VIEWS = tuple(
 )
 """Modules of views. Experiments that define no view call nothing of them but what finds none."""
 
-_ASKED_BY_ALL = ("connectors.connect.connector_epochs", "connectors.connect.topics")
+_ASKED_BY_ALL = ("connectors.connect.topics",)
 WITHOUT_CONNECTORS = tuple(
     module.name
     for package in (connect, debezium)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import orjson
@@ -57,6 +58,12 @@ class _Facts:
 
     def epochs(self) -> EpochsState:
         return EpochsState()
+
+    def rekeyed(self) -> frozenset[str]:
+        return frozenset()
+
+    def looks(self, topics: Collection[str]) -> None:
+        return None
 
     def newest(self) -> tuple[int, int] | None:
         return None

@@ -15,11 +15,10 @@ from cdc.dead import DeadLetter
 from cdc.errors import CdcError, DamagedError, Exit, FormatError
 from cdc.settings import DebeziumSettings
 from cdc.state import Document, RequestState
-from cdc.wire.debezium.reading import PartitionReader
+from cdc.wire.debezium.reading import DebeziumReader
 from connectors.debezium.client import ConnectClient
 from connectors.debezium.connector_status import parse_status
 from connectors.debezium.source_progress import (
-    is_first_snapshot,
     is_streaming,
     shown_lsn,
     shown_position,
@@ -50,7 +49,7 @@ def shaped(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({}, optional=members)
 
 
-READERS = (shown_lsn, snapshot_state, shown_position, is_streaming, is_first_snapshot)
+READERS = (shown_lsn, snapshot_state, shown_position, is_streaming)
 states = st.one_of(
     documents("connector", "tasks", "state", "name"),
     shaped(
@@ -205,5 +204,5 @@ changes = st.one_of(
     st.none() | st.binary(max_size=5) | changes.map(dumped) | changes.map(lambda one: dumped({"payload": one})),
 )
 def test_h138_any_record_of_debezium(key: bytes | None, value: bytes | None) -> None:
-    for reader in (PartitionReader("shop.public.t", 0), PartitionReader("shop.public.t", 0, lone=True)):
-        assert reader.read(0, key, value) is not None
+    for reader in (DebeziumReader(), DebeziumReader(documents=True)):
+        assert reader.read("shop.public.t", 0, key, value) is not None

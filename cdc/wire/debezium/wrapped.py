@@ -19,35 +19,20 @@ _SHAPES = 64
 
 
 class Embedded:
-    """A schema as it stands in records: ``fields`` of the row, None where the row is no struct.
+    """A schema as it stands in records: ``fields`` of the row, None where the row is no struct."""
 
-    It can be pickled: its text is, and what was made of that is made again.
-    """
-
-    def __init__(self, text: bytes, schema: Any) -> None:
-        self._text = text
+    def __init__(self, schema: Any) -> None:
         self.fields = _row_fields(schema)
-        self.shape: Shape | None = None
-        """The row's shape, as :meth:`shaped` has made it last."""
-        self._made_of: tuple[tuple[str, ...], TableName, str] | None = None
+        self._shapes: dict[tuple[tuple[str, ...], TableName, str], Shape] = {}
 
     def shaped(self, key: tuple[str, ...], table: TableName, topic: str) -> Shape:
-        """The row's shape. It is made anew for another ``key``: where every column of both keys may not be null, the
-        schema of the rows says nothing of the change. KeyError or TypeError for what is no struct."""
-        if self.shape is None or self._made_of is None or key != self._made_of[0]:
-            self.shape = shape_of(self.fields or (), key, table, topic)
-            self._made_of = (key, table, topic)
-        return self.shape
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._text, self._made_of)
-
-
-def _again(text: bytes, made_of: tuple[tuple[str, ...], TableName, str] | None) -> Embedded:
-    made = Embedded(text, orjson.loads(text + b"}")["schema"])
-    if made_of is not None:
-        made.shaped(*made_of)
-    return made
+        """The row's shape, one for each ``key``: where every column of both keys may not be null, the schema of the
+        rows says nothing of the change. KeyError or TypeError for what is no struct."""
+        made_of = (key, table, topic)
+        found = self._shapes.get(made_of)
+        if found is None:
+            found = self._shapes[made_of] = shape_of(self.fields or (), key, table, topic)
+        return found
 
 
 class Wrapped(NamedTuple):
@@ -86,7 +71,7 @@ class Wrappings:
             if len(self._known) >= _SHAPES:
                 self._known.clear()
             schema = document["schema"]
-            self._known[prefix] = None if schema is None else Embedded(prefix, schema)
+            self._known[prefix] = None if schema is None else Embedded(schema)
         return Wrapped(orjson.loads(text), text, self._known[prefix])
 
 

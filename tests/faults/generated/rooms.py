@@ -51,8 +51,8 @@ def _of(folder: str, *names: str) -> tuple[str, ...]:
 ROOMS: Mapping[str, Room] = {
     "position": Room(("position.py", "lsn.py", "cdc/topic.py"), _of(_CDC, "position", "topic", "stale", "progress")),
     "progress": Room(
-        ("cdc/progress.py", "cdc/advance.py", "boundary.py", "cdc/epochs.py"),
-        _of(_CDC, "progress", "advance", "boundary", "epochs", "capture", "stored", "aside", "schema"),
+        ("cdc/progress.py", "cdc/advance.py", "cdc/epochs.py"),
+        _of(_CDC, "progress", "advance", "epochs", "capture", "stored", "aside", "schema"),
     ),
     "aside": Room(
         ("cdc/aside.py", "cdc/stale.py"),
@@ -72,7 +72,7 @@ ROOMS: Mapping[str, Room] = {
             *_of(_CONTRACT, "boundaries", "floors", "watermarks", "order", "refusals", "filled"),
         ),
     ),
-    "sweeps": Room(("spark/sweeps.py", "spark/place.py"), _of(_SPARK, "sweeps", "agreed_epochs", "place", "its_place")),
+    "place": Room(("spark/place.py",), _of(_SPARK, "place", "its_place")),
     "sinks": Room(
         ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py"),
         (
@@ -88,7 +88,7 @@ ROOMS: Mapping[str, Room] = {
         ),
     ),
     "debezium": Room(
-        ("debezium/order.py", "debezium/reading.py", "debezium/falls.py", "debezium/shape.py"),
+        ("debezium/reading.py", "debezium/shape.py"),
         (_DEBEZIUM, *_of(_SINKS, "debezium"), *_of(_SPARK, "debezium")),
     ),
     "assembly": Room(
@@ -131,7 +131,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "store": Room(
         ("spark/store_thread.py", "spark/store_calls.py"),
-        _of(_SPARK, "store", "store_rest", "store_orders", "sweeps", "holds", "place", "retry", "worker", "parked"),
+        _of(_SPARK, "store", "store_rest", "store_orders", "holds", "place", "retry", "worker", "parked"),
     ),
     "verification": Room(
         ("verification/passes.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),

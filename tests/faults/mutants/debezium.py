@@ -6,11 +6,6 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "believe the offsets of the epoch before", "connectors/debezium/source_progress.py",
-        "lsn = None if epochs.unsettled else self._shown(list(self._ask()))", "lsn = self._shown(list(self._ask()))",
-        "tests/unit/connectors/debezium/test_progress.py",
-    ),
-    Mutant(
         "let a login in a connector's URL pass", "connectors/debezium/hidden_options.py",
         "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
@@ -81,29 +76,11 @@ MUTANTS = (
         "tests/unit/connectors/connect/test_streaming.py",
     ),
     Mutant(
-        "pass another server with higher positions over in silence", "cdc/wire/debezium/falls.py",
-        "                self.moved = ServerMove(self._last, origin.server)\n", "                pass\n",
-        "tests/unit/cdc/wire/debezium/test_falls.py",
-    ),
-    Mutant(
-        "begin no epoch in topics of a name of their own", "connectors/connect/connector_epochs.py",
-        ' or topic in renamed]', ']', "tests/unit/connectors/connect/test_connector_epochs.py",
-    ),
-    Mutant(
-        "deny a signal that is gone", "connectors/connect/asked_snapshots.py",
-        "(signals[0][0] > 0 and signals[0][1] > since_ms)", "False",
-        "tests/integration/log/test_asked_snapshots.py -k h221",
-    ),
-    Mutant(
-        "deny a snapshot that begins by itself", "connectors/connect/asked_snapshots.py",
-        "    return own or not known or", "    return not known or",
-        "tests/integration/log/test_asked_snapshots.py -k h221",
-    ),
-    Mutant(
         "ask for the rows of what joined when it counts as known", "connectors/connect/connector.py",
         "                if there and self.offsets():\n"
         "                    asked = self._ask(waiting, added, published)\n"
         "                elif there and running is None:\n"
+        "                    self._refuse_former_rows()\n"
         "                    note_unread(self._settings, {})  # its first snapshot reads every table\n"
         "                prepare_topics(self._settings, published.tables)\n"
         "                if running is None or changes:\n"
@@ -114,6 +91,7 @@ MUTANTS = (
         "                if there and self.offsets():\n"
         "                    asked = self._ask(waiting, added, published)\n"
         "                elif there and running is None:\n"
+        "                    self._refuse_former_rows()\n"
         "                    note_unread(self._settings, {})  # its first snapshot reads every table\n",
         "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
@@ -156,83 +134,53 @@ MUTANTS = (
         "tests/integration/debezium/test_joining.py -k do_not_show",
     ),
     Mutant(
-        "leave a lone tombstone below its row in the store (H570)", "sinks/fill.py",
-        'lifted(batch.pos[n], stood.get(batch.keys[n], ""))', "batch.pos[n]",
-        "tests/contract/test_unplaced_deletes.py -k memory",
+        "take a record behind a handover's end for one of the log", "spark/translate.py",
+        "if offset >= handed_over.get(topic, {}).get(partition, offset + 1):", "if False:",
+        "tests/unit/spark/test_debezium.py -k h91",
     ),
     Mutant(
-        "delete the row of a later epoch by a lone tombstone (H570)", "cdc/wire/unplaced.py",
-        "return max(pos, stored) if stored[:_EPOCH_CHARS] == pos[:_EPOCH_CHARS] else pos", "return max(pos, stored)",
-        "tests/contract/test_unplaced_deletes.py -k memory",
+        "give a record under another key before it is noted", "spark/debezium_feed.py",
+        "                self._keyed_anew(topic)\n", "                pass\n",
+        "tests/unit/spark/test_debezium.py -k h230",
     ),
     Mutant(
-        "drop a lone tombstone below a floor (H570)", "sinks/batch_plan.py",
-        "pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))", "pc.greater_equal(rows[POS], floor)",
-        "tests/contract/test_unplaced_deletes.py -k memory",
+        "take the key of a topic made anew for another one", "spark/debezium_feed.py",
+        "newest.oid == shape.oid and ", "", "tests/unit/spark/test_debezium.py -k h230",
     ),
     Mutant(
-        "remember a lone tombstone below a floor (H570)", "sinks/fill.py", "if pos < readable.floor}", "if not pos}",
-        "tests/contract/test_unplaced_deletes.py -k memory",
+        "read a lone tombstone's key as it stands", "cdc/wire/debezium/reading.py",
+        "names if newest is None else readable_key(newest, names, precise=self._precise)", "names",
+        "tests/unit/cdc/wire/debezium/test_read.py -k h570",
     ),
     Mutant(
-        "place a lone tombstone at a later row of its key (H570)", "spark/translate.py",
-        "(min(pos, above) if key == change.key else above)", "above", "tests/unit/spark/test_lone_deletes.py",
+        "pass a row on that lacks values", "cdc/wire/debezium/reading.py",
+        "    if lacking:\n", "    if False:\n", "tests/unit/cdc/wire/debezium/test_read.py -k h125",
     ),
     Mutant(
-        "place a lone tombstone beyond a record unread (H570)", "spark/translate.py",
-        "            behind.pop(place, None)\n", "            pass\n", "tests/unit/spark/test_lone_deletes.py",
+        "apply a batch of a topic that was made anew", "spark/place.py",
+        "if found is None or found.topic_id != self._topics.ids.get(topic, found.topic_id):", "if found is None:",
+        "tests/unit/spark/test_its_place.py",
     ),
     Mutant(
-        "place a lone tombstone of an epoch in the one before (H570)", "cdc/wire/debezium/reading.py",
-        "max(self.highest or lowest, lowest)", "self.highest or lowest",
-        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+        "go on behind another leader", "spark/place.py",
+        "if found != self._known.setdefault(topic, found):", "if False:", "tests/unit/spark/test_its_place.py",
     ),
     Mutant(
-        "read a first tombstone's key without its schema (H570)", "cdc/wire/debezium/reading.py",
-        "found if self._rows_read else self._by_its_schema(found, key)", "found",
-        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+        "switch to a generation before the snapshot is over", "cdc/rebuild/run.py",
+        "            if whole is None or not has_read", "            if whole is not None and not has_read",
+        "tests/unit/cdc/rebuild/test_run.py",
     ),
     Mutant(
-        "let sinks take a first tombstone for settled (H570)", "connectors/debezium/partition_reading.py",
-        "lone=True", "lone=False",
-        "tests/integration/spark/test_compacted_deletes.py",
+        "count what moves as a difference by offsets", "cdc/verification/passes.py",
+        "return difference.key in seen and seen[difference.key] == difference.pos", "return difference.key in seen",
+        "tests/unit/cdc/verification/test_looks.py",
     ),
     Mutant(
-        "take a row read from its table for a lone tombstone's place (H576)", "spark/translate.py",
-        " and row.told[1] != _READ", "", "tests/unit/spark/test_lone_deletes.py",
+        "write a row of Debezium's above its next change", "cdc/verification/repair.py",
+        "pos if at is None else at", "pos", "tests/unit/cdc/verification/test_repair.py",
     ),
     Mutant(
-        "place a lone tombstone above what is sent again (H576)", "spark/translate.py",
-        "key == change.key else above)", "key == change.key else max(pos, above))",
-        "tests/unit/spark/test_lone_deletes.py",
-    ),
-    Mutant(
-        "let a lone tombstone lend its place (H576)", "cdc/wire/debezium/reading.py",
-        "isinstance(found, DebeziumChange) and not found.lone", "isinstance(found, DebeziumChange)",
-        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
-    ),
-    Mutant(
-        "settle a tombstone by a delete long before it (H576)", "cdc/wire/debezium/reading.py",
-        "deleted == (key, offset - 1)", "deleted is not None and deleted[0] == key",
-        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
-    ),
-    Mutant(
-        "let a letter's row win over its lone tombstone (H578)", "sinks/newest.py",
-        "lifted(pos, highest.get(key, \"\"))", "pos", "tests/contract/test_unplaced_deletes.py -k memory",
-    ),
-    Mutant(
-        "take the cleaner's gap for an older reading (H571)", "connectors/connect/connector_epochs.py",
-        "return first is not None and (first.offset() or 0) < end", "return start < end",
-        "tests/integration/log/test_table_readings.py -k h571",
-    ),
-    Mutant(
-        "take an epoch for noted by one partition (H572)", "connectors/connect/connector_epochs.py",
-        "if all(epochs.began(topic, p) >= start for p, start in starts[topic].items()):",
-        "if epochs.began(topic, partition) >= offset:", "tests/integration/log/test_table_readings.py -k h572",
-    ),
-    Mutant(
-        "take a first tombstone for settled (H570)", "cdc/wire/debezium/reading.py",
-        "if self.highest is None and not self._lone:", "if self.highest is None:",
-        "tests/unit/cdc/wire/debezium/test_lone_tombstones.py",
+        "hand over beside a reading that began meanwhile", "cdc/handover/run.py",
+        "            if unread:\n", "            if False:\n", "tests/unit/cdc/handover/test_run.py",
     ),
 )  # fmt: skip

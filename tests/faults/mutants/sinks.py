@@ -103,7 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         "ignore the floor", "sinks/batch_plan.py",
-        "return where(rows, pc.or_(pc.greater_equal(rows[POS], floor), unplaced(rows))) if floor else rows",
+        "return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows",
         "return rows", _MEMORY,
     ),
     Mutant(

@@ -27,50 +27,9 @@ MUTANTS = (
         "tests/unit/spark/test_view_claims.py",
     ),
     Mutant(
-        "sweep below an epoch that no reading began", "spark/watermark.py",
-        "if mark is not None and mark.reread}", "if mark is not None}", "tests/unit/spark/test_sweeps.py",
-    ),
-    Mutant(
-        "show an epoch without its sweep", "spark/store_thread.py", "        self._sweep(due)\n", "",
-        "tests/unit/spark/test_sweeps.py",
-    ),
-    Mutant(
-        "forget that positions fell", "spark/debezium_feed.py",
-        "        if epochs.fell:\n            raise _fallen(epochs.fell)\n", "",
-        "tests/unit/spark/test_debezium.py",
-    ),
-    Mutant(
-        "begin in the middle without a look back", "spark/debezium_feed.py",
-        "self._look_back(_firsts(records), epochs)\n", "self._look_back(_firsts(records), epochs, ())\n",
-        "tests/unit/spark/test_debezium.py",
-    ),
-    Mutant(
-        "take a snapshot on request for one cut short", "spark/debezium_feed.py",
-        "over = begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends)", "over = False",
-        "tests/unit/spark/test_debezium.py",
-    ),
-    Mutant(
-        "judge a snapshot by the partition that is read first", "spark/debezium_feed.py",
-        "any(end > (pos.epoch, -place.time_ms) for end in ends)", "any(end[0] >= pos.epoch for end in ends)",
-        "tests/unit/spark/test_debezium.py -k h133",
-    ),
-    Mutant(
-        "begin each slice as if nothing was read", "spark/debezium_feed.py",
-        "        self._readers |= {place: pickle.loads(reader) for place, reader in told.readers.items()}\n", "",
-        "tests/unit/spark/test_debezium.py -k h133",
-    ),
-    Mutant(
         "apply what the driver has not decided", "spark/tasks.py",
         "return told_rows if told.undecided else", "return told_rows if False else",
         "tests/unit/spark/test_tasks.py -k h133",
-    ),
-    Mutant(
-        "go on where a new epoch began before", "spark/store_thread.py",
-        "        noted = self._go_back()\n", "        noted = 0\n", "tests/unit/spark/test_sweeps.py",
-    ),
-    Mutant(
-        "claim an epoch that began below the place", "spark/sweeps.py",
-        "!= place.offsets:\n            raise", "is None:\n            raise", "tests/unit/spark/test_agreed_epochs.py",
     ),
     Mutant(
         "write the watermark before the data", "spark/store_thread.py",
@@ -139,13 +98,6 @@ MUTANTS = (
         "take what was ahead of progress for somebody else's", "spark/foreign_records.py",
         'most = max(self.most, self.progress.ahead.get(topic, {}).get(partition, ""))',
         "most = self.most", f"{_SPARK}/test_foreign_records.py",
-    ),
-    Mutant(
-        "sweep a table that no progress names",
-        "spark/watermark.py",
-        "known = [topic for topic in some if self._history.names(topic)]",
-        "known = list(some)",
-        "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
         "leave a store at rest without its server's name",
@@ -228,29 +180,6 @@ MUTANTS = (
         "if held := self._held.get(topic):", "if False:", "tests/unit/spark/test_view_claims.py",
     ),
     Mutant(
-        "take a first snapshot that began anew for one on request", "spark/debezium_feed.py",
-        "            return asked is False\n", "            return False\n",
-        "tests/unit/spark/test_debezium.py -k h221",
-    ),
-    Mutant(
-        "let no commit say more than a signal", "spark/debezium_feed.py",
-        "(asked is None and pos", "(asked is not False and pos", "tests/unit/spark/test_debezium.py -k h221",
-    ),
-    Mutant(
-        "hear of a fall before the snapshot that ends its order", "spark/debezium_feed.py",
-        "(one.place.time_ms, isinstance(one, Fall), *_by_time(one.place))", "_by_time(one.place)",
-        "tests/unit/spark/test_debezium.py -k h221",
-    ),
-    Mutant(
-        "begin an epoch for a table that was not read before", "spark/debezium_feed.py",
-        "            elif one.place in repeated:\n", "            else:\n", "tests/unit/spark/test_debezium.py -k h226",
-    ),
-    Mutant(
-        "sweep where nobody knows who asked", "spark/debezium_feed.py",
-        "self._epochs.asked(begun.place) is False", "not self._epochs.asked(begun.place)",
-        "tests/unit/spark/test_debezium.py -k h226",
-    ),
-    Mutant(
         "go on behind a claim that the log does not have", "spark/place.py",
         "    if claimed > newest:\n", "    if False:\n", "tests/unit/spark/test_store.py -k h222",
     ),
@@ -259,37 +188,9 @@ MUTANTS = (
         "known == identity or", "known or", "tests/unit/spark/test_its_place.py -k h227",
     ),
     Mutant(
-        "claim an epoch without its identity", "spark/place.py",
-        "replace(watermark, epoch_id=self.of(watermark.epoch))", "watermark", "tests/unit/spark/test_sweeps.py -k h123",
-    ),
-    Mutant(
         "go on with a table that has another key", "spark/holds.py",
-        "    if newest.topic in facts.epochs().rekeyed():\n", "    if False:\n",
+        "    if newest.topic in facts.rekeyed():\n", "    if False:\n",
         "tests/unit/spark/test_hold_rules.py -k h230",
-    ),
-    Mutant(
-        "note another key for the newest epoch", "spark/debezium_feed.py",
-        "self._epochs.keyed_anew(topic, epoch)", "self._epochs.keyed_anew(topic, self._epochs.read().latest)",
-        "tests/unit/spark/test_rekeyed.py -k h230",
-    ),
-    Mutant(
-        "take a key of an epoch before for one of this epoch", "spark/debezium_feed.py",
-        "keys = self._keys.setdefault((topic, epoch), set())", "keys = self._keys.setdefault((topic, 0), set())",
-        "tests/unit/spark/test_rekeyed.py -k h236",
-    ),
-    Mutant(
-        "look at no end for a former key", "spark/debezium_feed.py",
-        "self._look_at_ends(topic, epochs) if other else True", "True",
-        "tests/unit/spark/test_rekeyed.py -k h230",
-    ),
-    Mutant(
-        "leave the newest shape where its key was given up", "spark/debezium_feed.py",
-        "if alone else None", "if False else None", "tests/unit/spark/test_rekeyed.py -k h236",
-    ),
-    Mutant(
-        "write what was noted of keys over what another has noted", "cdc/epochs.py",
-        'dumped({"what": self.WHAT, "topic": self.topic, "epoch": self.epoch})', 'dumped({"what": self.WHAT})',
-        "tests/unit/connectors/connect/test_connector_epochs.py -k h235",
     ),
     Mutant(
         "name an older progress record's server for a higher LSN", "spark/watermark.py",

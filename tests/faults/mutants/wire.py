@@ -12,19 +12,6 @@ MUTANTS = (
         "_MOST_DIGITS = 131_072", "_MOST_DIGITS = 1 << 99", "tests/unit/cdc/wire/test_plain.py -k h94",
     ),
     Mutant(
-        "take a failover for records sent again", "cdc/wire/debezium/falls.py",
-        "            if origin.number > known:\n", "            if False:\n",
-        "tests/unit/cdc/wire/debezium/test_falls.py",
-    ),
-    Mutant(
-        "take an unknown server for one sent again", "cdc/wire/debezium/falls.py",
-        "            if known is None:\n", "            if False:\n", "tests/unit/cdc/wire/debezium/test_falls.py",
-    ),
-    Mutant(
-        "wait for ever for positions to climb back", "cdc/wire/debezium/falls.py",
-        "elif time_ms - self._fall.at_ms > BOUND_MS:", "elif False:", "tests/unit/cdc/wire/debezium/test_falls.py",
-    ),
-    Mutant(
         "take a flat delete for a row", "cdc/wire/debezium/reading.py",
         'if str(payload.get("__deleted")).lower() == "true" or op == "d":', 'if op == "d":',
         "tests/unit/cdc/wire/debezium/test_read.py",

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cdc.crash import CRASH_EXIT
+from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, Exit, UsageError
 from cdc.state import SlotIntent
 from cdc.topic import view_topic, views_topic
@@ -15,7 +16,6 @@ from cdc.topic_specs import table_topic_spec
 from cdc.views.known_views import KnownView
 from cdc.wiring import open_state
 from cdc.wiring.snapshot import build_snapshot
-from connectors.connect.connector_epochs import read_epochs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from snapshot.edges import NoReport
@@ -204,6 +204,8 @@ def test_h229_a_new_epoch_is_noted_for_the_topics_of_views(pipeline: Pipeline) -
         known = KnownView(view=name, generation=1, topic=one, topic_id="", partitions=partitions, digest="", shape="{}")
         views.write([(known.key, known.to_json())])
     assert pipeline.new_epoch() == 2
-    starts = read_epochs(settings).behind(1)
+    epochs = EpochsState.find(open_state(settings).read())
+    assert epochs is not None
+    starts = epochs.behind(1)
     assert starts[topic] == dict.fromkeys(range(partitions), 0)
     assert gone not in starts

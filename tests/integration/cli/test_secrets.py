@@ -59,8 +59,8 @@ IN_THIS_PROCESS = (
 """Quick ones: their outputs are searched, and what they start is nothing."""
 AFTER_CAPTURE = ("check", "drop --yes --topics")
 OF_CONNECT = (
-    "config", "plugins", "validate", "deploy", "diff", "status", "restart", "pause", "resume", "stop", "offsets",
-    "signal execute-snapshot", "delete --yes", "handover --to debezium", "compare",
+    "config", "validate", "deploy", "status", "restart", "resume", "stop", "signal execute-snapshot",
+    "resnapshot --yes", "delete --yes", "handover",
 )  # fmt: skip
 WITHOUT_SETTINGS = ("stack up", "stack status", "stack down", "stack fetch", "demo")
 """They read no settings, and so no secret."""

@@ -12,8 +12,7 @@ import orjson
 import psycopg
 
 from cdc.position import Position
-from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
-from connectors.connect.connector_epochs import read_epochs
+from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.integration.debezium.conftest import Pipeline
@@ -36,20 +35,13 @@ class Follower:
         """The same by what stands last of each key: what compaction keeps, whatever the positions say (H75)."""
         return self._fold()[1]
 
-    def twice(self) -> int:
-        """How many native records say again, in one partition, what an earlier one said."""
-        return self._fold()[2]
-
-    def _fold(self) -> tuple[dict[Any, Row], dict[Any, Row], int]:
+    def _fold(self) -> tuple[dict[Any, Row], dict[Any, Row]]:
         settings = self._pipeline.settings()
         topic = f"{settings.name}.{self._table}"
-        epochs = read_epochs(settings)
         store: dict[bytes, tuple[Position, Row | None]] = {}
         last: dict[bytes, Row | None] = {}
-        told: set[tuple[Any, ...]] = set()
-        again = 0
+        reader = DebeziumReader()
         for partition in range(TopicAdmin(settings.log).describe([topic])[topic].partitions):
-            reader = PartitionReader(topic, partition, epochs=epochs)
             for message in read_range(settings.log, topic, partition):
                 key, value = message.key(), message.value()
                 assert isinstance(key, bytes)
@@ -58,19 +50,15 @@ class Follower:
                 if "pos" in headers:
                     change = _native(key, value, headers)
                 else:
-                    found = reader.read(message.offset() or 0, key, value)
-                    if not isinstance(found, DebeziumChange):
-                        continue
+                    found = reader.read(topic, message.offset() or 0, key, value)
+                    assert isinstance(found, DebeziumChange), found
                     change = (found.key, found.pos, _after(found.value))
-                identity = _identity(key, value)
-                again += identity in told
-                told.add(identity) if identity else None
                 key, position, row = change
                 last[key] = row
                 if position >= store.get(key, (position, None))[0]:
                     store[key] = (position, row)
         living = {row["id"]: row for _, row in store.values() if row is not None}
-        return living, {row["id"]: row for row in last.values() if row is not None}, again
+        return living, {row["id"]: row for row in last.values() if row is not None}
 
 
 def _native(key: bytes, value: bytes | None, headers: dict[str, bytes]) -> tuple[bytes, Position, Row | None]:
@@ -83,15 +71,6 @@ def _after(value: bytes | None) -> Row | None:
         document = document["payload"]
     after: Row | None = document["after"] if document is not None else None
     return after
-
-
-def _identity(key: bytes, value: bytes | None) -> tuple[Any, ...]:
-    document = orjson.loads(value) if value is not None else None
-    if document is None:
-        return ()
-    payload = document.get("payload", document)
-    source = payload["source"]
-    return (key, payload["op"], source["txId"], source["lsn"], source["snapshot"])
 
 
 @contextmanager

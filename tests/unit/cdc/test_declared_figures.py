@@ -22,7 +22,6 @@ OF_SINKS = {
     "cdc_build_info": "of the program",
     "cdc_sink_up": "0 as soon as the store does not answer",
     "cdc_sink_stopped": "the process's own decision",
-    "cdc_sink_positions_fell": "the process's own decision",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from cdc.errors import UsageError
 from cdc.settings import parse
 from cdc.siblings import check_packages
 from cdc.topic import TableName
-from cdc.wiring.sinks import build_sinks
 from connectors.postgres.selection import kept
 from sinks.stores import sink_settings, spec_of
 
@@ -60,13 +58,6 @@ def test_a_sink_is_plain_data_with_its_secrets_apart(monkeypatch: pytest.MonkeyP
     assert cache.options["replay_window_s"] == 2 * 86_400
     assert (cache.secrets, warehouse.secrets) == ({"password": "canary"}, {"storage.secret_key": "canary"})
     assert "canary" not in repr(cache) + repr(warehouse)
-
-
-def test_h231_where_we_capture_records_bear_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPS_CANARY", "canary")
-    with socket.create_server(("127.0.0.1", 0)) as broker:
-        reached = SETTINGS.log.model_copy(update={"bootstrap_servers": f"127.0.0.1:{broker.getsockname()[1]}"})
-        assert build_sinks(SETTINGS.model_copy(update={"log": reached}), ["cache"]).ours
 
 
 def test_a_sink_keeps_the_tables_it_names() -> None:

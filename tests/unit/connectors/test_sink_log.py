@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from cdc.errors import TopicError
 from cdc.schema import TableSchema
-from cdc.settings import parse
 from cdc.state import TopicsState
 from cdc.topic import TableName
-from connectors.debezium.connector_config import orders_by_offset
 from connectors.kafka.topic_problems import TopicFacts
-from connectors.sink_log import known_topics, written_partitions
+from connectors.sink_log import known_topics, unraised_partitions
 from tests.unit.connectors.postgres import written as w
 
 A, B = TableName("public", "a"), TableName("public", "b")
@@ -37,33 +33,8 @@ def facts(partitions: int) -> dict[str, TopicFacts]:
     return {"t": TopicFacts(topic="t", topic_id="i", partitions=partitions, replication_factor=1, config={})}
 
 
-def test_h212_added_partitions_of_an_ordered_topic_are_read() -> None:
-    assert written_partitions(facts(5), {"t": {"partitions": 2}}, ordered=True) == {"t": 5}
-    assert written_partitions(facts(2), {"t": {"partitions": 2}}, ordered=False) == {"t": 2}
-
-
-def test_h212_added_partitions_without_an_order_are_refused() -> None:
+def test_h212_added_partitions_are_refused() -> None:
     """A row that moved to another partition would lie below what it was before, for ever."""
+    assert unraised_partitions(facts(2), {"t": {"partitions": 2}}) == {"t": 2}
     with pytest.raises(TopicError, match="raised from 2 to 5 partitions, and its records are in order within one"):
-        written_partitions(facts(5), {"t": {"partitions": 2}}, ordered=False)
-
-
-@pytest.mark.parametrize(
-    ("debezium", "by_offset"),
-    [
-        ({}, False),
-        ({"database": "mongodb"}, True),
-        ({"options": {"transforms": "f", "transforms.f.type": "io.debezium.transforms.ExtractNewRecordState"}}, True),
-        ({"options": {"transforms": "f", "transforms.f.type": "io.debezium.transforms.ByLogicalTableRouter"}}, False),
-    ],
-)
-def test_h212_flat_rows_are_in_order_by_offset_alone(debezium: dict[str, Any], by_offset: bool) -> None:
-    settings = parse(
-        {
-            "name": "shop",
-            "source": {"kind": "debezium", "dsn": "host=h user=cdc dbname=app", "tables": ["s.t"]},
-            "log": {"bootstrap_servers": "h:9092"},
-            "debezium": {"database_password": "${env:PASSWORD}", **debezium},
-        }
-    )
-    assert orders_by_offset(settings) is by_offset
+        unraised_partitions(facts(5), {"t": {"partitions": 2}})

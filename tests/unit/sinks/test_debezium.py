@@ -19,13 +19,16 @@ def applied(records: list[Recorded], batch: int) -> MemoryStore:
     store = MemoryStore()
     sink = store.open()
     shapes: dict[tuple[str, int], TableSchema] = {}
+    newest: dict[str, TableSchema] = {}
     events = []
     for record, found in zip(records, read_all(records), strict=True):
         if isinstance(found, DebeziumChange):
-            assert found.schema is not None
-            shapes[record.topic, found.ver] = found.schema
+            if found.schema is not None:
+                newest[record.topic] = found.schema
+            shape = newest[record.topic]  # of a tombstone the newest
+            shapes[record.topic, shape.version] = shape
             place = (record.topic, record.partition, record.offset)
-            events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, found.ver))
+            events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, shape.version))
     schemas = Shapes(*shapes.values())
     for start in range(0, len(events), batch):
         for _ in range(2):
@@ -56,8 +59,7 @@ def test_flat_rows(batch: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["key_schemas", "key_plain"])
-def test_a_truncate_removes_what_came_before_it(name: str) -> None:
+def test_a_truncate_removes_nothing_from_a_store(name: str) -> None:
+    """It has no place beside the other partitions. ``cdc verify`` finds the rows."""
     held = rows(applied(recorded(name), 100), TableName("public", "k"))
-    assert not [row for row in held.values() if row]
-    before = [r for r in recorded(name) if b'"op":"t"' not in (r.value or b"")]
-    assert [row and row["v"] for row in rows(applied(before, 100), TableName("public", "k")).values()] == ["again"]
+    assert [row and row["v"] for row in held.values()] == ["again"]

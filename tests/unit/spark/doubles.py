@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter
@@ -10,7 +10,7 @@ from cdc.epochs import EpochsState
 from cdc.progress import Offsets, Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from spark.ports import SinkTopics
+from spark.ports import SinkTopics, TopicLook
 from tests.unit.spark.records import TOPIC
 
 
@@ -46,6 +46,9 @@ class MemoryFacts:
     asked_shapes: int = 0
     reaches: tuple[int, int] | None = None
     views: Mapping[str, str] = field(default_factory=dict)
+    keyed_anew: frozenset[str] = frozenset()
+    seen: dict[str, TopicLook] | None = None
+    """As they are found when they are looked at. None where nobody looks."""
 
     def topics(self, sink: str) -> SinkTopics:
         ids, partitions = {TOPIC: self.topic_id}, {TOPIC: self.partitions}
@@ -56,6 +59,12 @@ class MemoryFacts:
 
     def epochs(self) -> EpochsState:
         return self.noted
+
+    def rekeyed(self) -> frozenset[str]:
+        return self.keyed_anew
+
+    def looks(self, topics: Collection[str]) -> Mapping[str, TopicLook] | None:
+        return None if self.seen is None else {topic: self.seen[topic] for topic in topics if topic in self.seen}
 
     def newest(self) -> tuple[int, int] | None:
         return self.reaches

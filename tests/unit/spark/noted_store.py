@@ -19,13 +19,12 @@ from tests.unit.spark.test_store import TABLE, Bench
 @dataclass
 class Noted(Bench):
     """A bench; ``calls``: what its sinks were asked for. ``on_show`` may raise in place of a refresh,
-    ``on_written`` behind a watermark that arrived. ``ours``: our own capture writes the topics."""
+    ``on_written`` behind a watermark that arrived."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     calls: list[str] = field(default_factory=list)
     on_show: Callable[[], None] = lambda: None
     on_written: Callable[[], None] = lambda: None
-    ours: bool = False
 
     def store(self, name: str = "cache") -> Store:
         around = Surroundings(
@@ -33,7 +32,6 @@ class Noted(Bench):
             dead=self.dead,
             view=self.view,
             metrics=self.metrics,
-            ours=self.ours,
             clock=self.clock,
         )
         self.stores.append(Store(name, self._connect, around))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import orjson
-import pyarrow as pa
 import pytest
 
-from cdc.wire.debezium.falls import PositionsFell
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.wire.debezium.reading import DebeziumReader
 from cdc.wire.records import Span
 from spark.debezium_feed import Translation
-from spark.known_epochs import KnownEpochs, SnapshotAgain
 from spark.source import parse
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
-from tests.unit.spark.translating import Earlier, InSlices, InTasks, Registry, records
+from tests.unit.spark.doubles import orders
+from tests.unit.spark.translating import InSlices, InTasks, Registry, records, translating
 
 
 @pytest.fixture(params=[Translation, InTasks])
@@ -30,59 +29,57 @@ RECORDED = ("key_schemas", "sh_operations", "sh_keys", "snapshots_schemas", "toa
 @pytest.mark.parametrize("way", [InTasks, InSlices])
 @pytest.mark.parametrize("name", [*RECORDED, "mariadb", "sh_truncate_emitted"])
 def test_h133_tasks_and_driver_read_alike_however_slices_are_cut(name: str, way: type[Translation]) -> None:
-    """A reader goes on in another process where the slice before ended: order, shapes, tombstones."""
     rows = sorted(recorded(name), key=lambda row: (row.topic, row.partition, row.offset))
     registry = Registry()
-    here = Translation(registry, KnownEpochs())(records(rows))
-    assert way(registry, KnownEpochs())(records(rows)).equals(here)
+    here = translating(registry)(records(rows))
+    assert translating(registry, way=way)(records(rows)).equals(here)
     assert here.num_rows
 
 
-def test_h133_a_slice_that_cannot_be_decided_leaves_no_trace() -> None:
-    """It runs again with the readers as they were: nothing of it counts twice."""
+def test_h133_shapes_that_have_no_number_are_asked_for() -> None:
     rows = recorded("key_schemas")
-    translation = Translation(Registry(), KnownEpochs())
+    translation = translating()
     span = [Span(rows[0].topic, 0, rows[0].offset, rows[-1].offset + 1)]
-    first = translation.for_tasks(span)
-    task = first.begin()
+    task = translation.for_tasks(span).begin()
     task(records(rows))
     assert task.told.undecided
-    translation.decide(task.told)
-    assert translation.for_tasks(span).readers == first.readers
+    assert translation.decide(task.told) == {(rows[0].topic, 1)}
+    again = translation.for_tasks(span).begin()
+    again(records(rows))
+    assert not again.told.undecided
 
 
-def test_records_get_the_three_headers_and_settled_tombstones_go(way: type[Translation]) -> None:
+def test_records_get_the_three_headers(way: type[Translation]) -> None:
     rows = recorded("key_schemas")
     registry = Registry()
-    parsed = parse(way(registry, KnownEpochs())(records(rows)))
-    assert not parsed.unreadable
-    assert parsed.events["op"].to_pylist() == ["r", "u", "d", "c", "t"]
+    parsed = parse(translating(registry, way=way)(records(rows)))
+    # A truncate has no place beside the other partitions.
+    assert [one.reason.partition(",")[0] for one in parsed.unreadable] == ["a truncate"]
+    assert parsed.events["op"].to_pylist() == ["r", "u", "d", "d", "c"]
     assert parsed.events["ver"].to_pylist() == [1] * 5
-    assert parsed.events["pos"].to_pylist()[0] == f"{1:08x}{0:016x}{0:08x}"
-    positions = [str(pos) for pos in parsed.events["pos"].to_pylist()]
-    assert positions == sorted(positions)
+    offsets = [row.offset for row in rows if row.offset != parsed.unreadable[0].offset]
+    assert parsed.events["pos"].to_pylist() == [Position(0, (n + 1) << 3, 1).text() for n in offsets]
+    assert len(set(parsed.events["key"].to_pylist())) == 1, "the tombstone's key is read as the rows' keys are"
     # One shape is asked for once in a run.
     assert registry.asked == 1
 
 
 def test_a_record_without_a_schema_has_the_topics_newest_version(way: type[Translation]) -> None:
-    parsed = parse(way(Registry(), KnownEpochs())(records(recorded("sh_operations"))))
+    rows = recorded("sh_operations")
+    parsed = parse(translating(Registry(newest(rows[0].topic)), way=way)(records(rows)))
     assert set(parsed.events["ver"].to_pylist()) == {7}
     assert not parsed.unreadable
 
 
-def test_order_within_and_across_batches_is_that_of_offsets(way: type[Translation]) -> None:
-    rows = recorded("snapshots")
-    whole = way(Registry(), KnownEpochs())(records(rows[::-1]))
-    translate = way(Registry(), KnownEpochs())
-    ordered = sorted(rows, key=lambda row: (row.partition, row.offset))
-    parts = [translate(records([row])) for row in ordered]
-    assert pa.concat_tables(parts).equals(whole)
+def newest(topic: str) -> TableSchema:
+    """A shape that the topic has, the seventh of its table."""
+    made = orders(7)
+    return made.__class__(**{**{name: getattr(made, name) for name in made.__slots__}, "topic": topic})
 
 
 def test_a_record_that_is_not_debeziums_becomes_a_letter(way: type[Translation]) -> None:
     foreign = Recorded("t", 0, 3, b'{"id":1}', b"what is this")
-    parsed = parse(way(Registry(), KnownEpochs())(records([foreign])))
+    parsed = parse(translating(way=way)(records([foreign])))
     (one,) = parsed.unreadable
     assert (one.offset, one.value) == (3, b"what is this")
     assert one.reason.startswith("not a record of Debezium's")
@@ -91,194 +88,70 @@ def test_a_record_that_is_not_debeziums_becomes_a_letter(way: type[Translation])
 def test_a_record_of_ours_is_left_as_it_is(way: type[Translation]) -> None:
     headers: list[tuple[str, bytes | None]] = [("pos", b"0" * 32), ("op", b"c"), ("ver", b"3")]
     ours = Recorded("t", 0, 0, b'{"id":1}', b'{"after":{"id":1}}')
-    parsed = parse(way(Registry(), KnownEpochs())(records([ours], headers)))
+    parsed = parse(translating(way=way)(records([ours], headers)))
     assert parsed.events["ver"].to_pylist() == [3]
 
 
 def test_an_empty_batch_stays_empty(way: type[Translation]) -> None:
-    assert way(Registry(), KnownEpochs())(records([])).num_rows == 0
+    assert translating(way=way)(records([])).num_rows == 0
 
 
-def test_a_reset_while_the_sink_runs_begins_an_epoch(way: type[Translation]) -> None:
-    rows = [row for row in recorded("sh_operations") if row.value is not None]
-    known = KnownEpochs()
-    translate = way(Registry(), known)
-    before = parse(translate(records(rows[:3]))).events["pos"].to_pylist()
-    known.state = known.state.begin({rows[0].topic: {0: rows[3].offset}})
-    after = parse(translate(records(rows[3:]))).events["pos"].to_pylist()
-    assert {str(pos)[:8] for pos in before} == {"00000001"}
-    assert {str(pos)[:8] for pos in after} == {"00000002"}
-
-
-def binlog_row(offset: int, server: str, file: int) -> Recorded:
-    source = {"connector": "mysql", "db": "s", "table": "t", "snapshot": "false", "gtid": f"{server}:{offset + 1}"}
-    place = {"file": f"bin.{file:06d}", "pos": 4 + offset, "row": 0}
-    value = orjson.dumps({"before": None, "after": {"id": 1}, "op": "u", "source": source | place})
+def row(offset: int) -> Recorded:
+    value = orjson.dumps({"id": 1, "v": "a"})
     return Recorded("d.s.t", 0, offset, b'{"id":1}', value)
 
 
-def test_h124_a_failover_while_the_sink_was_down_stops_it(way: type[Translation]) -> None:
-    """The first record of the run is the first of the other server: only what lies before it tells."""
-    before, after = [binlog_row(n, "a1", 7) for n in range(3)], [binlog_row(3, "b2", 2)]
-    known, earlier = KnownEpochs(), Earlier(before)
-    with pytest.raises(PositionsFell, match=r"offset 3: .*another server \(b2\)"):
-        way(Registry(), known, earlier=lambda: earlier)(records(after))
-    # It stays stopped, whatever it begins with, until another epoch begins.
-    with pytest.raises(PositionsFell, match="offset 3"):
-        way(Registry(), known)(records([binlog_row(4, "b2", 2)]))
-    known.state = known.state.begin({"d.s.t": {0: 4}})
-    assert way(Registry(), known)(records([binlog_row(4, "b2", 2)])).num_rows == 1
+def test_h91_behind_a_handovers_end_there_are_two_writers(way: type[Translation]) -> None:
+    translate = translating(Registry(newest("d.s.t")), way=way, handed_over={"d.s.t": {0: 5}})
+    parsed = parse(translate(records([row(4), row(5), row(6)])))
+    assert parsed.events["offset"].to_pylist() == [4]
+    assert [one.offset for one in parsed.unreadable] == [5, 6]
+    assert all("two writers" in one.reason for one in parsed.unreadable)
 
 
-def test_h124_another_server_with_higher_positions_is_heard(
-    way: type[Translation], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its changes are newer for every store, and no store stops. It is told once, and noted."""
-    rows = [binlog_row(n, "a1", 7) for n in range(3)] + [binlog_row(n, "b2", 9) for n in range(3, 6)]
-    known = KnownEpochs()
-    translate = way(Registry(), known)
-    with caplog.at_level("WARNING"):
-        assert translate(records(rows[:5])).num_rows == 5
-        assert translate(records(rows[5:])).num_rows == 1
-    assert [(one.getMessage(), one.was, one.now) for one in caplog.records] == [  # type: ignore[attr-defined]
-        ("source_server_changed", "a1", "b2")
-    ]
-    said = "changes are of the server b2 since offset 3 of partition 0 of d.s.t, and were of a1 before"
-    assert (known.state.moved, known.state.fell) == (said, "")
-    assert known.state.begin({}).moved == "", "another epoch begins with the server that it has"
-
-
-def test_h126_a_run_that_begins_with_a_flat_tombstone_deletes(way: type[Translation]) -> None:
-    flat = Recorded("d.s.t", 0, 200, b'{"id":1}', b'{"id":1,"v":"a"}')
-    tombstone = flat._replace(offset=4000, value=None)
-    earlier = Earlier([flat])
-    translate = way(Registry(), KnownEpochs(), earlier=lambda: earlier)
-    parsed = parse(translate(records([tombstone])))
+def test_a_tombstone_of_a_table_without_rows_is_none(way: type[Translation]) -> None:
+    gone = row(3)._replace(value=None)
+    assert translating(way=way)(records([gone])).num_rows == 0
+    parsed = parse(translating(Registry(newest("d.s.t")), way=way)(records([gone])))
     assert parsed.events["op"].to_pylist() == ["d"]
-    # The cleaner left none of the first ones, so more were asked for.
-    assert [span.start for span in earlier.asked] == [3936, -2]
 
 
-def snapshot_row(offset: int, marker: str, *, partition: int = 0, sequence: str = '[null,"90"]') -> Recorded:
-    source = {"connector": "postgresql", "schema": "s", "table": "t", "snapshot": marker, "sequence": sequence}
-    value = orjson.dumps({"before": None, "after": {"id": offset}, "op": "r", "source": source})
-    return Recorded("d.s.t", partition, offset, b'{"id":%d}' % offset, value)
+def keyed(offset: int, *key: str) -> Recorded:
+    """A row with its embedded schema, under these columns."""
+    fields = [{"field": name, "type": "string", "optional": name not in key} for name in ("id", "v")]
+    schema = [
+        {"field": "after", "type": "struct", "fields": fields},
+        {"field": "source", "type": "struct"},
+        {"field": "op", "type": "string"},
+    ]
+    after = {"id": str(offset), "v": "x"}
+    source = {"connector": "postgresql", "schema": "s", "table": "t"}
+    payload = {"before": None, "after": after, "source": source, "op": "u"}
+    value = orjson.dumps({"schema": {"type": "struct", "fields": schema}, "payload": payload})
+    return Recorded("d.s.t", 0, offset, orjson.dumps({name: after[name] for name in key}), value)
 
 
-def test_h123_a_snapshot_that_begins_anew_begins_an_epoch(way: type[Translation]) -> None:
-    known = KnownEpochs()
-    translate = way(Registry(), known)
-    translate(records([snapshot_row(0, "first"), snapshot_row(1, "true")]))
-    assert (known.state.first(), known.state.latest) == (("d.s.t", 0, 0), 1)
-    with pytest.raises(SnapshotAgain):
-        translate(records([snapshot_row(2, "first"), snapshot_row(3, "true")]))
-    assert (known.state.first(), known.state.latest, known.state.reread) == (("d.s.t", 0, 2), 2, 2)
-    # The next run, and any other store's, finds it noted.
-    rows = [snapshot_row(n, "first" if n in (0, 2) else "true") for n in range(4)]
-    events = parse(way(Registry(), known)(records(rows))).events
-    assert [str(pos)[:8] for pos in events["pos"].to_pylist()] == ["00000001"] * 2 + ["00000002"] * 2
-    assert known.state.latest == 2
+def test_h230_another_key_is_noted_before_its_records_are_given(way: type[Translation]) -> None:
+    noted: list[str] = []
+    translate = translating(way=way, keyed_anew=noted.append)
+    translate(records([keyed(0, "id"), keyed(1, "id")]))
+    assert noted == []
+    translate(records([keyed(2, "id", "v"), keyed(3, "id", "v")]))
+    assert noted == ["d.s.t"]
 
 
-@pytest.mark.parametrize("between", [{"marker": "last"}, {"marker": "false", "sequence": '["96","99"]'}])
-def test_h123_a_snapshot_on_request_begins_no_epoch(way: type[Translation], between: dict[str, str]) -> None:
-    """Another table may be read alone, or some rows: sweeping below it would take all others away."""
-    known = KnownEpochs()
-    rows = [snapshot_row(0, "first"), snapshot_row(5, **between, partition=1), snapshot_row(2, "first")]
-    translate = way(Registry(), known)
-    translate(records(rows[:2], times_ms=(1, 5)))
-    translate(records(rows[2:], times_ms=(9,)))
-    assert known.state.latest == 1
+def test_h230_a_topic_made_anew_may_have_another_key(way: type[Translation]) -> None:
+    noted: list[str] = []
+    registry = Registry()
+    for topic_id, key in (("one", ("id",)), ("two", ("id", "v")), ("two", ("id", "v"))):
+        translate = translating(registry, way=way, keyed_anew=noted.append, topic_ids={"d.s.t": topic_id})
+        translate(records([keyed(0, *key)]))
+    assert noted == []
+    late = translating(registry, way=way, keyed_anew=noted.append, topic_ids={"d.s.t": "two"})
+    late(records([keyed(1, "id")]))
+    assert noted == ["d.s.t"]
 
 
-@pytest.mark.parametrize("between", [{"marker": "last"}, {"marker": "false", "sequence": '["96","99"]'}])
-@pytest.mark.parametrize("partition", [0, 1])
-def test_h221_a_whole_snapshot_that_nobody_asked_for_is_a_first(
-    way: type[Translation], between: dict[str, str], partition: int
-) -> None:
-    """It was read to its end, and its worker ended before the offset behind it was stored. No order has fallen."""
-    known = KnownEpochs()
-    known.is_asked = False
-    rows = [snapshot_row(0, "first"), snapshot_row(1, **between, partition=partition), snapshot_row(2, "first")]
-    translate = way(Registry(), known)
-    translate(records(rows[:2], times_ms=(1, 5)))
-    with pytest.raises(SnapshotAgain):
-        translate(records(rows[2:], times_ms=(9,)))
-    assert (known.state.latest, known.state.first(), known.state.fell) == (2, ("d.s.t", 0, 2), "")
-
-
-@pytest.mark.parametrize(("asked", "repeats", "epoch"), [(False, True, 2), (None, True, 1), (False, False, 1)])
-def test_h226_a_later_table_that_is_read_anew_begins_an_epoch(
-    way: type[Translation], asked: bool | None, repeats: bool, epoch: int
-) -> None:
-    """Whoever reads this table alone never meets the row that began the snapshot."""
-    known = KnownEpochs()
-    known.is_asked, known.repeats = asked, repeats
-    rows = [snapshot_row(3, "true"), snapshot_row(4, "first_in_data_collection"), snapshot_row(5, "true")]
-    with suppress(SnapshotAgain):
-        way(Registry(), known)(records(rows))
-    assert known.state.latest == epoch
-    assert known.state.epoch("d.s.t", 0, 3) == 1
-    assert known.state.epoch("d.s.t", 0, 4) == epoch
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-@pytest.mark.parametrize(("over_ms", "epoch"), [(5, 1), (9, 2)])
-def test_h133_which_partition_is_read_first_decides_nothing(
-    way: type[Translation], order: tuple[int, ...], over_ms: int, epoch: int
-) -> None:
-    """The end of a snapshot in another partition is the end of the one that was written before it."""
-    rows = [snapshot_row(0, "first"), snapshot_row(2, "first"), snapshot_row(5, "last", partition=1)]
-    times_ms = (1, 7, over_ms)
-    known = KnownEpochs()
-    translate = way(Registry(), known)
-    with suppress(SnapshotAgain):
-        translate(records([rows[n] for n in order], times_ms=[times_ms[n] for n in order]))
-    assert known.state.latest == epoch
-
-
-@pytest.mark.parametrize(("asked", "reading", "epoch"), [(True, False, 1), (True, True, 2), (None, False, 2)])
-def test_h221_a_signal_says_more_than_that_no_commit_came(
-    way: type[Translation], asked: bool | None, reading: bool, epoch: int
-) -> None:
-    """On an idle source a snapshot on request stands behind no commit either, and its end may be another sink's."""
-    known = KnownEpochs()
-    known.is_asked, known.is_reading = asked, reading
-    with suppress(SnapshotAgain):
-        way(Registry(), known)(records([snapshot_row(0, "first"), snapshot_row(2, "first")], times_ms=(1, 9)))
-    assert known.state.latest == epoch
-
-
-@pytest.mark.parametrize(("reading", "epoch"), [(True, 2), (False, 1)])
-def test_h123_behind_a_commit_the_connector_has_the_word(way: type[Translation], reading: bool, epoch: int) -> None:
-    known = KnownEpochs()
-    known.is_reading = reading
-    translate = way(Registry(), known)
-    translate(records([snapshot_row(0, "first")]))
-    with suppress(SnapshotAgain):
-        translate(records([snapshot_row(2, "first", sequence='["4096","4100"]')]))
-    assert known.state.latest == epoch
-
-
-def test_h123_a_run_beyond_a_new_epochs_beginning_ends(way: type[Translation]) -> None:
-    known = KnownEpochs()
-    translate = way(Registry(), known)
-    translate(records([snapshot_row(0, "true"), snapshot_row(7, "true")]))
-    known.state = known.state.begin({"d.s.t": {0: 8}})
-    translate(records([snapshot_row(8, "true")]))  # as after a reset: nothing of it was read
-    known.state = known.state.begin({"d.s.t": {0: 6}})
-    with pytest.raises(SnapshotAgain):
-        translate(records([snapshot_row(9, "true")]))
-
-
-def test_h231_a_translation_says_by_which_notes_it_reads(way: type[Translation]) -> None:
-    """Whoever applies what it reads has to know whether an epoch that is claimed now was noted then."""
-    known = KnownEpochs()
-    translate = way(Registry(), known)
-    noted = [translate.noted]
-    for offset in (0, 8):
-        translate(records([snapshot_row(offset, "true")]))
-        noted.append(translate.noted)
-        known.state = known.state.begin({"d.s.t": {0: 8}})
-        noted.append(translate.noted)
-    assert noted == [0, 1, 1, 2, 2]
+def test_a_reader_travels_without_what_it_has_read() -> None:
+    reader = DebeziumReader(documents=True, precise=True)
+    assert reader.__reduce__()[1] == (True, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -20,7 +20,6 @@ from sinks.port import CannotCarry
 from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules, sort_out
 from spark.holds import HeldAgain, claim, overdue
-from spark.known_epochs import SnapshotAgain
 from spark.log_watch import LogWatch, TopicsChanged
 from spark.ports import SinkTopics
 from spark.sink_metrics import Metrics
@@ -67,6 +66,12 @@ class Facts:
 
     def epochs(self) -> EpochsState:
         return self.noted
+
+    def rekeyed(self) -> frozenset[str]:
+        return frozenset()
+
+    def looks(self, topics: Collection[str]) -> None:
+        return None
 
     def newest(self) -> tuple[int, int] | None:
         return None
@@ -177,30 +182,6 @@ def test_a_released_table_goes_on_where_it_stopped(bench: Bench) -> None:
     bench.settle(again, 5, 2, row(4, 4, ver=3))
     assert (bench.mark.held, bench.mark.lsn) == ({}, 64)
     assert bench.keys(ORDERS) == ["1", "3", "4"]
-
-
-@pytest.mark.parametrize("rests", [True, False])
-def test_h231_the_place_of_a_held_table_is_looked_at_too(bench: Bench, rests: bool) -> None:
-    """When it is free it goes on from there: what it has read of a newer epoch as the former one would be swept."""
-    bench.settle(bench.begun(), 3, 1, row(1, 0), row(2, 2))
-    bench.facts.shapes.append(SECOND)
-    store = bench.begun()
-    assert store.topics.ids.keys() == {OTHER}
-    bench.facts.noted = EpochsState().begin({TOPIC: {0: 1}, OTHER: {0: 1}}).settled()
-    bench.view.note_ends(LogEnds(bench.clock.monotonic(), {TOPIC: {0: 3}, OTHER: {0: 1}}))
-    bench.view.note_progress([Progress(epoch=2, lsn=64, offsets={TOPIC: {0: 3}, OTHER: {0: 1}}, reread=True)])
-    if rests:
-        store.idle()
-        store.run(lambda: None)
-        assert isinstance(store.fault, SnapshotAgain)
-    else:
-        with pytest.raises(SnapshotAgain):
-            store.run(lambda: store.settle(records_of(), Claim({OTHER: {0: 1}}, 1.0, 2)))
-    assert bench.mark.epoch == 1
-    store.run(store.begin)
-    assert bench.mark.offsets == {TOPIC: {0: 1}, OTHER: {0: 1}}
-    bench.settle(store, 3, 2)
-    assert (bench.mark.epoch, bench.mark.offsets) == (2, {TOPIC: {0: 1}, OTHER: {0: 2}})
 
 
 DAY_MS = 86_400_000

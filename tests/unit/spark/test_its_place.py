@@ -12,8 +12,19 @@ from cdc.progress import Hold, LeftTable, Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
-from spark.place import EpochIds, StoreMoved, check_claim, check_epoch, check_log, check_place, check_topics, span
-from spark.ports import SinkTopics
+from spark.place import (
+    EpochIds,
+    StoreMoved,
+    TopicLooks,
+    TopicReplaced,
+    check_claim,
+    check_epoch,
+    check_log,
+    check_place,
+    check_topics,
+    span,
+)
+from spark.ports import SinkTopics, TopicLook
 from tests.unit.spark.doubles import MemoryFacts
 
 ORDERS, OTHERS = "shop.public.orders", "shop.public.others"
@@ -211,3 +222,34 @@ def test_partitions_are_shared_by_their_work_and_stay_whole() -> None:
     assert [[one.partition for one in share] for share in shares(spans, 2)] == [[0], [2, 1]]
     assert [[one.partition for one in share] for share in shares(spans, 9)] == [[0], [2], [1]]
     assert shares((), 3) == []
+
+
+def look(topic_id: str = "id1", **epochs: int) -> TopicLook:
+    return TopicLook(topic_id, {0: 3, 1: 3} | {int(p[1:]): epoch for p, epoch in epochs.items()})
+
+
+@pytest.mark.parametrize(
+    "now",
+    [{}, {ORDERS: look("id2")}, {ORDERS: look(p1=4)}, {ORDERS: look(p2=3)}],
+    ids=["deleted", "made anew", "another leader", "a partition more"],
+)
+def test_a_topic_that_is_another_one_ends_the_batch(now: dict[str, TopicLook]) -> None:
+    """A position by offset rests on the topic that it was read from."""
+    log = MemoryFacts(seen={ORDERS: look()})
+    looks = TopicLooks(log, TOPICS)
+    looks.require_same([ORDERS])
+    looks.require_same([ORDERS])
+    log.seen = now
+    with pytest.raises(TopicReplaced) as replaced:
+        looks.require_same([ORDERS])
+    assert replaced.value.retry is Retry.NOW
+    looks.require_same([])
+
+
+def test_a_topic_made_anew_before_the_first_look_is_noticed() -> None:
+    with pytest.raises(TopicReplaced):
+        TopicLooks(MemoryFacts(seen={ORDERS: look("id2")}), TOPICS).require_same([ORDERS])
+
+
+def test_where_records_bear_their_position_nobody_looks() -> None:
+    TopicLooks(MemoryFacts(), TOPICS).require_same([ORDERS])

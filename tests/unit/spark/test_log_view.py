@@ -1,4 +1,4 @@
-"""The log as all stores of an application know it: readings that are over, heartbeats, what records are held against,
+"""The log as all stores of an application know it: heartbeats, what records are held against,
 and what lies behind a store."""
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ BOTH = replace(ONE, ids={T: "id1", OTHER: "id2"}, partitions={T: 1, OTHER: 1})
 SECONDS = 10
 
 
-def progress(lsn: int, *, epoch: int = 1, end: int = 5, reread: bool = False, heartbeat_ms: int = 0) -> Progress:
-    return Progress(epoch=epoch, lsn=lsn, offsets={T: {0: end}}, reread=reread, heartbeat_ms=heartbeat_ms)
+def progress(lsn: int, *, epoch: int = 1, end: int = 5, heartbeat_ms: int = 0) -> Progress:
+    return Progress(epoch=epoch, lsn=lsn, offsets={T: {0: end}}, heartbeat_ms=heartbeat_ms)
 
 
 def test_before_the_first_record_nothing_is_known() -> None:
     log = LogView(judges=True)
     log.note_progress([])
-    assert (log.reread, log.beat, log.reach, log.heads) == (0, None, None, {})
+    assert (log.beat, log.reach, log.heads) == (None, None, {})
     assert log.lacking({}, [T]) == (False, 0, None)
     mark = log.claim(None, Claim({}, 1.0), ONE)
     assert (mark.epoch, mark.lsn, mark.level_ms) == (1, 0, 0)
@@ -41,29 +41,6 @@ def test_the_newest_heartbeat_is_kept_over_changes() -> None:
     log.note_progress([*beats, progress(32, epoch=2)])
     log.note_progress([progress(40, epoch=2)])
     assert log.beat == Beat(epoch=2, lsn=24, at_ms=200)
-
-
-def test_h123_the_newest_epoch_whose_reading_is_over_counts() -> None:
-    log = LogView()
-    log.note_progress([progress(8, epoch=2, reread=True), progress(8, epoch=3, reread=True), progress(8, epoch=4)])
-    log.note_progress([progress(16, epoch=5)])
-    assert log.reread == 3
-
-
-def test_h123_a_reader_behind_has_passed_no_reading() -> None:
-    log = LogView()
-    log.note_progress([progress(8, epoch=2, reread=True)])
-    log.note_ends(LogEnds(1.0, {T: {0: 9}}))
-    assert log.reread_by(Claim({T: {0: 8}}, 1.0), [T], ONE) == {}
-    assert log.reread_by(Claim({T: {0: 9}}, 1.0), [T, OTHER], ONE) == {T: 2}
-
-
-def test_h123_a_reading_that_is_not_passed_or_none_is_not_due() -> None:
-    log = LogView()
-    log.note_progress([progress(8, epoch=2, reread=True), progress(8, epoch=3, end=7)])
-    log.note_ends(LogEnds(1.0, {T: {0: 0}}))
-    passed = {end: log.reread_by(Claim({T: {0: end}}, 1.0), [T], ONE) for end in (4, 5, 7)}
-    assert passed == {4: {}, 5: {T: 2}, 7: {}}
 
 
 def test_h158_records_are_judged_by_the_greatest_if_asked_for() -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from cdc.clock import ManualClock
 from cdc.declared_figures import SINKS
 from cdc.errors import SinkError
-from cdc.wire.debezium.falls import PositionsFell
 from sinks.port import StoreAway
 from spark.failures import SparkLost
 from spark.fill_lines import EVERY_S, FillStand, Lacking
@@ -152,9 +151,7 @@ def test_a_store_that_stopped_or_holds_a_table_is_not_ready(feeding: Feeding) ->
     assert feeding.metrics.ready() == (False, "cache: it holds public.orders")
     feeding.metrics.failed("cache", SinkError("the login is refused"))
     assert feeding.metrics.ready() == (False, "cache: stopped: the login is refused")
-    assert (feeding["stopped"], feeding["up"], feeding["positions_fell"]) == (1, 0, 0)
-    feeding.metrics.failed("cache", PositionsFell("the order has begun anew"))
-    assert feeding["positions_fell"] == 1
+    assert (feeding["stopped"], feeding["up"]) == (1, 0)
 
 
 def test_h110_a_failing_query_beside_a_store_is_not_ready(feeding: Feeding) -> None:

@@ -8,13 +8,12 @@ import pytest
 
 from cdc.dead import DeadLetter, Why, waiting
 from cdc.orders import order
-from cdc.position import Position
-from cdc.progress import Progress, Watermark
+from cdc.progress import Watermark
 from spark.place import StoreMoved
 from spark.store_thread import Store
 from spark.watermark import LogEnds
 from tests.unit.spark.noted_store import Noted
-from tests.unit.spark.records import TOPIC, KafkaRecord
+from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import row
 
 SWEPT = Watermark(epoch=2, lsn=64, offsets={TOPIC: {0: 7}}, topic_ids={TOPIC: "id1"})
@@ -127,45 +126,3 @@ def test_h85_a_retry_asks_anew_for_versions_that_were_missing(bench: Noted) -> N
     before = bench.facts.asked_shapes
     bench.settle(store, 3, row(2, 2, ver=9))
     assert bench.facts.asked_shapes == before + 1
-
-
-def second(number: int, offset: int) -> KafkaRecord:
-    """A row of the snapshot that began the second epoch."""
-    one = row(number, offset, status="again")
-    return one._replace(headers=[("pos", Position(2, 0, 0).text().encode()), ("op", b"r"), ("ver", b"1")])
-
-
-def over(bench: Noted, end: int, lsn: int = 64) -> None:
-    bench.view.note_progress([Progress(epoch=2, lsn=lsn, offsets={TOPIC: {0: end}}, reread=True)])
-
-
-def test_h123_an_epoch_is_swept_once(bench: Noted) -> None:
-    store = bench.begun()
-    bench.settle(store, 3, row(1, 0), row(2, 1))
-    over(bench, 5)
-    bench.settle(store, 5, second(2, 4))
-    assert bench.calls[-3:] == ["apply", "apply", "show"], "the row, and the floor"
-    over(bench, 5, lsn=72)
-    bench.rest(store)
-    assert (bench.calls[-2:], store.lsn) == (["show", "show"], 72)
-    assert (bench.status(1), bench.status(2)) == (None, "again")
-
-
-def test_h123_a_store_that_claims_the_epoch_is_not_swept_again(bench: Noted) -> None:
-    bench.shows(SWEPT)
-    over(bench, 7)
-    store = bench.begun()
-    over(bench, 7, lsn=72)
-    bench.rest(store)
-    assert ("apply" in bench.calls, store.lsn) == (False, 72)
-
-
-def test_h123_a_store_emptied_under_us_is_not_swept(bench: Noted) -> None:
-    """It may be another one by now, and its rows are not those that were read."""
-    store = bench.begun()
-    bench.settle(store, 3, row(1, 0))
-    bench.memory.notes.clear()
-    over(bench, 3)
-    with pytest.raises(StoreMoved):
-        bench.settle(store, 4, second(2, 3))
-    assert bench.status(1) == "new"

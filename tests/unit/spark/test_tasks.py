@@ -22,8 +22,6 @@ from sinks.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.registry import open_sink
 from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules
-from spark.debezium_feed import Translation
-from spark.known_epochs import KnownEpochs
 from spark.micro_batch import shares, spans_between
 from spark.report import REPORT_SCHEMA, TaskReport, read_report
 from spark.source import EARLIEST
@@ -31,7 +29,7 @@ from spark.tasks import Task, run_task
 from tests.unit.cdc.wire.debezium.recorded import recorded
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
-from tests.unit.spark.translating import Registry
+from tests.unit.spark.translating import Registry, translating
 
 SPAN = Span(TOPIC, 0, 0, 1000)
 PAD = "x" * 1000
@@ -196,28 +194,28 @@ def debezium_row(
     return KafkaRecord(b'{"id":%d}' % number, value, None, offset)
 
 
-def plan_of(task: Task, *records: KafkaRecord) -> Task:
-    """The task with what a driver gives it for topics that are Debezium's: first nothing, then what it asked for."""
-    translation = Translation(Registry(1), KnownEpochs())
-    first = replace(task, translation=translation.for_tasks([SPAN]))
-    asked = report_of(replace(first, mode="compact"), *records)
-    assert asked.told.undecided and asked.winners.num_rows == 0
-    assert translation.decide(asked.told) == {(TOPIC, 1)}
-    return replace(task, translation=translation.for_tasks([SPAN]))
+ID = {"field": "id", "type": "int64", "optional": False}
+
+
+def plan_of(task: Task) -> Task:
+    """The task with what a driver gives it for topics that are Debezium's."""
+    return replace(task, translation=translating(Registry(orders())).for_tasks([SPAN]))
 
 
 def test_h133_nothing_undecided_is_applied(tmp_path: Path) -> None:
     spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
     with closing(open_sink(spec)) as opened:
         opened.sink.prepare(orders())
-    begins = debezium_row(1, 0, snapshot="first")
-    translation = Translation(Registry(1), KnownEpochs())
+    row = {"field": "after", "type": "struct", "fields": [ID, {"field": "status", "type": "string"}]}
+    fields = [row, {"field": "source", "type": "struct"}, {"field": "op", "type": "string"}]
+    payload = orjson.loads(debezium_row(1, 0).value or b"")
+    value = orjson.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload})
+    begins = debezium_row(1, 0)._replace(value=value)
+    translation = translating()
     task = replace(TASK, mode="apply", spec=spec, translation=translation.for_tasks([SPAN]))
-    for _ in ("its shape", "the snapshot that it begins"):
-        asked = report_of(task, begins)
-        assert (asked.reached, asked.outcome) == ({(TOPIC, 0): 1000}, Outcome())
-        translation.decide(asked.told)
-        task = replace(task, translation=replace(translation.for_tasks([SPAN]), decided=frozenset()))
+    asked = report_of(task, begins)
+    assert (asked.reached, asked.outcome) == ({(TOPIC, 0): 1000}, Outcome())
+    translation.decide(asked.told)
     done = replace(task, translation=translation.for_tasks([SPAN]))
     assert report_of(done, begins).outcome.applied.applied == 1
 
@@ -230,9 +228,9 @@ def test_h133_what_is_read_again_is_translated_again(tmp_path: Path) -> None:
     tombstone = KafkaRecord(b'{"id":2}', None, None, 4)
     deleted = debezium_row(2, 3)._replace(value=(debezium_row(2, 3).value or b"").replace(b'"op":"u"', b'"op":"d"'))
     records = (debezium_row(1, 0), debezium_row(2, 1), debezium_row(1, 2, {"no": "text"}), deleted, tombstone)
-    task = plan_of(TASK, *records)
+    task = plan_of(TASK)
     again = report_of(replace(task, only={TOPIC: [b'{"id":2}']}), *records)
-    assert winners(again) == {b'{"id":2}': [1, 3]}
+    assert winners(again) == {b'{"id":2}': [1, 3, 4]}
     cut = debezium_row(3, 6, after=False)
     report = report_of(replace(task, mode="apply", spec=spec), *records, debezium_row(3, 5), cut)
     assert [letter.offset for letter in report.outcome.letters] == [6]
@@ -243,7 +241,7 @@ def test_h133_a_slice_counts_records_without_their_schemas() -> None:
     rows = recorded("key_schemas")
     records = [KafkaRecord(row.key, row.value, None, row.offset, row.topic, 0) for row in rows]
     span = Span(rows[0].topic, 0, 0, 1000)
-    plan = Translation(Registry(1), KnownEpochs()).for_tasks([span])
+    plan = translating().for_tasks([span])
     task = replace(TASK, translation=plan, slice_bytes=2 * size(records[0]), narrow_bytes=2 * size(records[0]))
     assert report_of(task, *records, span=span).reached == {span[:2]: 1000}
     small = report_of(replace(task, slice_bytes=1, narrow_bytes=1), *records, span=span)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc.progress import Offsets
 from cdc.schema import TableSchema
-from cdc.wire.records import Lot, Span
+from cdc.wire.debezium.reading import DebeziumReader
+from cdc.wire.records import Span
 from spark.debezium_feed import Translation
 from spark.source import RECORD_SCHEMA
 from spark.translate import TaskNotes, TaskTranslation, TaskTranslator
@@ -18,20 +21,34 @@ from tests.unit.spark.records import KafkaRecord, records_of
 
 
 class Registry:
-    """Numbers shapes from 1; counts how often it is asked. Each has the key that the topic has. ``last``: the number
-    of the topic's newest."""
+    """Numbers shapes from 1; counts how often it is asked. ``newest_of``: what a topic has already."""
 
-    def __init__(self, last: int = 7) -> None:
-        self._last = last
-        self.known: dict[tuple[str, TableSchema | None], int] = {}
+    def __init__(self, newest_of: TableSchema | None = None) -> None:
+        self._newest = {newest_of.topic: newest_of} if newest_of is not None else {}
+        self.known: dict[tuple[str, TableSchema], int] = {}
         self.asked = 0
 
-    def version(self, topic: str, shape: TableSchema | None, *, key: object = None) -> int:
-        self.asked += 1
-        return self._last if shape is None else self.known.setdefault((topic, shape), len(self.known) + 1)
+    def newest(self, topic: str) -> TableSchema | None:
+        return self._newest.get(topic)
 
-    def rekeys(self, topic: str, shape: TableSchema) -> bool:
-        return False
+    def version(self, topic: str, shape: TableSchema) -> int:
+        self.asked += 1
+        version = self.known.setdefault((topic, shape), len(self.known) + 1)
+        self._newest[topic] = replace(shape, version=version)
+        return version
+
+
+def translating(
+    registry: Registry | None = None,
+    *,
+    way: type[Translation] = Translation,
+    keyed_anew: Callable[[str], None] = lambda _: None,
+    topic_ids: Mapping[str, str] | None = None,
+    handed_over: Offsets | None = None,
+) -> Translation:
+    """A run's translation."""
+    shapes, reader = registry or Registry(), DebeziumReader()
+    return way(shapes, reader, keyed_anew, topic_ids=topic_ids, handed_over=handed_over)
 
 
 class InTasks(Translation):
@@ -58,7 +75,6 @@ class InTasks(Translation):
             done = [task(share) for task, share in zip(tasks, shares, strict=True)]
             told = sum((pickle.loads(pickle.dumps(task.told)) for task in tasks), start=TaskNotes())
             if not told.undecided:
-                self.go_on(told)
                 return pa.concat_tables(done)
             self.decide(told)
 
@@ -85,28 +101,3 @@ def records(
             for r, time in zip(rows, times, strict=True)
         )
     )
-
-
-class Earlier:
-    """Records from before a run, as a reader of the log has them."""
-
-    def __init__(self, rows: list[Recorded]) -> None:
-        self._rows = rows
-        self.asked: list[Span] = []
-
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
-        for span in spans:
-            self.asked.append(span)
-            found = [
-                row
-                for row in self._rows
-                if (row.topic, row.partition) == span[:2] and max(0, span.start) <= row.offset < span.end
-            ]
-            if found:
-                nothing: list[bytes | None] = [None] * len(found)
-                offsets = [row.offset for row in found]
-                keys, values = [row.key for row in found], [row.value for row in found]
-                yield Lot(*span[:2], offsets, [0] * len(found), keys, values, nothing, nothing, nothing, {})
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -12,15 +12,11 @@ from cdc.errors import ConfigError, SlotError
 from cdc.handover.keys import key_problems, key_questions, shaping_options
 from cdc.handover.rules import (
     adopted,
-    require_native_complete,
     require_same_keys,
-    require_within,
-    settled,
     usable,
 )
 from cdc.schema import Identity
 from cdc.state import Document, SlotState, SnapshotState, TopicsState
-from cdc.turn import Writer, WriterState
 from tests.unit.cdc.handover.test_keys import table
 from tests.unit.cdc.handover.world import PLAN, SERVER, SLOT, TOPIC
 
@@ -34,27 +30,6 @@ NOTED = SlotState(
 
 def noted(*documents: Document) -> Mapping[bytes, bytes]:
     return {one.key(): one.to_json() for one in documents}
-
-
-@pytest.mark.parametrize(
-    ("known", "to", "writes"),
-    [
-        (None, "native", False),
-        (WriterState(writer="native", step="done"), "native", True),
-        (WriterState(writer="debezium", step="done"), "native", False),
-        (WriterState(writer="native", step="begun"), "native", False),
-    ],
-)
-def test_one_that_writes_already_needs_no_handover(known: WriterState | None, to: Writer, writes: bool) -> None:
-    assert settled(known, to) is writes
-
-
-@pytest.mark.parametrize("documents", [(), (COMPLETE,), (NOTED,), (NOTED, replace(COMPLETE, state="running"))])
-def test_the_native_capture_has_to_have_a_complete_snapshot(documents: tuple[Document, ...]) -> None:
-    require_native_complete(noted(NOTED, COMPLETE))
-    with pytest.raises(ConfigError, match="no complete snapshot, so there is nothing to hand over") as refused:
-        require_native_complete(noted(*documents))
-    assert refused.value.hint == "cdc snapshot finishes it; with Debezium from the start: cdc connect deploy"
 
 
 @pytest.mark.parametrize(
@@ -72,17 +47,6 @@ def test_a_slot_that_was_given_up_is_of_no_use(slot: object) -> None:
     assert usable(SLOT, "cdc_shop") is SLOT
     with pytest.raises(SlotError, match="the slot cdc_shop is not there, or was given up by the server"):
         usable(slot, "cdc_shop")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("stands", "within"), [(0x100, True), (0xFF, True), (0x101, False), (None, False)])
-def test_h91_a_slot_stands_no_further_than_the_log(stands: int | None, within: bool) -> None:
-    slot = replace(SLOT, confirmed_flush_lsn=stands)
-    if within:
-        return require_within(slot, 0x100)
-    with pytest.raises(SlotError, match="the slot cdc_shop stands beyond 0/100") as refused:
-        require_within(slot, 0x100)
-    assert refused.value.hint == "somebody else advanced it"
-    return None
 
 
 def test_a_native_pipeline_goes_on_as_if_it_had_begun_itself() -> None:

@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.epochs import EpochsState
 from cdc.errors import ConfigError
 from cdc.handover.keys import key_problems, key_questions, shaping_options
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.topic import TableName
-from cdc.turn import WriterState, require_turn
-from connectors.connect.locate import Finder
-from connectors.connect.places import StreamedPlace, newest_place
+from cdc.turn import Writer, WriterState, require_turn
 
 
 def table(kind: str, *, encoding: Encoding = "readable", identity: Identity = Identity.DEFAULT) -> TableSchema:
@@ -75,43 +72,16 @@ def test_options_that_shape_keys_and_topics_are_found() -> None:
 
 def test_only_the_one_whose_turn_it_is_may_write() -> None:
     require_turn({}, "native")
-    settled = WriterState(writer="debezium", step="done", lsn=0x10)
+    require_turn({}, "debezium")
+    settled = WriterState(step="done", lsn=0x10, ends={"t": {"0": 7}})
     held = {settled.key(): settled.to_json()}
-    require_turn(held, "debezium")
-    with pytest.raises(ConfigError, match="Debezium writes"):
-        require_turn(held, "native")
-    half = WriterState(writer="native", step="stopped", lsn=0x10)
-    for writer in ("native", "debezium"):
+    require_turn(held, "native")
+    with pytest.raises(ConfigError, match="the native capture writes this pipeline's topics since 0/10") as refused:
+        require_turn(held, "debezium")
+    assert "cdc connect resnapshot" in refused.value.hint
+    half = WriterState(step="stopped", lsn=0x10)
+    writers: tuple[Writer, Writer] = ("native", "debezium")
+    for writer in writers:
         with pytest.raises(ConfigError, match="begun and not finished"):
-            require_turn({half.key(): half.to_json()}, "native" if writer == "native" else "debezium")
-
-
-def test_an_epoch_is_reached_from_the_ends_on() -> None:
-    state = EpochsState().reaching(3, {"t": {0: 5}})
-    assert (state.latest, state.epoch("t", 0, 4), state.epoch("t", 0, 5)) == (3, 1, 3)
-    assert state.reaching(3, {"t": {0: 9}}) == state
-
-
-def theirs(key: int, transaction: int, lsn: int, before: int, snapshot: str = "false") -> tuple[bytes, bytes]:
-    source = f'"snapshot":"{snapshot}","sequence":"[\\"{before}\\",\\"{lsn}\\"]","txId":{transaction},"lsn":{lsn}'
-    return b"%d" % key, f'{{"after":{{}},"source":{{{source}}},"op":"c"}}'.encode()
-
-
-def test_a_partitions_place_counts_the_records_of_its_last_lsn() -> None:
-    deleted = theirs(1, 9, 80, 60)
-    records = [theirs(5, 8, 40, 30), deleted, (b"1", None), theirs(2, 9, 80, 60), theirs(7, 0, 99, 98, "true")]
-    assert newest_place(records) == StreamedPlace(9, 80, 3, 60)
-    assert newest_place([*records, (b"another", None)]) == StreamedPlace(9, 80, 3, 60), "of another row"
-    assert newest_place(records[-1:]) is None
-    # It may go on before what was read: then more has to be read.
-    assert newest_place(records[1:3], whole=False) is None
-
-
-def test_the_finder_returns_the_position_a_place_counts_to() -> None:
-    finder = Finder({("t", 0): StreamedPlace(9, 80, 3, 60)})
-    for seq, (lsn, key, tombstone) in enumerate(
-        [(70, b"0", 0), (80, b"1", 0), (80, b"1", 1), (80, b"2", 0), (80, b"3", 0)]
-    ):
-        value = None if tombstone else b'{"source":{"txId":9,"lsn":%d,"xmin":null}}' % lsn
-        finder.see(("t", 0), (0, key, value, [("pos", b"pos%d" % seq)]))
-    assert finder.found == {"t": {0: "pos3"}}
+            require_turn({half.key(): half.to_json()}, writer)
+    assert settled.offsets == {"t": {0: 7}}

@@ -12,12 +12,12 @@ from cdc.handover.ports import ConnectorState, HandoverPorts, LockedSession
 from cdc.handover.rules import HandoverPlan
 from cdc.handover.run import Handover
 from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.progress import PROGRESS_KEY, Progress
 from cdc.schema import Column, Identity, TableSchema
-from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.state import TopicsState
 from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryTopics
 from cdc.topic import TableName, state_topic
-from cdc.turn import Writer, WriterState
+from cdc.turn import WriterState
 from tests.killing import Steps
 
 NAME = "shop"
@@ -143,8 +143,8 @@ class World:
             progress=over("progress", self.progress),
         )
 
-    def hand_over(self, to: Writer, plan: HandoverPlan = PLAN) -> WriterState:
-        return Handover(plan, self.ports(), self.said.append, self.clock).run(to)
+    def hand_over(self, plan: HandoverPlan = PLAN) -> WriterState:
+        return Handover(plan, self.ports(), self.said.append, self.clock).run()
 
 
 class Source:
@@ -156,9 +156,6 @@ class Source:
 
     def writer(self) -> LockedSession | None:
         return self._world.writer
-
-    def mark(self) -> int:
-        return self._world.end() - _COMMIT
 
     def publish_everything(self) -> bool:
         before, self._world.truncates = self._world.truncates, True
@@ -180,8 +177,9 @@ class Debezium:
         self.runs = False
         self.offset = 0
         self.differing: tuple[str, ...] = ()
-        self.incremental = False
+        self.reading = ""
         self.complete = True
+        self.messages = ""
 
     def write(self) -> None:
         """Write every transaction so far, if it runs."""
@@ -193,7 +191,10 @@ class Debezium:
             self._world.confirm(self._world.ends[-4])
 
     def facts(self) -> ConnectorState:
-        return ConnectorState(self.differing, self.incremental, self.offset if self.complete else None)
+        return ConnectorState(self.differing, self.reading, self.offset if self.complete else None, self.messages)
+
+    def unread(self) -> str:
+        return self.reading
 
     def stop(self) -> bool:
         if self.exists:
@@ -205,17 +206,13 @@ class Debezium:
         there, self.exists = self.exists, False
         return there
 
-    def place_stopped(self, lsn: int) -> None:
-        self.stop()
-        self.exists, self.offset = True, lsn
-
     def resume(self) -> None:
         assert self.exists
         self.runs = True
 
 
 class Native:
-    """Capture that goes on from its progress record, and writes again nothing that the topics hold."""
+    """Capture that goes on from its progress record."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -229,45 +226,14 @@ class Native:
     def shapes(self) -> Sequence[TableSchema]:
         return self._world.shapes
 
-    def begin(self) -> None:
-        """A pipeline of its own, its first snapshot complete before anything was committed."""
-        self.prepare()
-        slot = SlotState(
-            epoch=EPOCH,
-            system_identifier="7",
-            timeline=1,
-            database="shop",
-            database_oid=5,
-            slot=PLAN.slot,
-            publication=PLAN.publication,
-            consistent_point=0,
-        )
-        snapshot = SnapshotState(epoch=EPOCH, state="complete", consistent_point=0, last_cut_lsn=0)
-        self._world.state.write([(one.key(), one.to_json()) for one in (slot, snapshot)])
-
-    def write_up_to(self, mark: int) -> int:
+    def write(self) -> None:
+        """Write every transaction behind the progress record, up to here."""
         world = self._world
-        value = world.progress.read().get(PROGRESS_KEY)
-        progress = Progress.from_json(value) if value is not None else Progress(epoch=EPOCH, lsn=0)
+        progress = Progress.from_json(world.progress.read()[PROGRESS_KEY])
         assert world.confirmed() <= progress.lsn, "the server would begin behind what the log lacks"
-        seen = {p: Position.parse(text).commit_lsn for p, text in progress.ahead.get(TOPIC, {}).items()}
-        starts = progress.offsets.get(TOPIC, {})
-        for record in world.broker.of(TOPIC):
-            if record.offset >= starts.get(record.partition, 0):
-                at = Position.parse(record.headers[0][1].decode()).commit_lsn
-                seen[record.partition] = max(at, seen.get(record.partition, 0))
-        boundary = next(end for end in world.ends if end > mark)
         for end in world.rows:
-            if progress.lsn < end <= boundary and end - _COMMIT > seen.get(end // _STEP % PARTITIONS, 0):
+            if progress.lsn < end:
                 world.append("native", end)
-                world.steps.reach("native wrote")
-        ends = world.topics.end_offsets({TOPIC: PARTITIONS})
-        grown = Progress(epoch=EPOCH, lsn=max(boundary, progress.lsn), offsets=ends)
+        grown = Progress(epoch=EPOCH, lsn=world.ends[-1], offsets=world.topics.end_offsets({TOPIC: PARTITIONS}))
         world.progress.write([(PROGRESS_KEY, grown.to_json())])
-        world.steps.reach("native noted its progress")
         world.confirm(grown.lsn)
-        return grown.lsn
-
-    def ahead(self, slot: SlotState, topics: TopicsState, start: int, ends: Offsets) -> Mapping[str, Mapping[int, str]]:
-        newest = {record.partition: record.headers[0][1].decode() for record in self._world.broker.of(TOPIC)}
-        return {TOPIC: {p: text for p, text in newest.items() if Position.parse(text).commit_lsn >= start}}

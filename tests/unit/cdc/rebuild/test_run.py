@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cdc.errors import SinkError, TopicError, UsageError
-from cdc.progress import Progress, Watermark
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.rules import RebuildState, Step, behind_claim, find_rebuild, level, level_with_log, share
 from tests.killing import Killed, Steps, every_kill
@@ -266,3 +266,22 @@ def test_the_log_is_asked_only_when_all_is_read(new: Watermark | None, old: Wate
 
 def test_an_empty_log_is_read() -> None:
     assert share(None, {TOPIC: {0: 0}}) == 1.0
+
+
+@KINDS
+def test_a_snapshot_of_debeziums_is_waited_for(separate: bool) -> None:
+    """Its connector says when it is over. Until then the former generation is served, however little it has."""
+    world = fed(separate)
+    asked: list[int] = []
+
+    def snapshot() -> Offsets | None:
+        asked.append(len(world.log))
+        if len(asked) < 3:
+            world.put("x")
+            return None
+        return {TOPIC: {0: len(world.log)}, "another sink's": {0: 9}}
+
+    world.snapshot = snapshot
+    world.run()
+    assert len(asked) == 3, "once it is over nobody asks again"
+    assert world.tables.rows == world.wanted()

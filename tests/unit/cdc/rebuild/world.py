@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc.dead import DeadLetter, Parked, Waiting, Why, place, waiting
 from cdc.errors import TopicError
 from cdc.orders import Orders, Refusals, carry_out, queues
-from cdc.progress import Progress, Watermark
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import RebuildState
@@ -85,6 +85,8 @@ class World:
         self.claim: Watermark | None = None
         """What the generation in use says instead of what it has read."""
         self.told: list[tuple[str, float | None]] = []
+        self.snapshot: Callable[[], Offsets | None] = dict
+        """Where Debezium's first snapshot ends."""
 
     def put(self, keys: str) -> None:
         """One record for each letter."""
@@ -111,6 +113,7 @@ class World:
             state=over("state", self.state),
             shapes=list,
             written=lambda: Progress(epoch=1, lsn=len(self.log)),
+            snapshot=self.snapshot,
         )
         return Rebuild(SINK, ports, separate=self.separate)
 

@@ -246,9 +246,3 @@ def test_a_store_that_comes_no_nearer_is_told_from_not_known() -> None:
     written = replace(SOURCE, server=replace(SOURCE.server, wal_lsn=HEAD + 5000))
     found, _ = board(replace(FACTS, source=written))
     assert row(found, "Stores", "cache")["caught up in"] == Shown("no nearer")
-
-
-def test_the_page_has_the_terminal_s_figures_of_a_connector() -> None:
-    connector = ConnectorFacts(name="c", database="mysql", address="db", state="RUNNING", moved="of the server b2")
-    facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=connector)
-    assert tile(board(facts)[0], "Connector")["server"].text == "of the server b2"

@@ -312,7 +312,6 @@ def test_h130_a_source_without_lsns_is_not_asked(facts: StatusFacts, state: str,
     [
         (replace(CONNECTOR, state="STOPPED"), "the connector shop is stopped", Exit.DIFFERENCE),
         (replace(CONNECTOR, fault="no slot"), "the connector shop failed: no slot", Exit.DIFFERENCE),
-        (replace(CONNECTOR, fell="the order of t has begun anew"), "the order of t has begun anew; ", Exit.DIFFERENCE),
         (Unknown(SourceError("Kafka Connect cannot be reached")), "Kafka Connect cannot be reached", Exit.UNAVAILABLE),
     ],
 )
@@ -320,14 +319,6 @@ def test_h130_a_connector_that_does_not_run_is_said(connector: Any, said: str, e
     shown = status_of(other_source({0: 10, 1: 5}, connector=connector), LIMITS)
     assert shown.passed[0].startswith(said)
     assert shown.exit is exit
-
-
-def test_h124_another_server_is_shown_and_is_no_fault() -> None:
-    connector = replace(CONNECTOR, moved="changes are of the server b2 since offset 3")
-    shown = status_of(other_source({0: 10, 1: 5}, connector=connector), LIMITS)
-    assert "server    changes are of the server b2 since offset 3" in printed(shown)
-    assert shown.passed == ()
-    assert shown.document()["connector"]["moved"] == connector.moved
 
 
 def test_h130_a_connector_on_postgres_says_how_far_the_log_is() -> None:

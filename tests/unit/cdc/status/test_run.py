@@ -13,7 +13,6 @@ import pytest
 from cdc.checks.facts import PublicationFacts
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
-from cdc.epochs import EpochsState
 from cdc.errors import CdcError, Exit, LogError, SinkError, SourceError, TopicError
 from cdc.found import Unknown
 from cdc.progress import Mark, Offsets, Watermark
@@ -220,12 +219,6 @@ def test_another_database_is_judged_by_connector_and_topic_ends() -> None:
     assert isinstance(facts.connector, ConnectorFacts)
     assert facts.ends == {"shop.public.a": {0: 7}, "shop.public.left_out": {0: 7}}
     away = LogError("Kafka Connect is away")
-    noted = EpochsState(fell="its order has begun anew", moved="of the server b2")
-    world = World(postgres=False)
-    world.held[noted.key()] = noted.to_json()
-    found = world.read().connector
-    assert isinstance(found, ConnectorFacts)
-    assert (found.fell, found.moved) == (noted.fell, noted.moved)
     assert World(postgres=False, away={"connector": away}).read().connector == Unknown(away)
     silent = World(postgres=False, away={"ends": away}).read()
     assert (silent.log, silent.ends) == (Unknown(away), {})

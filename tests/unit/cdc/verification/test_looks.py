@@ -202,3 +202,46 @@ def test_without_a_ceiling_no_position_is_ahead(tmp_path: Path) -> None:
 def test_a_table_compared_in_all_columns_is_not_named() -> None:
     report = compare(Source({"1": row(1, "1")}), Store({"1": at(8, row(1, "1"))}))
     assert report.document()["columns_not_compared"] == {}
+
+
+def by_offset(offset: int, value: bytes | None) -> Version:
+    return Version(Position(0, (offset + 1) << 3, 1).text(), value)
+
+
+def compared_by_offsets(source: Source, store: Store) -> VerificationReport:
+    stores = {"cache": store}
+    return verify(
+        source, stores, {"cache": [TABLE]}, epoch=None, reached=lambda cut: None, clock=ManualClock(), watch=Silent()
+    )
+
+
+def test_by_offsets_a_row_that_stands_still_and_differs_counts() -> None:
+    """Of another value, missing, or of a row that is gone: at the second look, behind a cut that is later."""
+    source = Source({"1": row(1, "1"), "2": row(2, "2"), "3": row(3, "3")})
+    store = Store({"1": by_offset(4, row(1, "1")), "2": by_offset(5, row(2, "old")), "9": by_offset(6, row(9, "x"))})
+    report = compared_by_offsets(source, store)
+    [verdict] = report.verdicts
+    assert (report.looks, verdict.undecided) == (2, 0)
+    assert sorted(verdict.differing) == ["2", "3", "9"]
+
+
+def test_by_offsets_a_row_that_moves_is_undecided() -> None:
+    store = Store({"1": by_offset(4, row(1, "0")), "2": by_offset(5, row(2, "2"))})
+
+    def write(source: Source) -> None:
+        source.held["1"] = row(1, str(source.cuts))
+        store.versions["1"] = by_offset(10 + source.cuts, row(1, str(source.cuts)))
+
+    [verdict] = compared_by_offsets(Source({"1": row(1, "0"), "2": row(2, "2")}, meanwhile=write), store).verdicts
+    assert (verdict.undecided, list(verdict.differing)) == (1, [])
+
+
+def test_by_offsets_a_row_that_comes_to_rest_is_equal() -> None:
+    """As one that is sent again after a worker's restart: older versions show for a while."""
+    store = Store({"1": by_offset(4, row(1, "old"))})
+
+    def write(source: Source) -> None:
+        store.versions["1"] = by_offset(4 + source.cuts, row(1, "old" if source.cuts < 3 else "1"))
+
+    [verdict] = compared_by_offsets(Source({"1": row(1, "1")}, meanwhile=write), store).verdicts
+    assert (verdict.undecided, list(verdict.differing)) == (0, [])

@@ -268,3 +268,25 @@ def test_v13_a_store_key_of_a_view_is_the_key_of_a_record(
     shape = keyed(*kinds)
     columns = tuple(replace(column, nullable=True) for column in shape.columns)
     assert record_key(replace(shape, table=TableName("view", "groups"), columns=columns), key) == expected
+
+
+def test_by_offsets_the_next_record_of_a_key_wins() -> None:
+    """A row is written at the position that the store has, and a missing one below all that its partition can bring."""
+    source, memory = Source([Change(8, 1, "1"), Change(16, 2, "2")]), MemoryStore()
+    stood, next_record = Position(0, 40 << 3, 1).text(), Position(0, 43 << 3, 1).text()
+    repairing = StoreRepair(memory.open())
+    repairing.put(SHAPE, stood, [record(1, "wrong"), record(3, "gone")])
+    report = damaged()
+    for key, kind, pos in (("1", Kind.STALE, stood), ("2", Kind.MISSING, None), ("3", Kind.EXTRA, stood)):
+        report.verdicts[0].add(kind, key, pos)
+    lowest = Position(0, 42 << 3, 1).text()
+    [done] = repair(
+        source, {"cache": repairing}, {SHAPE.table: TABLE}, report, epoch=1, clock=ManualClock(),
+        lowest={("cache", SHAPE.topic): lowest},
+    )  # fmt: skip
+    assert (done.written, done.deleted) == (2, 1)
+    assert shown(memory) == {1: record(1, "1"), 2: record(2, "2")}
+    held = memory.table(SHAPE.table)
+    assert (held["1"].pos, held["2"].pos, held["3"].pos) == (stood, lowest, stood)
+    repairing.put(SHAPE, next_record, [record(1, "later"), record(2, "later")])
+    assert shown(memory) == {1: record(1, "later"), 2: record(2, "later")}

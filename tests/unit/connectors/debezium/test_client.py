@@ -57,7 +57,7 @@ def test_a_refused_login_names_the_settings_and_not_the_password(status: int, mo
     assert len(script.asked) == 1
 
 
-@pytest.mark.parametrize("deed", ["pause", "resume", "stop", "restart", "reset_offsets", "delete"])
+@pytest.mark.parametrize("deed", ["resume", "stop", "restart", "reset_offsets", "delete"])
 def test_h154_a_page_of_a_proxy_is_no_deed(deed: str) -> None:
     """Where no answer is waited for, a page with status 200 would pass for one."""
     with (

@@ -50,6 +50,14 @@ def test_h60_h62_a_weaker_setting_is_refused_with_the_remedy(option: str, value:
         raise_first([problem])
 
 
+@pytest.mark.parametrize("by_offsets", [True, False])
+def test_an_order_by_offsets_bears_no_unclean_election(by_offsets: bool) -> None:
+    """Others may stand at the offsets of records that are lost."""
+    config = dict(SPEC.config) | {"unclean.leader.election.enable": "true"}
+    (problem,) = spec_problems(SPEC, replace(FACTS, config=config), by_offsets=by_offsets)
+    assert problem.fatal is by_offsets
+
+
 def test_h62_settings_are_judged_whatever_the_partitions_are_now() -> None:
     specs = made_specs(SETTINGS, "s", STATE)
     assert [spec.topic for spec in specs] == [SPEC.topic]

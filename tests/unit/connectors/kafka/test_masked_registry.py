@@ -138,7 +138,7 @@ def test_h340_whatever_registers_native_shapes_has_notes() -> None:
         if "SchemaRegistry(" in (text := path.read_text()) and "notes=" not in text
     }
     assert found == {
-        "connect/handed_over.py", "connect/locate.py", "forgetting.py", "frame_log.py",
+        "connect/handed_over.py", "forgetting.py", "frame_log.py",
         "verified.py", "view_log.py", "view_planning.py", "view_topics.py",
     }  # fmt: skip
     assert not SchemaRegistry(MemoryCompactedTopic()).notes.masks and Masks() == NO_MASKS

@@ -35,9 +35,10 @@ def test_a_shape_that_comes_with_records_keeps_its_first_number() -> None:
     topic = MemoryCompactedTopic()
     shapes = EmbeddedShapes(SchemaRegistry(topic))
     old, new = shape("a"), shape("a", "v")
-    assert shapes.version(old.topic, None) == 0
+    assert shapes.newest(old.topic) is None
     assert [shapes.version(old.topic, one) for one in (old, new, old, new)] == [1, 2, 1, 2]
-    assert shapes.version(old.topic, None) == 2
+    newest = shapes.newest(old.topic)
+    assert newest is not None and newest.version == 2
     assert topic.writes == 2
 
 
@@ -46,36 +47,6 @@ def test_a_shape_written_by_another_is_read_before_a_write() -> None:
     mine, other = EmbeddedShapes(SchemaRegistry(topic)), EmbeddedShapes(SchemaRegistry(topic))
     assert other.version("shop.public.a", shape("a")) == mine.version("shop.public.a", shape("a")) == 1
     assert topic.writes == 1
-
-
-def test_h230_a_shape_with_another_key_is_known_as_that() -> None:
-    topic = MemoryCompactedTopic()
-    shapes = EmbeddedShapes(SchemaRegistry(topic))
-    old, wider = shape("a"), shape("a", "v")
-    other = replace(wider, columns=tuple(replace(c, key_position=n) for n, c in enumerate(wider.columns, 1)))
-    assert not shapes.rekeys(old.topic, old), "nothing is known of the table"
-    shapes.version(old.topic, old)
-    late = EmbeddedShapes(SchemaRegistry(topic))
-    assert not late.rekeys(old.topic, wider)
-    assert late.rekeys(old.topic, other)
-    late.version(old.topic, other)
-    assert shapes.version(old.topic, other) == 2
-    assert not shapes.rekeys(old.topic, other)
-    assert shapes.rekeys(old.topic, wider), "as where the former key comes back"
-
-
-def test_h236_a_key_that_comes_back_becomes_the_newest() -> None:
-    topic = MemoryCompactedTopic()
-    shapes, late = EmbeddedShapes(SchemaRegistry(topic)), EmbeddedShapes(SchemaRegistry(topic))
-    old = shape("a", "v")
-    other = replace(old, columns=tuple(replace(c, key_position=n) for n, c in enumerate(old.columns, 1)))
-    assert [shapes.version(old.topic, one, key=one.key_form) for one in (old, other)] == [1, 2]
-    assert shapes.version(old.topic, old) == 1, "as a rebuild reads it"
-    assert shapes.version(old.topic, old, key=old.key_form) == 3
-    assert not shapes.rekeys(old.topic, old)
-    # Whoever knew less reads before it writes.
-    assert [late.version(old.topic, old, key=old.key_form), late.version(old.topic, other)] == [3, 2]
-    assert topic.writes == 3
 
 
 def test_w1_a_key_that_is_written_otherwise_is_another_one() -> None:

@@ -29,8 +29,8 @@ def held(topics: dict[str, dict[str, object]]) -> dict[bytes, bytes]:
 
 def test_h159_topics_that_are_not_noted_are_named() -> None:
     whole = {"shop.public.a": OWN, "shop.progress": OWN}
-    assert isinstance(known_of(held(whole), name="shop", handing_over=False), KnownState)
+    assert isinstance(known_of(held(whole), name="shop"), KnownState)
     for missing in whole:
         left = {topic: facts for topic, facts in whole.items() if topic != missing}
         with pytest.raises(DamagedError, match=f"says nothing of {missing}"):
-            known_of(held(left), name="shop", handing_over=False)
+            known_of(held(left), name="shop")

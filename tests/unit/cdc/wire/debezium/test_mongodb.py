@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from cdc.wire.debezium.mongodb_read import id_text
-from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
+from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord
 from cdc.wire.row import row_reader
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key
 
@@ -21,7 +21,7 @@ SCHEMAED_KEY = orjson.dumps(
 
 
 def read(value: bytes | None) -> DebeziumChange:
-    found = PartitionReader(TOPIC, 0).read(0, key(), value)
+    found = DebeziumReader().read(TOPIC, 0, key(), value)
     assert isinstance(found, DebeziumChange)
     return found
 
@@ -33,7 +33,7 @@ def row(change: DebeziumChange) -> Any:
 
 @pytest.mark.parametrize("bytes_of_key", [SCHEMAED_KEY, key()])
 def test_a_document_is_a_row_of_its_id_and_itself(bytes_of_key: bytes) -> None:
-    found = PartitionReader(TOPIC, 0).read(0, bytes_of_key, envelope("c", after=CREATED))
+    found = DebeziumReader().read(TOPIC, 0, bytes_of_key, envelope("c", after=CREATED))
     assert isinstance(found, DebeziumChange)
     assert found.key == orjson.dumps({"id": ID})
     assert row(found) == {"id": ID, "document": CREATED}
@@ -63,55 +63,20 @@ def test_a_replace_has_a_document_and_no_patch() -> None:
 @pytest.mark.parametrize("before", [None, ANNE])
 @pytest.mark.parametrize("description", [None, RENAMED])
 def test_h67_an_update_without_its_document_is_refused(before: str | None, description: Any) -> None:
-    reader = PartitionReader(TOPIC, 0)
-    found = reader.read(0, key(), envelope("u", before=before, patch=description))
+    reader = DebeziumReader(documents=True)
+    found = reader.read(TOPIC, 0, key(), envelope("u", before=before, patch=description))
     assert found == UnreadableRecord("it holds no whole document: capture.mode=change_streams_update_full brings it")
-    whole = reader.read(1, key(), envelope("u", after=ANNE_MARIE, patch=RENAMED))
+    whole = reader.read(TOPIC, 1, key(), envelope("u", after=ANNE_MARIE, patch=RENAMED))
     assert isinstance(whole, DebeziumChange)
     assert row(whole)["document"] == ANNE_MARIE
 
 
 def test_a_delete_and_its_tombstone() -> None:
-    reader = PartitionReader(TOPIC, 0)
-    deleted = reader.read(1, key(), envelope("d", before=ANNE))
-    assert isinstance(deleted, DebeziumChange)
-    assert (deleted.op, deleted.value, deleted.key) == ("d", None, orjson.dumps({"id": ID}))
-    assert isinstance(reader.read(2, key(), None), SettledRecord)
-
-
-def test_a_tombstone_with_its_delete_compacted_deletes_there() -> None:
-    reader = PartitionReader(TOPIC, 0)
-    before = reader.read(1, key('"other"'), envelope("c", after=ANNE))
-    gone = reader.read(7, key(), None)
-    assert isinstance(before, DebeziumChange)
-    assert isinstance(gone, DebeziumChange)
-    assert (gone.op, gone.key) == ("d", orjson.dumps({"id": ID}))
-    assert before.pos < gone.pos
-
-
-def test_the_partitions_order_beats_the_source_blocks_clock() -> None:
-    """Since Debezium 3.4 ``ts_ms`` is the wall clock: cluster times (100, 7), (101, 1), then (101, 2) by a server
-    whose clock is three seconds behind, then two changes of one transaction, which have one cluster time."""
-    told = [(100_999, 7), (100_999, 1), (98_000, 2), (98_100, 3), (98_100, 3)]
-    reader = PartitionReader(TOPIC, 0)
-    changes = [
-        reader.read(offset, key(), envelope("u", after=ANNE, wall_ms=wall, increment=increment))
-        for offset, (wall, increment) in enumerate(told)
-    ]
-    positions = [change.pos for change in changes if isinstance(change, DebeziumChange)]
-    assert positions == sorted(set(positions))
-    assert len(positions) == len(told)
-
-
-def test_rows_of_a_snapshot_lie_below_the_changes_behind_them() -> None:
-    reader = PartitionReader(TOPIC, 0)
-    snapshot = reader.read(0, key(), envelope("r", after=ANNE, snapshot="true", increment=31))
-    change = reader.read(1, key(), envelope("u", after=ANNE_MARIE, wall_ms=1, increment=1))
-    again = reader.read(2, key(), envelope("r", after=ANNE, snapshot="incremental", increment=-1))
-    assert isinstance(snapshot, DebeziumChange)
-    assert isinstance(change, DebeziumChange)
-    assert isinstance(again, DebeziumChange)
-    assert snapshot.pos < change.pos < again.pos
+    reader = DebeziumReader(documents=True)
+    for offset, value in enumerate((envelope("d", before=ANNE), None)):
+        deleted = reader.read(TOPIC, offset, key(), value)
+        assert isinstance(deleted, DebeziumChange)
+        assert (deleted.op, deleted.value, deleted.key) == ("d", None, orjson.dumps({"id": ID}))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Records that real connectors wrote, in every form, as changes of ours."""
 
-from collections import defaultdict
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -9,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.epochs import EpochsState
-from cdc.position import CHUNK_SEQ, Position
-from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
+from cdc.position import Position
+from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, DebeziumReader, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
+from tests.contract.topics import column, numeric, shape
 from tests.single_rows import store_key
 from tests.unit.cdc.wire.debezium.recorded import Recorded, after, changes, read_all, recorded
 
@@ -31,16 +30,14 @@ ALL = (
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_positions_never_fall_within_a_partition(name: str) -> None:
-    by_partition: dict[tuple[str, int], list[Position]] = defaultdict(list)
+def test_h105_a_position_is_the_records_offset(name: str) -> None:
+    """Eight apart, below every position of ours, and never that of a row of our snapshots."""
     records = [r for r in recorded(name) if r.key is not None]
     for record, found in zip(records, read_all(records), strict=True):
-        assert not isinstance(found, UnreadableRecord), (record, found)
         if isinstance(found, DebeziumChange):
-            by_partition[record.topic, record.partition].append(found.pos)
-    assert any(len(positions) > 1 for positions in by_partition.values())
-    for positions in by_partition.values():
-        assert all(one <= other for one, other in pairwise(positions))
+            assert found.pos == Position(0, (record.offset + 1) * 8, 1)
+            assert found.pos < Position(1, 0, 0)
+            assert found.pos.document_version() == (record.offset + 1) * 8 + 1
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -62,108 +59,66 @@ def test_the_newest_by_position_is_the_last_of_each_key(name: str) -> None:
 def test_without_schemas_values_and_keys_stay_as_they_are() -> None:
     records = recorded("sh_operations")
     first, *_ = found = changes(records)
-    assert first == DebeziumChange(b'{"id":1}', records[0].value, Position(1, 0, 0), "r", UNVERSIONED, None)
+    assert first == DebeziumChange(
+        b'{"id":1}', records[0].value, Position(0, (records[0].offset + 1) * 8, 1), "r", UNVERSIONED, None
+    )
     assert {change.op for change in found} == {"r", "c", "u", "d"}
 
 
-def test_h91_a_streamed_change_is_one_above_the_commit_before_it() -> None:
-    found = changes(recorded("snapshots"))
-    by_value = {(after(c) or {}).get("v"): c for c in reversed(found)}
-    # sequence [null, ...]: before the first commit, and yet above the snapshot.
-    assert by_value["ten"].pos == Position(1, 1, 0)
-    assert by_value["x"].pos == Position(1, 24322792 - 1, 0)
-    # Two changes of one transaction share a position; the later offset wins.
-    assert by_value["t1"].pos == Position(1, 24323032 - 1, 0)
-    # A connector that was restarted still knows the last commit.
-    assert by_value["after restart"].pos == Position(1, 24323240 - 1, 0)
-
-
-def test_h91_later_snapshot_rows_lie_between_commits() -> None:
-    records = recorded("snapshots_schemas")
-    for record, found in zip(records, read_all(records), strict=True):
-        source = orjson.loads(record.value or b"{}")["payload"]["source"]
-        assert isinstance(found, DebeziumChange)
-        last_commit = orjson.loads(source["sequence"])[0]
-        if found.op == "r" and last_commit is not None:
-            assert found.pos == Position(1, int(last_commit) - 8, CHUNK_SEQ)
-    assert {c.pos.tx_seq for c in changes(records) if c.op == "r"} == {0, CHUNK_SEQ}
-
-
-def test_an_incremental_row_without_a_place_takes_the_highest() -> None:
-    records = recorded("snapshots")
-    partition = [r for r in records if r.partition == 0]
-    stripped = [
-        r._replace(value=r.value.replace(b'"[\\"24324256\\",\\"24324256\\"]"', b"null")) if r.value else r
-        for r in partition
-    ]
-    highest: dict[str, Position] = {}
-    bare = 0
-    for before, record, found in zip(partition, stripped, read_all(stripped), strict=True):
-        if isinstance(found, DebeziumChange):
-            if record.value != before.value:
-                bare += 1
-                assert found.pos == highest[record.topic]
-            highest[record.topic] = max(found.pos, highest.get(record.topic, found.pos))
-    assert bare == 2
-
-
-def test_a_reset_is_a_new_epoch_from_its_offsets_on() -> None:
-    records = [r for r in recorded("sh_operations") if r.value is not None]
-    epochs = EpochsState().begin({records[0].topic: {0: 5}})
-    for record, found in zip(records, read_all(records, epochs), strict=True):
-        assert isinstance(found, DebeziumChange)
-        assert found.pos.epoch == (1 if record.offset < 5 else 2)
-
-
-def test_a_tombstone_deletes_what_its_delete_did_and_no_more() -> None:
-    found = read_all(recorded("sh_operations"))
-    tombstones = [n for n, r in enumerate(recorded("sh_operations")) if r.value is None]
-    assert tombstones
-    assert all(isinstance(found[n], SettledRecord) for n in tombstones)
-
-
-def test_a_tombstone_without_its_delete_deletes_up_to_its_place() -> None:
-    reader = PartitionReader("t", 0)
-    assert reader.read(0, b'{"id":1}', None) == SettledRecord("its delete lies before the first record that was read")
-    record = next(r for r in recorded("sh_operations") if b'"op":"c"' in (r.value or b""))
-    created = reader.read(3, record.key, record.value)
-    assert isinstance(created, DebeziumChange)
-    found = reader.read(5, b'{"id":77}', None)
-    assert isinstance(found, DebeziumChange)
-    assert (found.key, found.value, found.op, found.pos) == (b'{"id":77}', None, "d", created.pos)
-
-
-def test_a_tombstone_behind_the_delete_of_another_key_deletes() -> None:
-    """A connector that wrote no tombstones for a while leaves deletes without one."""
+def test_a_tombstone_is_a_delete_at_its_own_offset() -> None:
+    """The delete before it may be compacted away. Twice is harmless."""
     records = recorded("sh_operations")
-    delete = next(r for r in records if b'"op":"d"' in (r.value or b""))
-    reader = PartitionReader("t", 0)
-    deleted = reader.read(0, delete.key, delete.value)
-    assert isinstance(deleted, DebeziumChange)
-    found = reader.read(1, b'{"id":77}', None)
+    found = read_all(records)
+    tombstones = [(r, c) for r, c in zip(records, found, strict=True) if r.value is None]
+    assert tombstones
+    for record, change in tombstones:
+        assert isinstance(change, DebeziumChange)
+        assert (change.op, change.value, change.key) == ("d", None, record.key)
+        assert change.pos == Position(0, (record.offset + 1) * 8, 1)
+
+
+def test_a_truncate_removes_nothing() -> None:
+    found = read_all(recorded("sh_truncate_emitted"))
+    reasons = [one.reason for one in found if isinstance(one, UnreadableRecord)]
+    assert reasons
+    assert all("a truncate, which has no place" in reason for reason in reasons)
+
+
+KEYS = {
+    "date": ({"d": 19_000}, {"d": "2022-01-08Z"}),
+    "numeric": ({"d": "bg=="}, {"d": "1.10"}),
+    "text": ({"d": "bg=="}, {"d": "bg=="}),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_h570_a_lone_tombstones_key_is_read_by_the_newest_shape(kind: str) -> None:
+    """In Debezium's default encoding: its rows' keys come out readable, and no row is there to say how."""
+    told, readable = KEYS[kind]
+    made = numeric("d", 9, 2) if kind == "numeric" else column("d", kind)
+    newest = shape(replace(made, key_position=1), encoding="readable")
+    for names in (told, readable):
+        precise = names is told
+        found = DebeziumReader(precise=precise).read("t", 5, orjson.dumps(names), None, newest)
+        assert isinstance(found, DebeziumChange)
+        assert orjson.loads(found.key) == readable
+
+
+def test_h570_a_key_is_read_by_the_schema_that_it_embeds() -> None:
+    date = {"field": "d", "type": "int32", "optional": False, "name": "io.debezium.time.Date", "version": 1}
+    key = orjson.dumps({"schema": {"type": "struct", "fields": [date]}, "payload": {"d": 19_000}})
+    found = DebeziumReader().read("d.s.t", 5, key, None)
     assert isinstance(found, DebeziumChange)
-    assert (found.key, found.op, found.pos) == (b'{"id":77}', "d", deleted.pos)
-
-
-def test_a_truncate_sets_a_floor_by_the_constant_key() -> None:
-    found = [c for c in changes(recorded("sh_truncate_emitted")) if c.op == "t"]
-    assert [c.key for c in found] == [
-        b'{"__truncate":"sh_truncate_emitted.t2"}',
-        b'{"__truncate":"sh_truncate_emitted.t1"}',
-        *[c.key for c in found[2:]],
-    ]
-    assert all(c.pos.commit_lsn > 1 for c in found)
-    embedded = changes(recorded("key_plain"))[-1]
-    assert (embedded.op, embedded.key) == ("t", b'{"__truncate":"public.k"}')
-    assert embedded.schema is not None
-    assert [c.name for c in embedded.schema.key] == ["n", "ts"]
+    assert found.key == b'{"d":"2022-01-08Z"}'
+    unfit = orjson.dumps({"schema": {"type": "struct", "fields": [date]}, "payload": {"d": "no number"}})
+    assert isinstance(DebeziumReader().read("d.s.t", 5, unfit, None), UnreadableRecord)
 
 
 @pytest.mark.parametrize("name", ["key_schemas", "key_plain"])
 def test_keys_of_any_type_are_readable_in_every_record_of_a_row(name: str) -> None:
-    found = [c for c in changes(recorded(name)) if c.op != "t"]
+    found = changes(recorded(name))
     assert {c.key for c in found} == {b'{"n":"1.50","ts":"2020-01-01T10:00:00Z"}'}
-    assert [c.op for c in found] == ["r", "u", "d", "c"]
+    assert [c.op for c in found] in (["r", "u", "d", "d", "c"], ["r", "u", "d", "c"])
     schema = found[0].schema
     assert schema is not None
     assert store_key(schema, found[0].key) == "1.50:2020-01-01T10%3A00%3A00Z"
@@ -185,7 +140,7 @@ def test_h125_flat_rows_without_values_are_refused_too() -> None:
     for row in (b'{"id":1,"v":"%b"}', b'{"op":"u","after":{"id":1,"v":"%b"},"before":null,"source":%%b}'):
         source = b'{"connector":"postgresql","schema":"s","table":"t","sequence":"[null,null]"}'
         value = row % UNAVAILABLE.encode()
-        found = PartitionReader("d.s.t", 0).read(0, b'{"id":1}', value.replace(b"%b", source))
+        found = DebeziumReader().read("d.s.t", 0, b'{"id":1}', value.replace(b"%b", source))
         assert isinstance(found, UnreadableRecord), found
         assert found.reason.startswith("it lacks the value of v, which did not change")
 
@@ -229,14 +184,13 @@ def test_a_flat_delete_says_so_where_operations_were_not_added(said: bytes) -> N
         (b'{"id":1}', b'{"schema":{"type":"struct"},"payload":{"op":"c"}}', "not readable"),
         (b"7", b'{"op":"c","source":{}}', "key is no JSON object"),
         (None, b'{"op":"c","source":{"connector":"postgresql","sequence":"[null,null]"}}', "no key"),
-        (b'{"id":1}', b'{"op":"c","source":{"connector":"db2"},"after":{}}', "no order is known"),
-        (b'{"id":1}', b'{"op":"c","source":{"connector":"postgresql"},"after":{}}', "no position of postgresql"),
+        (b'{"id":1}', b'{"op":"c","source":{"connector":"db2","db":"d","table":"t"},"after":7}', "it holds no row"),
         (b'{"id":1}', b'{"op":"m","source":{"connector":"postgresql"}}', "its op is m"),
         (None, None, "no key"),
     ],
 )
 def test_h67_what_is_none_of_debeziums_is_told_apart(key: bytes | None, value: bytes | None, words: str) -> None:
-    found = PartitionReader("t", 0).read(0, key, value)
+    found = DebeziumReader().read("t", 0, key, value)
     assert isinstance(found, UnreadableRecord)
     assert words in found.reason
 
@@ -247,17 +201,17 @@ def test_h67_no_bytes_make_the_reader_raise(record: Recorded, data: st.DataObjec
     at = data.draw(st.integers(0, len(value)))
     other = data.draw(st.binary(max_size=8))
     mangled = value[:at] + other + value[at + len(other) :]
-    found = PartitionReader("t", 0).read(0, data.draw(st.sampled_from([record.key, other, None])), mangled)
-    assert isinstance(found, DebeziumChange | SettledRecord | UnreadableRecord)
+    found = DebeziumReader().read("t", 0, data.draw(st.sampled_from([record.key, other, None])), mangled)
+    assert isinstance(found, DebeziumChange | UnreadableRecord)
 
 
 def test_h126_columns_may_be_named_schema_and_payload() -> None:
     """As JsonConverter's own two members, in a key and in a flat row of nothing else."""
     key, row = b'{"schema":"public","payload":7}', b'{"schema":"public","payload":"x"}'
-    reader = PartitionReader("d.s.t", 0)
-    found = reader.read(0, key, row)
+    reader = DebeziumReader()
+    found = reader.read("d.s.t", 0, key, row)
     assert isinstance(found, DebeziumChange), found
     assert (orjson.loads(found.key), after(found)) == (orjson.loads(key), orjson.loads(row))
-    deleted = reader.read(1, key, None)
+    deleted = reader.read("d.s.t", 1, key, None)
     assert isinstance(deleted, DebeziumChange)
     assert (deleted.op, orjson.loads(deleted.key)) == ("d", orjson.loads(key))

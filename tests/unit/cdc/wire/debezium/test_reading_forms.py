@@ -8,9 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.position import Position
 from cdc.topic import TableName
-from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, UnreadableRecord
+from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord
 from tests.unit.cdc.wire.debezium import mongodb
 
 TOPIC = "d.public.t"
@@ -38,15 +37,16 @@ def flat(content: Any) -> bytes:
     return orjson.dumps({"schema": {"type": "struct", "fields": [ID]}, "payload": content})
 
 
-def read(value: bytes | None, reader: PartitionReader | None = None, *, key: bytes = KEY) -> DebeziumChange:
-    reader = reader or PartitionReader(TOPIC, 0)
-    found = reader.read(max(reader.next_offset, 0), key, value)
+def read(
+    value: bytes | None, reader: DebeziumReader | None = None, *, key: bytes = KEY, topic: str = TOPIC
+) -> DebeziumChange:
+    found = (reader or DebeziumReader()).read(topic, 0, key, value)
     assert isinstance(found, DebeziumChange), found
     return found
 
 
-def refused(value: bytes, reader: PartitionReader | None = None) -> str:
-    found = (reader or PartitionReader(TOPIC, 0)).read(0, KEY, value)
+def refused(value: bytes) -> str:
+    found = DebeziumReader().read(TOPIC, 0, KEY, value)
     assert isinstance(found, UnreadableRecord), found
     return found.reason
 
@@ -85,7 +85,7 @@ def test_h67_what_has_no_row_to_apply_is_refused(value: bytes, reason: str) -> N
     assert refused(value) == reason
 
 
-def test_h67_only_the_five_documented_ops_are_changes() -> None:
+def test_h67_only_the_four_documented_ops_are_changes() -> None:
     others = sorted(set(string.ascii_letters + string.punctuation) - set("cudrt"))
     assert [refused(orjson.dumps(payload(op, {"id": 1}))) for op in others] == [
         f"not a change: its op is {op}" for op in others
@@ -96,7 +96,6 @@ def test_an_embedded_schema_without_a_row_counts_as_none() -> None:
     """An envelope whose ``after`` is no struct says nothing of columns: the schema topic has them."""
     found = read(embedding(payload("u", {"id": 1, "word": "a"})))
     assert (found.ver, found.schema) == (0, None)
-    assert read(embedding(payload("t", None))).schema is None
 
 
 def test_a_flat_row_goes_on_as_a_small_envelope() -> None:
@@ -135,60 +134,23 @@ def test_a_flat_rows_table_is_what_its_fields_say_first(fields: dict[str, str], 
 
 
 def test_a_flat_rows_table_without_a_schema_is_its_topic() -> None:
-    schema = read(flat({"id": 1}), PartitionReader("orders", 0)).schema
+    schema = read(flat({"id": 1}), topic="orders").schema
     assert schema is not None
     assert schema.table == TableName("", "orders")
 
 
 def test_a_document_goes_on_in_the_order_of_our_envelopes() -> None:
     value = mongodb.envelope("u", after=mongodb.ANNE, patch=mongodb.RENAMED)
-    found = PartitionReader(mongodb.TOPIC, 0).read(3, mongodb.key(), value)
+    found = DebeziumReader().read(mongodb.TOPIC, 3, mongodb.key(), value)
     assert isinstance(found, DebeziumChange)
     told, made = orjson.loads(value), orjson.loads(found.value or b"")
     assert list(made) == ["before", "after", "source", "op", "ts_ms"]
     assert (made["before"], made["source"], made["op"], made["ts_ms"]) == (None, told["source"], "u", told["ts_ms"])
 
 
-def test_a_documents_lone_tombstone_stands_at_its_offset() -> None:
-    reader = PartitionReader(mongodb.TOPIC, 0)
-    reader.read(1, mongodb.key('"other"'), mongodb.envelope("c", after=mongodb.ANNE))
-    gone = reader.read(7, mongodb.key(), None)
-    assert isinstance(gone, DebeziumChange)
-    assert gone.pos == Position(1, 8 << 3, 1)
-
-
-def test_keys_are_rows_again_behind_documents() -> None:
-    """A topic whose connector was replaced by another database's, which has a column ``id`` too."""
-    reader = PartitionReader(mongodb.TOPIC, 0)
-    read(mongodb.envelope("c", after=mongodb.ANNE), reader, key=mongodb.key('"a"'))
-    assert read(orjson.dumps(payload("c", {"id": '"a"'})), reader, key=mongodb.key('"a"')).key == mongodb.key('"a"')
-
-
-def test_a_truncate_has_the_schema_that_its_record_embeds() -> None:
-    reader = PartitionReader(TOPIC, 0)
-    first = read(embedding(payload("c", {"id": 1, "word": "a"}), ID, WORD), reader)
-    second = read(embedding(payload("c", {"id": 1, "day": 1}), ID, DAY), reader)
-    told = [
-        read(embedding(payload("t", None), ID, WORD), reader),
-        read(embedding(payload("t", None), ID, DAY), reader),
-        read(orjson.dumps(payload("t", None)), reader),
-    ]
-    assert [one.schema for one in told] == [first.schema, second.schema, None]
-    assert [one.ver for one in told] == [first.ver, second.ver, 0]
-    assert first.ver != second.ver
-
-
-def test_a_truncate_before_any_row_has_its_records_columns() -> None:
-    """Its key is not known, and not needed: no row was read that it could remove."""
-    schema = read(embedding(payload("t", None), ID, WORD)).schema
-    assert schema is not None
-    assert (schema.table, schema.topic) == (TableName("s", "t"), TOPIC)
-    assert [(column.name, column.key_position) for column in schema.columns] == [("id", None), ("word", None)]
-
-
 def test_h256_a_key_that_moves_is_seen_in_unchanged_rows() -> None:
     """Both columns may not be null before and behind it: the schema of the rows is the same text."""
-    reader, code = PartitionReader(TOPIC, 0), {"field": "code", "type": "int32", "optional": False}
+    reader, code = DebeziumReader(), {"field": "code", "type": "int32", "optional": False}
     value = embedding(payload("c", {"id": 1, "code": 2}), ID, code)
     keys = [b'{"id":1}', b'{"id":1}', b'{"code":2}', b'{"code":2}']
     found = [read(value, reader, key=key) for key in keys]
@@ -197,3 +159,10 @@ def test_h256_a_key_that_moves_is_seen_in_unchanged_rows() -> None:
     assert named == [["id"], ["id"], ["code"], ["code"]]
     assert (schemas[0] is schemas[1], schemas[2] is schemas[3]) == (True, True), "made once for each key"
     assert [one.key for one in found] == keys
+
+
+def test_two_tables_may_embed_one_schema() -> None:
+    """Flat rows name no table in theirs."""
+    reader = DebeziumReader()
+    tables = [read(flat({"id": 1}), reader, topic=topic).schema for topic in ("d.s.one", "d.s.two", "d.s.one")]
+    assert [str(schema.table) for schema in tables if schema is not None] == ["s.one", "s.two", "s.one"]

@@ -1,0 +1,103 @@
+"""A new snapshot is a new log: the connector begins anew in topics that hold nothing from before.
+
+Nothing in a topic says which of its rows a later snapshot did not find again. So the topics go, and each store is
+filled from the new ones beside the one that it serves (``cdc rebuild``). The step is noted in ``<name>.state``: until
+it is done nothing lets the connector go on where it was, because the new topics would lack all that it had written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import ActiveError, ConfigError, LogError
+from cdc.json_bytes import dumped
+from cdc.kept_topics import KeyedAnewState
+from cdc.settings import Settings
+from cdc.state import Document, find_all
+from cdc.topic import state_topic
+from cdc.turn import WriterState
+from connectors.connect.topics import captured_topics
+from connectors.debezium.connector_config import debezium_settings
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.postgres.catalog_facts import read_slot
+from connectors.postgres.connections import connect
+from connectors.postgres.slot import drop_slot, lock_holders
+
+declare("resnapshot_noted", "resnapshot_stopped", "resnapshot_deleted", "resnapshot_made", "resnapshot_reset")
+
+_GONE_S, _POLL_S = 60.0, 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResnapshotState(Document):
+    """A resnapshot that was begun. It is removed when the connector may go on."""
+
+    WHAT: ClassVar[str] = "resnapshot"
+
+
+def require_no_resnapshot(documents: Mapping[bytes, bytes]) -> None:
+    """ConfigError while one was begun and not finished."""
+    if ResnapshotState.find(documents) is not None:
+        raise ConfigError(
+            "a resnapshot was begun and not finished: the connector would go on in topics that lack what it wrote",
+            hint="cdc connect resnapshot again: it may be repeated at any step",
+        )
+
+
+def require_no_native_writer(settings: Settings) -> None:
+    """ActiveError while the native capture runs, of Postgres. SourceError where it cannot be asked."""
+    if debezium_settings(settings).database != "postgres":
+        return
+    with closing(connect(settings.source, application_name="cdc connect", autocommit=True)) as session:
+        holders = lock_holders(session, settings.name)
+    if holders:
+        raise ActiveError(f"{settings.name} is being written by cdc run or cdc snapshot", hint="stop it first")
+
+
+def note_resnapshot(settings: Settings, *, begun: bool) -> None:
+    """Note that it was begun, or that it is done."""
+    state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    if not begun:
+        # The new topics are the connector's alone, and no table has another key in them than before.
+        anew = [one.key() for one in find_all(state.read(), KeyedAnewState)]
+        former = (dumped({"what": WriterState.WHAT}), ResnapshotState().key())
+        state.write([(key, None) for key in (*anew, *former)])
+        return
+    state.write([(ResnapshotState().key(), ResnapshotState().to_json())])
+    crash_point("resnapshot_noted")
+
+
+def delete_topics(settings: Settings, clock: Clock) -> list[str]:
+    """Delete the topics of the captured tables. Returns their names when no broker has one of them any more. LogError
+    where one still does after a minute."""
+    admin = TopicAdmin(settings.log)
+    topics = captured_topics(settings, admin)
+    gone = {found.topic_id for found in admin.describe(topics).values()}
+    admin.delete(topics)
+    until_s = clock.monotonic() + _GONE_S
+    # Each broker by itself: one that lags behind would give the new topic the id of the former one.
+    for broker in admin.each_broker():
+        while any(found.topic_id in gone for found in broker.describe(topics).values()):
+            if clock.monotonic() > until_s:
+                raise LogError(
+                    "a broker still has a topic that was deleted a minute ago", hint="run it again once all brokers run"
+                )
+            clock.sleep(_POLL_S)
+    crash_point("resnapshot_deleted")
+    return topics
+
+
+def drop_lost_slot(settings: Settings) -> None:
+    """Drop the connector's slot where the server gave it up: the connector makes another one. For Postgres."""
+    if debezium_settings(settings).database != "postgres":
+        return
+    with closing(connect(settings.source, application_name="cdc connect", autocommit=True)) as session:
+        found = read_slot(session, settings.slot)
+        if found is not None and found.wal_status == "lost" and found.active_pid is None:
+            drop_slot(session, settings.slot)
