@@ -45,6 +45,7 @@ _COMMON = "CDC_TEST_COMMON"
 """Names the folder of the servers that all workers share to them."""
 _COMMON_SHARE = 7
 """Of the ports: workers have the numbers below."""
+_OWN_JVM = {"spark_session", "connect"}
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None)
@@ -91,13 +92,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_COMMON] = str(common.folder)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder is its marker, and decides when it comes; where a run may end before its last test, the lot."""
+    """A test's folder is its marker, and decides when it comes; where a run may end before its last test, the lot.
+
+    What asks for Spark or for Kafka Connect is slow: each is a JVM that takes half a minute of CPU to start.
+    """
     items[:] = in_turn(items) if math.isinf(limits.UNTIL_S) else drawn(items, limits.UNTIL_S)
     for item in items:
         folder = folders(item)[:1]
         if folder and folder[0] in _MARKED_FOLDERS:
             item.add_marker(folder[0])
+        if not _OWN_JVM.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="module", autouse=True)
