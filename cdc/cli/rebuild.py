@@ -41,7 +41,7 @@ def rebuild(
             progress.update(bar, description=words, completed=share)
             quarter = f"{int(share * 4) * 25} %" if share else ""
             line = f"{words} {quarter}".rstrip()
-            if not console.is_terminal and line not in told:
+            if (share is None or not console.is_terminal) and line not in told:
                 told.add(line)
                 console.print(line, highlight=False)
 

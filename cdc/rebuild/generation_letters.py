@@ -23,6 +23,11 @@ def taken_over(run: RebuildState, letters: Iterable[DeadLetter]) -> list[DeadLet
     return [*fresh, *(replace(one, why=Why.RELEASED, reason="in use now", value=None, headers=()) for one in mine)]
 
 
+def unread(run: RebuildState, letters: Iterable[DeadLetter]) -> int:
+    """How many records the new generation lacks that nobody could read, as one of Debezium's without a value."""
+    return sum(one.sink == apart(run) and one.why is Why.UNREADABLE for one in waiting(letters))
+
+
 def given_up(run: RebuildState, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """The records by which nothing waits any more for a generation that is discarded before it was in use."""
     return [

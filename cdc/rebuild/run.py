@@ -14,7 +14,7 @@ from secrets import token_hex
 from cdc.crash import crash_point, declare
 from cdc.errors import SinkError, TopicError
 from cdc.progress import Offsets
-from cdc.rebuild.generation_letters import given_up, retried, taken_over
+from cdc.rebuild.generation_letters import given_up, retried, taken_over, unread
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import (
     RebuildState,
@@ -143,7 +143,10 @@ class Rebuild:
         """Keep the generation in use, and let what the new one refused wait for the sink from now on."""
         tell(f"generation {run.previous} is kept for a rollback", None)
         self._ports.generations.keep(run.previous, shapes)
-        self._ports.letters.write(taken_over(run, self._ports.letters.read()))
+        letters = list(self._ports.letters.read())
+        if count := unread(run, letters):
+            tell(f"not read (cdc dead list), so lacking until a later record of the key: {count}", None)
+        self._ports.letters.write(taken_over(run, letters))
         return self._note(run.at(Step.SWITCHING))
 
     def _retry(self) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from cdc.dead import Why
 from cdc.errors import SinkError, TopicError, UsageError
 from cdc.progress import Offsets, Progress, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.rules import RebuildState, Step, behind_claim, find_rebuild, level, level_with_log, share
 from tests.killing import Killed, Steps, every_kill
-from tests.unit.cdc.rebuild.world import SINK, TOPIC, World
+from tests.unit.cdc.rebuild.world import SINK, TOPIC, World, letter
 
 KINDS = pytest.mark.parametrize("separate", [True, False], ids=["separate", "replaced"])
 
@@ -183,6 +185,18 @@ def test_the_share_of_the_log_that_was_read_is_told() -> None:
     world.run()
     shares = [share for words, share in world.told if words == "generation 2 of cache"]
     assert shares == [0.0, 3 / 7, 6 / 7, 1.0]
+
+
+@KINDS
+def test_h125_what_a_rebuild_could_not_read_is_told(separate: bool) -> None:
+    world = fed(separate)
+    one = replace(letter(f"{SINK}@2", b"c", 2), why=Why.UNREADABLE, reason="it lacks the value of doc")
+    world.letters.write([one, replace(one, sink=SINK, offset=3)])
+    world.run()
+    assert [words for words, _ in world.told if "not read" in words] == [
+        "not read (cdc dead list), so lacking until a later record of the key: 1"
+    ]
+    assert world.letters.waiting(SINK) == [b"b", b"c", b"e"]
 
 
 def mark(epoch: int, lsn: int, **offsets: int) -> Watermark:
