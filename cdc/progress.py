@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -135,15 +135,6 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftTable:
-    """A table that a store was fed with and is not any more: its rows stand there as they were. ``topic_id``: Kafka's
-    id of its topic then. ``since_ms``: when, in ms since 1970, the store was last level with the log before that."""
-
-    topic_id: str = ""
-    since_ms: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     """A store's note about itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
     the tables in ``held``: topic -> why.
@@ -155,7 +146,6 @@ class Watermark:
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
     what tells the epoch from another one of its number. Empty where nothing was noted. ``lineage``: the
     server whose WAL ``lsn`` is a place of, as the progress record had it. None where that did not name it.
-    ``left``: topic -> what is known of a table that the store was fed with before, until it shows all of it again.
     """
 
     epoch: int
@@ -167,17 +157,6 @@ class Watermark:
     aside: Mapping[str, str] = field(default_factory=dict)
     epoch_id: str = ""
     lineage: SourceLineage | None = None
-    left: Mapping[str, LeftTable] = field(default_factory=dict)
-
-    def left_beside(self, fed: Collection[str], now_ms: int) -> Mapping[str, LeftTable]:
-        """The tables that a store was fed with before, and those that it is not fed with once it has these topics: each
-        with when it was last sure to show all of it, ``now_ms`` where nobody knows."""
-        gone = {
-            topic: LeftTable(topic_id=self.topic_ids.get(topic, ""), since_ms=self.sure_ms(topic) or now_ms)
-            for topic in self.offsets
-            if topic not in fed
-        }
-        return {**gone, **self.left}
 
     def sure_ms(self, topic: str) -> int:
         """When, in ms since 1970, the store was last sure to show all of a table. 0 where nobody knows."""
@@ -205,10 +184,6 @@ class Watermark:
             document["epoch_id"] = self.epoch_id
         if self.lineage is not None:
             document["lineage"] = self.lineage.document()
-        if self.left:
-            document["left"] = {
-                topic: {"topic_id": one.topic_id, "since_ms": one.since_ms} for topic, one in self.left.items()
-            }
         return dumped(document)
 
     @classmethod

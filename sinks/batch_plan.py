@@ -23,6 +23,7 @@ from sinks.batch import FLOOR_OP, Event, conform
 from sinks.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask
 from sinks.notes import FloorMark
 from sinks.port import Refused, Schemas
+from sinks.table_places import PlaceStep
 
 T = TypeVar("T")
 FloorOf = Callable[[TableName], str]
@@ -35,7 +36,8 @@ class TableBatch:
 
     ``rows``: JSON of the row as on the wire, None for a delete. ``filled``: rows by number whose unavailable
     values were found elsewhere, whole, as plain values. They stand for the one in ``rows``. ``events``: the
-    records themselves.
+    records themselves. ``place``: what is to be done to the table's place with the last of these rows, unless one of
+    them is refused.
     """
 
     schema: TableSchema
@@ -45,6 +47,7 @@ class TableBatch:
     rows: list[bytes | None]
     events: pa.Table
     filled: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    place: PlaceStep | None = None
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -8,7 +8,6 @@ the tables is replaced, each table in one commit (Delta) or all of them in one t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from cdc.progress import Watermark
@@ -74,18 +73,7 @@ def lower(one: Watermark, other: Watermark | None) -> Watermark:
         offsets=offsets,
         topic_ids=one.topic_ids,
         level_ms=min(one.level_ms, other.level_ms),
-        left={**other.left, **one.left},
     )
-
-
-def taken_over(new: Watermark, old: Watermark | None) -> Watermark:
-    """The watermark of a warehouse when tables of another generation are put in the place of its own: those that the
-    other one is not fed with stay as they are, and it says so."""
-    if old is None:
-        return new
-    fed = {*new.topic_ids, *new.offsets}
-    left = old.left_beside(fed, new.level_ms)
-    return replace(new, left={topic: one for topic, one in left.items() if topic not in fed})
 
 
 class OpenGeneration:

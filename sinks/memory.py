@@ -12,9 +12,10 @@ from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
-from sinks.notes import PlacedWatermarks
+from sinks.notes import NotedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
 from sinks.store import StoreSink
+from sinks.table_places import Places, PlaceStep
 
 _SCAN_ROWS = 10_000
 
@@ -25,7 +26,7 @@ class MemoryStore:
 
     Several sinks may be opened over one. For tests, ``refuse``: keys that this store does not take. ``rigid``: a
     column keeps the type that it had first. ``away``: it does not answer. ``closed``: tables of which it takes nothing.
-    A table is dropped by taking it out of ``rows``.
+    A table is dropped by taking it out of ``rows``. ``places``: by table, each with its rows.
     """
 
     clock: Clock = SYSTEM_CLOCK
@@ -38,15 +39,18 @@ class MemoryStore:
     rows: dict[TableName, dict[str, StoredRow]] = field(default_factory=dict)
     forget_ns: dict[tuple[TableName, str], int] = field(default_factory=dict)
     notes: dict[str, bytes] = field(default_factory=dict)
+    places: dict[TableName, bytes] = field(default_factory=dict)
 
     def open(self) -> OpenSink:
-        """The three ports over this store."""
+        """The ports over this store."""
         tables, notes = _MemoryTables(self), _MemoryNotes(self)
-        sink = StoreSink(tables, notes, _NoSession(), shared=True)
+        places = Places(tables)
+        sink = StoreSink(tables, notes, _NoSession(), places=places, shared=True)
         return OpenSink(
             sink=sink,
-            watermarks=PlacedWatermarks(notes, tables.check),
+            watermarks=NotedWatermarks(notes),
             reader=_MemoryReader(self),
+            places=places,
             discards=_MemoryDiscards(self),
             sweep_late=sink.sweep_late,
         )
@@ -64,24 +68,17 @@ class MemoryStore:
 class _MemoryTables:
     def __init__(self, memory: MemoryStore) -> None:
         self._memory = memory
-        self._prepared: set[TableName] = set()
 
-    def check(self) -> None:
-        """PlaceMissing when a table that was prepared here was dropped."""
-        for table in self._prepared - self._memory.rows.keys():
-            raise PlaceMissing.of(table, "its table")
-
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         self._check(schema.table)
-        self._prepared.add(schema.table)
-        new = schema.table not in self._memory.rows
+        if schema.table not in self._memory.rows:
+            self._memory.places.pop(schema.table, None)
         self._memory.rows.setdefault(schema.table, {})
         kinds = self._memory.kinds.setdefault(schema.table, {})
         for column in schema.columns if self._memory.rigid else ():
             existing = kinds.setdefault(column.name, column.type)
             if existing != column.type and not older:
                 raise CannotCarry.column(schema.table, column.name, existing, column.type)
-        return new
 
     def _check(self, table: TableName, *, there: bool = False) -> None:
         if self._memory.away:
@@ -125,6 +122,23 @@ class _MemoryTables:
         for key in [key for key, row in rows.items() if row.pos < floor]:
             del rows[key]
             self._memory.forget_ns.pop((schema.table, key), None)
+
+    def place(self, schema: TableSchema) -> bytes | None:
+        if self._memory.away:
+            raise StoreAway("the store in memory is away")
+        return self._memory.places.get(schema.table) if schema.table in self._memory.rows else None
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        for step in steps:
+            self._check(step.schema.table, there=True)
+            if not step.fits(self.place(step.schema)):
+                raise PlaceMissing.moved(step.schema.table)
+            self._memory.places[step.schema.table] = step.after
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        if empty:
+            self._memory.places.pop(schema.table, None)
+            self._memory.rows.get(schema.table, {}).clear()
 
 
 class _MemoryNotes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,8 +21,6 @@ from sinks.tries import is_look
 log = logging.getLogger("headrace.sinks")
 
 WATERMARK = "watermark"
-FORGOTTEN = b"null"
-_ID = "id"
 
 
 class Notes(Protocol):
@@ -38,8 +36,8 @@ class Notes(Protocol):
 def read_watermark(notes: Mapping[str, bytes]) -> Watermark | None:
     """The watermark that is in these notes. None in a store that has none. DamagedError and FormatError where it cannot
     be understood."""
-    text = notes.get(WATERMARK, FORGOTTEN)
-    return Watermark.from_json(text) if text != FORGOTTEN else None
+    text = notes.get(WATERMARK)
+    return Watermark.from_json(text) if text is not None else None
 
 
 class NotedWatermarks:
@@ -61,43 +59,6 @@ class NotedWatermarks:
 
     def write(self, watermark: Watermark) -> None:
         self._notes.write(WATERMARK, watermark.to_json())
-
-    def forget(self) -> None:
-        """Claim nothing any more. Since when the rows are old that stand there all the same stays known: the log may
-        have forgotten deletes since."""
-        self._forget(self._known(), "")
-
-    def forget_table(self, topic: str) -> None:
-        """:meth:`forget`, where the watermark claims rows of a topic: its table has lost them, so that the query goes
-        back to the log's beginning. Before the table has an empty place."""
-        mark = self._known()
-        if mark is None:
-            return
-        forgotten = not mark.offsets and topic in mark.left
-        if forgotten or any(mark.offsets.get(topic, {}).values()):
-            self._forget(mark, topic)
-
-    def _known(self) -> Watermark | None:
-        return NotedWatermarks.read(self)
-
-    def _forget(self, mark: Watermark | None, empty: str) -> None:
-        """``empty``: a topic whose table has no row any more."""
-        left = mark.left_beside((), 0) if mark is not None else {}
-        left = {topic: one for topic, one in left.items() if topic != empty}
-        self._notes.write(WATERMARK, Watermark(epoch=1, lsn=0, left=left).to_json() if left else FORGOTTEN)
-
-
-class PlacedWatermarks(NotedWatermarks):
-    """The same where tables have places of their own. ``check`` raises PlaceMissing when one that was prepared is gone:
-    the watermark says what a table shows also while nothing of that table changes."""
-
-    def __init__(self, notes: Notes, check: Callable[[], None]) -> None:
-        super().__init__(notes)
-        self._check = check
-
-    def read(self) -> Watermark | None:
-        self._check()
-        return super().read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +176,15 @@ class KeptColumns:
 
     def keep(self, schema: TableSchema) -> None:
         """Note the columns of a newest shape, if they are others than those that are known."""
-        name, columns = _note(schema.table, "columns"), frozenset(column.name for column in schema.columns)
+        self._put(schema.table, frozenset(column.name for column in schema.columns))
+
+    def drop(self, table: TableName) -> None:
+        """Nothing is known of a table any more: another state of it stands there."""
+        if self.of(table):
+            self._put(table, frozenset())
+
+    def _put(self, table: TableName, columns: frozenset[str]) -> None:
+        name = _note(table, "columns")
         if self._all().get(name) != columns:
             self._notes.write(name, dumped(sorted(columns)))
             self._all()[name] = columns
@@ -226,41 +195,6 @@ class KeptColumns:
             with reading("what the store has noted of a table's columns"):
                 self._known = {name: frozenset(orjson.loads(t)) for name, t in found if name.startswith("columns:")}
         return self._known
-
-
-class TableIds:
-    """The identity of the place that each table was last made ready in. It tells a place from one that the table had
-    before, whatever its version."""
-
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-        self._known: dict[str, str] | None = None
-
-    def is_other(self, table: TableName, identity: str) -> bool:
-        """Whether the table was made ready in another place, or is :meth:`unknown`. False where nothing is noted."""
-        return self._all().get(_note(table, _ID), identity) != identity
-
-    def unknown(self, table: TableName) -> None:
-        """Note that the place is none to rely on, until another one is kept."""
-        self.keep(table, "")
-
-    def keep(self, table: TableName, identity: str) -> None:
-        """Note the place of a table, if it is another one than the known."""
-        name = _note(table, _ID)
-        if self._all().get(name) != identity:
-            self._notes.write(name, dumped(identity))
-            self._all()[name] = identity
-
-    def _all(self) -> dict[str, str]:
-        if self._known is None:
-            with reading("what the store has noted of its tables' places"):
-                self._known = {n: str(orjson.loads(t)) for n, t in self._notes.read().items() if is_table_id(n)}
-        return self._known
-
-
-def is_table_id(name: str) -> bool:
-    """Whether a note of this name is one of :class:`TableIds`."""
-    return name.startswith(f"{_ID}:")
 
 
 def _note(table: TableName, what: str = "floor") -> str:

@@ -1,8 +1,9 @@
 """The contract between the log and a store: three small ports, at most four methods each.
 
-A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks` and is read back whole by a
-:class:`StoreReader`. :func:`sinks.registry.open_sink` opens the three together. :mod:`sinks.memory` holds
-them in a dict, for tests and for users. One contract suite runs over every implementation.
+A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks`, and its tables by
+:class:`sinks.table_places.Places`. A :class:`StoreReader` reads it back whole. :func:`sinks.registry.open_sink` opens
+them together. :mod:`sinks.memory` holds them in a dict, for tests and for users. One contract suite runs over every
+implementation.
 
 An error of a store is one of three kinds, and each store says which: :class:`StoreAway` passes with
 time, :class:`PlaceMissing` needs a new beginning, and what the store cannot take is one record (:class:`Refused`)
@@ -18,13 +19,17 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, Exit, Retry, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.format import POS
 from sinks.arrow import schema_of
+from sinks.table_places import Places
 from sinks.tries import unrepeated
+
+declare("places_written")
 
 log = logging.getLogger("headrace.sinks")
 READ_BYTES = 8 * 1024**2
@@ -46,17 +51,28 @@ class StoreAway(SinkError):
 
 
 class PlaceMissing(SinkError):
-    """A table's place in the store was removed under the sink. Begin again: the place is made anew and filled."""
+    """A table was removed under the sink, or another state of it put in its place. Begin again: it is read on from
+    where it is."""
 
     retry = Retry.NOW
 
+    table: TableName | None = None
+
     @classmethod
     def of(cls, table: TableName, place: str) -> PlaceMissing:
-        """For a table whose place had the name ``place``."""
-        return cls(
-            f"{table}: {place} was removed while the sink was running",
-            hint="the sink makes it anew and fills it from the log",
-        )
+        """For a table whose rows were in ``place``."""
+        return cls._about(table, f"{place} was removed while the sink was running")
+
+    @classmethod
+    def moved(cls, table: TableName) -> PlaceMissing:
+        """For a table whose rows are other ones than those that were written."""
+        return cls._about(table, "another state of it was put in its place")
+
+    @classmethod
+    def _about(cls, table: TableName, what: str) -> PlaceMissing:
+        error = cls(f"{table}: {what}", hint="the sink goes on from what is there, or fills it anew from the log")
+        error.table = table
+        return error
 
 
 class CannotCarry(SinkError):
@@ -177,8 +193,7 @@ class Watermarks(Protocol):
     """A store's notes about itself. They are kept in the store, so that a restored store knows how old it is."""
 
     def read(self) -> Watermark | None:
-        """The watermark. None in a store that has none (new, flushed, dropped). PlaceMissing when a table that the
-        sink of the same :class:`OpenSink` has prepared is not there any more."""
+        """The watermark. None in a store that has none (new, flushed, dropped)."""
 
     def write(self, watermark: Watermark) -> None:
         """Replace it. Call after ``show``. Where the store has transactions, what the sink of the same
@@ -239,19 +254,40 @@ class OpenSink:
     sink: Sink
     watermarks: Watermarks
     reader: StoreReader
+    places: Places
     transactional: bool = False
     current: Callable[[], bool] = field(default=lambda: True)
     discards: Discards | None = None
     sweep_late: Callable[[], None] = field(default=lambda: None)
 
-    def commit(self, watermark: Watermark, check: Callable[[], None] = lambda: None) -> None:
-        """Show what was applied, then write the watermark. In one transaction where the store has them.
-
-        ``check`` is called right before the watermark is written, and raises where the store may not claim it. The
-        writing is tried once: a store that went away behind the check may come back as an older copy.
-        """
+    def show(self) -> None:
+        """Show what was applied, and write the places that it led to. Where the store has transactions, both show with
+        the watermark."""
         if not self.transactional:
             self.sink.show()
+        self.places.finish()
+        crash_point("places_written")
+
+    def commit(self, watermark: Watermark, check: Callable[[], None] = lambda: None) -> None:
+        """:meth:`show`, then :meth:`claim`. In one transaction where the store has them."""
+        self.show()
+        self.claim(watermark, check)
+
+    def claim(self, watermark: Watermark, check: Callable[[], None] = lambda: None) -> None:
+        """Write the watermark of what shows.
+
+        ``check`` is called right before, and raises where the store may not claim it. The writing is tried once: a
+        store that went away behind the check may come back as an older copy."""
+        self.checked(check)
+        with unrepeated():
+            self.watermarks.write(watermark)
+        self.places.settle()
+        if self.transactional:
+            # All of it shows already. The upkeep that a sink does at each show is left.
+            self.sink.show()
+
+    def checked(self, check: Callable[[], None]) -> None:
+        """Check whether the store may be claimed. Where it may not, rows may have to go again."""
         try:
             check()
         except CdcError:
@@ -259,11 +295,6 @@ class OpenSink:
             if not self.transactional:
                 self._sweep_late()
             raise
-        with unrepeated():
-            self.watermarks.write(watermark)
-        if self.transactional:
-            # All of it shows already. The upkeep that a sink does at each show is left.
-            self.sink.show()
 
     def _sweep_late(self) -> None:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -14,9 +15,10 @@ from cdc.topic import TableName
 from sinks.batch import conform
 from sinks.batch_plan import Readable, TableBatch, floor_marks, plan
 from sinks.fill import Filler
-from sinks.notes import Floors, NotedWatermarks, Notes
+from sinks.notes import Floors, Notes
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
 from sinks.side_by_side import SideBySide, by_table
+from sinks.table_places import Places
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
 
@@ -28,8 +30,8 @@ class TableStore(Protocol):
     for what was done to the table in the store.
     """
 
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-        """Make the table's place or evolve it, as :meth:`sinks.port.Sink.prepare`. True when it is new, and empty."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
+        """Make room for the table or evolve it, as :meth:`sinks.port.Sink.prepare`."""
 
     def write(self, batch: TableBatch) -> Applied:
         """Write each row and each delete that is at or above what the store holds for its key."""
@@ -52,10 +54,9 @@ class StoreSession(Protocol):
 
 
 class StoreSink:
-    """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too. ``moved``:
-    asked before each batch whether the tables have another place now. ``missing``: asked whether a table has no place
-    yet, before one is made. ``side_by_side``: so many tables are written at once, by a thread each. Their places are
-    made ready one after the other."""
+    """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too. ``moved``: asked
+    before each batch whether the tables are elsewhere now. ``places``: of its tables. ``side_by_side``: so many tables
+    are written at once, by a thread each. Room for them is made one after the other."""
 
     def __init__(
         self,
@@ -64,16 +65,15 @@ class StoreSink:
         session: StoreSession,
         *,
         shared: bool,
+        places: Places,
         moved: Callable[[], bool] = lambda: False,
-        missing: Callable[[TableSchema], bool] = lambda _: False,
         side_by_side: int = 1,
     ) -> None:
         self._moved = moved
-        self._missing = missing
         self._side_by_side = SideBySide(side_by_side)
         self._store = store
         self._notes = notes
-        self._watermarks = NotedWatermarks(notes)
+        self._places = places
         self._floors = Floors(notes, shared=shared)
         self._shared = shared
         self._written: dict[TableName, tuple[TableSchema, str]] = {}
@@ -84,14 +84,8 @@ class StoreSink:
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         shape = (schema.topic, schema.version, older)
         if shape not in self._prepared:
-            # A store that had read this topic and has no place for its rows has lost them. It says so before there is
-            # one again: nobody could tell the new one from one that shows all.
-            if self._missing(schema):
-                self._watermarks.forget_table(schema.topic)
-            new = self._store.prepare(schema, older=older)
+            self._store.prepare(schema, older=older)
             crash_point("table_prepared")
-            if new:
-                self._watermarks.forget_table(schema.topic)
             self._prepared.add(shape)
 
     def _prepare_for(self, schema: TableSchema, schemas: Schemas) -> None:
@@ -126,16 +120,26 @@ class StoreSink:
         for readable in todo.batches:
             shape = readable.batch.schema
             self._written[shape.table] = shape, self._floors.of(shape.table)
-        done = sum(self._side_by_side.each(partial(self._apply_table, schemas), of_tables), done)
+        strange = {one.topic for one in done.refused}
+        done = sum(self._side_by_side.each(partial(self._apply_table, schemas, strange), of_tables), done)
         if self._shared:
             self.sweep_late()
         return done
 
-    def _apply_table(self, schemas: Schemas, versions: Sequence[Readable]) -> Applied:
+    def _apply_table(self, schemas: Schemas, strange: Collection[str], versions: Sequence[Readable]) -> Applied:
+        """``strange``: topics with a record that is refused already: what stood before it is applied later."""
         done = Applied()
+        table = versions[0].batch.schema.table
         for readable in versions:
             for portion in Filler(partial(self._stored, schemas), self._row_bytes).portions(readable):
-                done += Applied(stale=portion.stale, refused=portion.refused) + self._write(portion.batch, schemas)
+                done += Applied(stale=portion.stale, refused=portion.refused)
+                # Whole, it is the last portion.
+                last = readable is versions[-1] and len(portion.batch) == len(readable.batch)
+                whole = last and not done.refused and portion.batch.schema.topic not in strange
+                place = self._places.due(table) if whole else None
+                done += self._write(replace(portion.batch, place=place), schemas)
+                if place is not None and not done.refused:
+                    self._places.written(table)
         return done
 
     def _write(self, rows: TableBatch, schemas: Schemas) -> Applied:

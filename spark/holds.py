@@ -5,9 +5,8 @@ While a table is held, its topic is none of the store's: the query skips its rec
 stay where they were, and the watermark names it. When it is free it is read again from there, and named
 until its rows have come as far as the LSN that the others have reached: an LSN never goes back.
 
-A table that was held for longer than the topics keep deletes may have missed some, and stays held until a rebuild.
-Any other is tried again now and then, because what was in its way (an index made read-only by a full disk, a
-constraint) goes without a word.
+A table is tried again now and then, because what was in its way (an index made read-only by a full disk, a constraint)
+goes without a word. One that was held for longer than the topics keep deletes is filled anew then.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from cdc.progress import Hold, Watermark
 from cdc.schema import TableSchema
 from sinks.port import CannotCarry, Sink
 from sinks.table_shapes import SchemaBook
-from spark.place import span
 from spark.ports import LogQuestions, SinkTopics
 from spark.watermark import Claim, LogView
 
 log = logging.getLogger(__name__)
 
-_MISSED = "and may have missed some"
 _FIRST_TRY_S, _LONGEST_TRY_S = 10.0, 600.0
 
 
@@ -58,11 +55,9 @@ class Holds:
         """topic -> why. Replaced, never changed."""
         self._tries: dict[str, _Try] = {}
 
-    def begin(self, kept: Mapping[str, Hold]) -> None:
-        """All over again, with these alone: the rest is found out anew. Those are not tried. How often another one was
-        stays known."""
-        self.now = dict(kept)
-        self._tries = {topic: one for topic, one in self._tries.items() if topic not in kept}
+    def begin(self) -> None:
+        """All over again: it is found out anew. How often a table was tried stays known."""
+        self.now = {}
 
     def refuse(self, refusal: CannotCarry, book: SchemaBook) -> None:
         """Hold the table of a refusal. Raise the refusal where the table is held already or unknown.
@@ -139,43 +134,8 @@ def claim(
     shown = view.claim(before, here, free.without({*behind, *views.unheeded}), now_ms)
     offsets = {topic: parts for topic, parts in _offsets(before).items() if topic in holds}
     began = {topic: replace(hold, since_ms=_since_ms(before, topic, now_ms)) for topic, hold in holds.items()}
-    now = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in began.items()}
-    held = {**behind, **views.named, **now}
-    # Nothing is claimed while a table shows less than the others, unless it is held.
-    whole = free.without(held).ids if shown.lsn else {}
-    left = before.left_beside(topics.ids, now_ms) if before is not None else {}
-    left = {topic: one for topic, one in left.items() if topic not in whole}
-    return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held=held, left=left)
-
-
-def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[str, Hold]:
-    """Tables that have waited for longer than their topics keep deletes, or were none of the store's for so long, or
-    until their topic was made anew. They stay held, even if carried."""
-    if before is None:
-        return {}
-    held = {**_named_again(before, topics), **before.held}
-    judged = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in held.items() if topic in topics.ids}
-    return {topic: hold for topic, hold in judged.items() if hold != held[topic] or hold.reason.endswith(_MISSED)}
-
-
-def _named_again(before: Watermark, topics: SinkTopics) -> Mapping[str, Hold]:
-    """Tables that the store has from before, and is fed with again."""
-    found = {}
-    for topic, left in before.left.items():
-        if topic in topics.ids:
-            table = topics.views.get(topic) or topic.partition(".")[2]
-            anew = left.topic_id not in ("", topics.ids[topic])
-            reason = f"{table}: its topic was made anew while it was none of the tables, {_MISSED}" if anew else ""
-            found[topic] = Hold(table=table, reason=reason, since_ms=left.since_ms)
-    return found
-
-
-def _judged(hold: Hold, retention_s: float, now_ms: int) -> Hold:
-    waited_s = (now_ms - hold.since_ms) / 1000
-    if not hold.since_ms or waited_s <= retention_s:
-        return hold
-    kept = f"longer than the {span(retention_s)} for which its topic keeps deletes"
-    return replace(hold, reason=f"{hold.table}: it has waited for {kept}, {_MISSED}")
+    held = {**behind, **views.named, **began}
+    return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held=held)
 
 
 def _since_ms(before: Watermark | None, topic: str, now_ms: int) -> int:

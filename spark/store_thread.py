@@ -15,13 +15,12 @@ from cdc.dead import DeadLetter, Parked, Waiting, Why
 from cdc.orders import Orders, Refusals, carry_out, queues
 from cdc.progress import Offsets, Watermark
 from cdc.schema import TableSchema
-from sinks.port import CannotCarry, OpenSink
+from sinks.port import OpenSink
 from sinks.table_shapes import SchemaBook
 from spark.apply import (
     History,
     Outcome,
     Rules,
-    Shape,
     apply_events,
     apply_sorted,
     behind_letters,
@@ -33,25 +32,23 @@ from spark.apply import (
     unknown,
 )
 from spark.fill_lines import FillStand, Lacking
-from spark.holds import Holds, claim, make_room, overdue
+from spark.holds import claim
 from spark.place import (
     EpochIds,
     StoreMoved,
     Surroundings,
     TopicLooks,
     check_log,
-    check_place,
     check_reach,
     grown,
     moves,
     outdated,
     rewound,
 )
-from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
-from spark.store_calls import StoreCalls
 from spark.store_figures import BeatCount, TopicFill, note_outcome
+from spark.store_tables import StoreTables
 from spark.watermark import Claim, covers, distance
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
@@ -66,39 +63,23 @@ _ORDERS_AT_ONCE = 1_000
 _LOOK_S = 2.0  # how often a store at rest is asked whether it is still what it was
 
 
-class Store(StoreCalls):
+class Store(StoreTables):
     """One sink's store. All that touches it runs on its own thread, in order, so a sink needs no lock.
 
     ``connect`` opens it, and is called again after :meth:`close`.
     """
 
     def __init__(self, name: str, connect: Callable[[], OpenSink], around: Surroundings) -> None:
-        super().__init__(name, around)
-        self.captured = SinkTopics()
-        """The topics of all its tables."""
-        self.topics = SinkTopics()
-        """Those that it reads: all but those of held tables."""
-        self._connect = connect
-        self._opened: OpenSink | None = None
-        self.shown: Watermark | None = None
-        self._unsure: Watermark | None = None
+        super().__init__(name, connect, around)
         self._place = Claim({}, 0.0)
-        self._book = SchemaBook()
-        self._absent: frozenset[Shape] = frozenset()
         self._parked, self._orders = Parked(name), Orders(name)
         self._goal: Offsets | None = None
         self._ends: Offsets = {}
-        self._holds = Holds(name, around.clock)
         self._ids, self._looks = EpochIds(around.facts), TopicLooks(around.facts, self.captured)
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
         self._fill, self._ready, self._beats = TopicFill(), False, BeatCount()
-
-    @property
-    def offsets(self) -> Offsets:
-        """The offsets that the store shows, by its last watermark. Empty for an empty store."""
-        return self.shown.offsets if self.shown is not None else {}
 
     @property
     def lsn(self) -> int:
@@ -168,16 +149,14 @@ class Store(StoreCalls):
         check_log(self.name, self.shown, self.captured, ends, around.facts)
         if self.shown is not None and not covers(self.offsets, ends):
             check_reach(self.name, self.shown, self.captured, self._now_ms())
-        self._holds.begin(overdue(self.shown, self.captured, self._now_ms()))
+        self._holds.begin()
         self._beats.begun_ms = self._now_ms()
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
         self._book, self._absent, self._ids = SchemaBook(), frozenset(), EpochIds(around.facts)
         self._looks = TopicLooks(around.facts, self.captured)
-        self.learn(frozenset())
-        # Where a table was missing, making it forgot the watermark.
-        self.shown = opened.watermarks.read()
+        self._go_on()
         self._fill.begin(self.shown, ends)
         self._go_back()
         read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
@@ -201,36 +180,6 @@ class Store(StoreCalls):
         """See :meth:`spark.place.TopicLooks.require_same`."""
         self._looks.require_same(topics)
 
-    def learn(self, needs: frozenset[Shape]) -> None:
-        """Read the schema topic, and make room in the store for every shape. Versions that are still missing are
-        absent.
-
-        A table whose newest shape the store cannot take is held from here on, until the next :meth:`begin`.
-        """
-        shapes = [shape for shape in self._around.facts.schemas() if shape.topic in self.captured.ids]
-        self._book = SchemaBook(shapes)
-        for versions in self._book.tables():
-            self._holding(partial(self._make_room, versions))
-        self.topics = self.captured.without(self._holds.now)
-        self._absent |= {shape for shape in needs if shape not in self._book}
-
-    def _make_room(self, versions: list[TableSchema]) -> None:
-        if versions[0].topic not in self._holds.now:
-            make_room(self._open().sink, versions, self._around.facts)
-
-    def hold(self, refusal: CannotCarry) -> None:
-        """Hold a table from here on, until the next :meth:`begin`. Raise the refusal where it is held already."""
-        self._holds.refuse(refusal, self._book)
-        self.topics = self.captured.without(self._holds.now)
-
-    def _holding(self, action: Callable[[], T]) -> T:
-        """Act. Again, without each table that turns out to be one that the store cannot take."""
-        while True:
-            try:
-                return action()
-            except CannotCarry as refusal:
-                self.hold(refusal)
-
     def set_floors(self, floors: pa.Table) -> Outcome:
         """Apply a batch's floor records, alone, before its rows go to several tasks at once."""
         applied = self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
@@ -242,6 +191,7 @@ class Store(StoreCalls):
         if found.needs:
             self.learn(found.needs)
             found = sort_out(records, self.rules)
+        self._lead(at)
         crash_point("sink_before_apply")
         act = partial(apply_sorted, sink=self._open().sink, book=self._book)
         return self.conclude(self._holding(lambda: act(found.unheld(self._holds.now))), at)
@@ -257,6 +207,7 @@ class Store(StoreCalls):
         if needs:
             self.learn(needs)
             free = unheld(free, self.rules)
+        self._lead(at, before.letters)
         crash_point("sink_before_apply")
         applied = self._holding(lambda: apply_events(unheld(free, self.rules), self._open().sink, self._book, history))
         letters = (*refused_letters(applied.refused), *behind_letters(behind))
@@ -272,6 +223,8 @@ class Store(StoreCalls):
             self._around.dead.write(letters)
             self._parked.add(letters)
         crash_point("sink_after_letters")
+        if self._led is not at:
+            self._lead(at)
         self._commit(at)
         crash_point("sink_after_watermark")
         done = replace(outcome, letters=tuple(letters))
@@ -336,6 +289,7 @@ class Store(StoreCalls):
                 if self._open().watermarks.read() != self.shown:
                     raise StoreMoved(f"the store of {self.name} is another one than it was")
                 self._absent = frozenset()
+                self._unseen.update(self.captured.ids)
                 self.learn(frozenset())
             for first in range(0, len(every), _ORDERS_AT_ONCE):
                 asked = every[first : first + _ORDERS_AT_ONCE]
@@ -359,34 +313,14 @@ class Store(StoreCalls):
         wanted = self._claim(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
         self.require_same(grown(self._place.offsets, at.offsets))
-        self._commit_as(wanted)
+        held = self._holds.now
+        self._holding(self._open().show)
+        self._commit_as(wanted if self._holds.now is held else self._claim(at))
         self._place = at
 
     def _claim(self, at: Claim) -> Watermark:
         wanted = claim(self._around.view, self.shown, at, self.captured, self._holds.now, self._now_ms())
         return self._ids.named(wanted)
-
-    def _now_ms(self) -> int:
-        return self._around.clock.now_ns() // 1_000_000
-
-    def _commit_as(self, wanted: Watermark) -> None:
-        self._open().commit(wanted, partial(self._check_place, wanted))
-        self.shown, self._unsure = wanted, None
-
-    def _check_place(self, wanted: Watermark | None = None) -> None:
-        check_place(self.name, self._open(), self.shown, self._unsure)
-        self._unsure = wanted or self._unsure
-        self._figures.answered(self._around.clock.monotonic())
-
-    def _open(self) -> OpenSink:
-        if self._opened is None:
-            self._opened = self._connect()
-        return self._opened
-
-    def _close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close()
 
     def _count(self, outcome: Outcome) -> None:
         filled_ms = self._fill.filled_ms(self.offsets, self.topics.ids, self._now_ms())

@@ -54,7 +54,7 @@ class CacheClient:
         self._password = password
         self.store = f"Redis at {place(url, URLS)}"
         self._retry = StoreRetry(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
-        self._scripts = {name: _script(name) for name in ("write", "read", "sweep", "discard", "expire")}
+        self._scripts = {name: _script(name) for name in ("write", "read", "sweep", "discard", "expire", "place")}
         try:
             self._single: Any = redis.Redis.from_url(url, **self._options())
         except ValueError:

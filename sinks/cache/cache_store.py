@@ -17,9 +17,10 @@ from sinks.cache.cached_types import NotedTypes
 from sinks.generations import FIRST, OpenGeneration
 from sinks.names import cache_table
 from sinks.notes import NotedWatermarks
-from sinks.port import Applied, OpenSink, Refused, StoredRow, rows_at_once, stored_batch
+from sinks.port import Applied, OpenSink, PlaceMissing, Refused, StoredRow, rows_at_once, stored_batch
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
+from sinks.table_places import PLACE, Places, PlaceStep
 
 _KEYS_PER_SCRIPT = 500
 _FIRST_ROWS, _SCAN_ROWS = 64, 4_096
@@ -35,13 +36,15 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     client = CacheClient(spec.text("url"), spec.secrets.get("password"), clock)
     place = CachePlace(client, spec)
     tables = _CacheTables(client, place, spec.replay_window_s)
-    sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.follows, moved=place.look)
+    places = Places(tables)
+    sink = StoreSink(tables, place.notes, _CacheSession(client), places=places, shared=spec.follows, moved=place.look)
     reader = _CacheReader(client, place)
     servers = client.servers()
     return OpenSink(
         sink=sink,
         watermarks=NotedWatermarks(place.notes),
         reader=reader,
+        places=places,
         # A server that starts again has what it last saved: rows that it acknowledged before may be gone, and a batch
         # whose first half they were must not be claimed.
         current=lambda: place.current() and client.servers() == servers,
@@ -81,11 +84,10 @@ class _CacheTables:
         self._types = NotedTypes(place.notes)
         self._remember_ms = str(max(1, int(replay_window_s * 1000)))
 
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         """A hash needs no preparation, and its JSON carries any shape. Readers want the columns' types."""
         if not older:
             self._types.keep(schema)
-        return False
 
     def write(self, batch: TableBatch) -> Applied:
         done = Applied()
@@ -118,6 +120,27 @@ class _CacheTables:
         for keys in self._client.scan(key_pattern(cache_prefix(self._place.prefix, schema))):
             calls = [Call([keys[n] for n in lot], [floor]) for lot in self._client.lots(keys, _KEYS_PER_SCRIPT)]
             self._client.run("sweep", partial(iter, [calls]))
+
+    def place(self, schema: TableSchema) -> bytes | None:
+        return self._client.fields(self._place_key(schema)).get(b"place")
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        keys = [self._place_key(step.schema).encode() for step in steps]
+        for lot in self._client.lots(keys, _KEYS_PER_SCRIPT):
+            texts: list[bytes | str] = []
+            for step in (steps[number] for number in lot):
+                fit = [*step.fit, *([b""] if None in step.upon else [])]
+                texts += [step.after, str(len(fit)), *fit]
+            calls = [Call([keys[number] for number in lot], texts)]
+            for strange in next(self._client.run("place", partial(iter, [calls])))[0]:
+                raise PlaceMissing.moved(steps[lot[strange - 1]].schema.table)
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        for keys in self._client.scan(key_pattern(cache_prefix(self._place.prefix, schema))) if empty else ():
+            self._client.remove(keys)
+
+    def _place_key(self, schema: TableSchema) -> str:
+        return cache_prefix(self._place.prefix, schema) + PLACE
 
     def _call(
         self, lot: Sequence[int], keys: Sequence[bytes], pos: Sequence[str], rows: Sequence[bytes | None]
@@ -233,7 +256,7 @@ def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> It
         for lot, answer in zip(trip, answered, strict=True):
             for place, number in enumerate(lot):
                 pos, row = answer[2 * place], answer[2 * place + 1]
-                if pos is not None:
+                if pos is not None and keys[number] != PLACE:
                     yield number, StoredRow(key=keys[number], pos=pos.decode(errors="replace"), row=row)
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import deltalake
-
 from cdc.errors import Exit, Retry, SinkError
 from sinks.port import PlaceMissing, StoreAway
 from sinks.store_retry import brief
 
-BEGUN = "headrace.begun"
-"""The property of a table that was emptied, to be filled anew: another text each time."""
-_RESTORE = "RESTORE"
-"""The operation of a commit that restores an older version. The table's own version goes up by it."""
-
 
 class Removed(PlaceMissing):
-    """A table that is not there any more, or of which an older state was put in its place."""
+    """A table that is not there any more."""
+
+
+class Exchanged(Removed):
+    """A table in whose place another state of it was put."""
 
 
 class Unfit(SinkError):
@@ -54,29 +51,6 @@ UNFIT = (
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
 """Words of delta-rs and of Spark about a table that will not recover by itself. Each has one class for nearly all."""
-
-
-def require_unchanged(opened: deltalake.DeltaTable, path: str, version: int, identity: str) -> None:
-    """Removed where a table is not the one that was seen at its path, or is in an older state. ``version``: the one
-    that was seen, -1 for none. ``identity``: empty where it is not known."""
-    if identity and identity != identity_of(opened):
-        raise Removed(f"another Delta table was put in the place of {path}")
-    if opened.version() < version:
-        raise Removed(f"an older copy of the Delta table {path} was put in its place")
-    if version >= 0 and restored_behind(opened, version):
-        raise Removed(f"an older version of the Delta table {path} was restored")
-
-
-def identity_of(table: deltalake.DeltaTable) -> str:
-    """The text that tells a table from every other one, and from itself before it was begun anew."""
-    about = table.metadata()
-    return f"{about.id}{about.configuration.get(BEGUN) or ''}"
-
-
-def restored_behind(table: deltalake.DeltaTable, version: int) -> bool:
-    """Whether a commit after that version put the table back to an older state."""
-    newer = table.version() - version
-    return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))
 
 
 def explained(path: str, error: Exception) -> SinkError:

@@ -14,24 +14,13 @@ from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
-from sinks.delta.delta_notes import (
-    COMMITS,
-    VERSIONS,
-    DeltaNotes,
-    NotedVersions,
-    commits_in,
-    is_older_copy,
-    versions_in,
-)
+from sinks.delta.delta_notes import DeltaNotes
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
-from sinks.generations import GENERATION, Generations, is_said, lower, number_in_use, taken_over
-from sinks.notes import WATERMARK, NotedWatermarks, TableIds, is_table_id
+from sinks.generations import GENERATION, Generations, is_said, lower, number_in_use
+from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec
-
-_OF_A_PLACE = (GENERATION, VERSIONS, COMMITS)
-"""Notes that speak of the place where they stand, and not of what it holds."""
 
 
 def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
@@ -52,17 +41,8 @@ class _DeltaGenerations:
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
         # The notes first: what they claim must not be more than the tables hold.
-        kept = _of_content(self._notes.read())
-        whole = [shape for shape in shapes if not self._is_older_copy(shape)]
-        mark = NotedWatermarks(self._notes).read()
-        if len(whole) < len(shapes) and mark is not None:
-            # No sink has noticed it yet. To go back is to read the log again, upon what the tables have then.
-            nothing = Watermark(
-                epoch=mark.epoch, lsn=0, topic_ids=mark.topic_ids, level_ms=mark.level_ms, left=mark.left
-            )
-            kept |= {WATERMARK: nothing.to_json()}
-        DeltaNotes(place, self._clock).write_all(kept)
-        self._copy_tables(self._base, place, whole)
+        DeltaNotes(place, self._clock).write_all(_of_content(self._notes.read()))
+        self._copy_tables(self._base, place, shapes)
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
@@ -75,17 +55,13 @@ class _DeltaGenerations:
         if ENGINE in used:
             notes = {ENGINE: dumped(EMBEDDED), **notes}
         found = NotedWatermarks(self._notes).read()
-        goal = taken_over(Watermark.from_json(notes[WATERMARK]), found)
+        goal = Watermark.from_json(notes[WATERMARK])
         # While the tables change one by one no more is claimed than is true of the old and of the new ones. The sink
         # that runs sees the generation change, twice, and goes on from what stands here then.
         before = lower(goal, found)
         self._notes.write_all({**notes, WATERMARK: before.to_json(), GENERATION: b"-%d" % number})
-        taken = self._copy_tables(place, self._base, shapes)
-        # With the states that this watermark speaks of: a copy from before may have the version of before.
-        noted = self._notes.read()
-        versions = {**versions_in(noted), **{path: version for path, (version, _) in taken.items()}}
-        said = {VERSIONS: dumped(versions), COMMITS: dumped({**commits_in(noted), **taken})}
-        self._notes.write_all({WATERMARK: goal.to_json(), **said, GENERATION: b"%d" % number})
+        self._copy_tables(place, self._base, shapes)
+        self._notes.write_all({WATERMARK: goal.to_json(), GENERATION: b"%d" % number})
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
@@ -102,20 +78,10 @@ class _DeltaGenerations:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _is_older_copy(self, shape: TableSchema) -> bool:
-        """Whether a table is older than the watermark that speaks of it."""
-        path = table_path(shape)
-        table, noted = Delta(self._base, path, self._clock), NotedVersions(self._notes)
-        return table.exists() and is_older_copy(table, shape, noted, TableIds(self._notes), path)
-
     def _place(self, number: int) -> Storage:
         return Storage.of(generation_folder(self._spec, number))
 
-    def _copy_tables(
-        self, source: Storage, target: Storage, shapes: Sequence[TableSchema]
-    ) -> dict[str, tuple[int, str]]:
-        """Path -> version and commit of each table that was taken."""
-        found: dict[str, tuple[int, str]] = {}
+    def _copy_tables(self, source: Storage, target: Storage, shapes: Sequence[TableSchema]) -> None:
         for path in sorted({table_path(shape) for shape in shapes}):
             earlier = Delta(source, path, self._clock)
             if earlier.exists():
@@ -125,11 +91,8 @@ class _DeltaGenerations:
                 taken.take(earlier)
                 # Another engine may have written the table before.
                 taken.set_vectors(wanted=earlier.writes_vectors)
-                taken.refresh()
-                found[path] = taken.version, taken.commit(taken.version)
-        return found
 
 
 def _of_content(notes: Mapping[str, bytes]) -> dict[str, bytes]:
     """The notes that speak of what a place holds, and not of the place."""
-    return {name: text for name, text in notes.items() if name not in _OF_A_PLACE and not is_table_id(name)}
+    return {name: text for name, text in notes.items() if name != GENERATION}

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cdc.schema import TableSchema
 from cdc.stored import reading
 from sinks.port import CannotCarry
+from sinks.table_places import PLACE
 from sinks.warehouse.warehouse_columns import KEY, WarehouseColumn
 
 _BUCKET, _PART = "_bucket_", "_part_"
@@ -115,8 +116,8 @@ def _cut(text: str | None, room: int) -> str | None:
 
 
 def bucket_of(key: str, buckets: int) -> int:
-    """The bucket of a key. It never changes, since rows lie by it."""
-    return crc32(key.encode()) % buckets
+    """The bucket of a key. It never changes, since rows lie by it. The table's place has one of its own."""
+    return -1 if key == PLACE else crc32(key.encode()) % buckets
 
 
 def buckets_in(column: str) -> int:

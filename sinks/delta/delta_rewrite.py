@@ -28,6 +28,7 @@ from cdc.crash import crash_point, declare
 from sinks.arrow import pc
 from sinks.delta.delta_files import STATISTICS, DataFile, KeysIn, data_files, due_join, file_bytes, may_hold, stats_of
 from sinks.delta.delta_kind import CODEC
+from sinks.table_places import PLACE
 
 declare("delta_files_written")
 
@@ -52,6 +53,7 @@ _NEAR, _FAR = 2, 16
 _AT_ONCE_BYTES = 32 * 1024**2
 """Fewer, where they are larger together: a row takes several times as much in memory, and once more to be sorted."""
 _PACKED = 3
+_NO_KEYS: Any = pa.chunked_array([], pa.string())
 _NONE = "__HIVE_DEFAULT_PARTITION__"
 _LARGEST_BYTES = 64 * 1024**2
 """Another writer's files may be larger. A file takes many times its size in memory while it is written anew."""
@@ -96,9 +98,10 @@ class KeyedFiles:
         return (plain or known) and ours and not asked
 
     def merge(self, rows: pa.Table) -> int | None:
-        """Put rows in, one a key, and leave out those of which the table has a newer state. Returns how many were put
-        in: None where nothing was done, because a file is too large to be held whole. CommitFailedError where somebody
-        else has written."""
+        """Put rows in, one a key, and leave out those of which the table has a newer state. The table's place gets a
+        file of its own: a batch of other rows does not write these anew for it. Returns how many were put in: None
+        where nothing was done, because a file is too large to be held whole. CommitFailedError where somebody else has
+        written."""
         rows = rows.sort_by(self.key)
         files = self._files()
         keys: list[Any] = rows[self.key].to_pylist()
@@ -109,7 +112,8 @@ class KeyedFiles:
             return None
         inside = self._side_by_side(lambda held: self._inside(held, rows, columns), asked, largest)
         stale = {number for one in inside for number, fresh in zip(one.rows, one.fresh, strict=True) if not fresh}
-        placed: set[int] = set()
+        places = [number for number, key in enumerate(keys) if key == PLACE]
+        placed = set(places)
         touched: list[_Anew] = []
         for one in inside:
             ours = {number for number in one.rows if number not in stale}
@@ -119,7 +123,7 @@ class KeyedFiles:
                 placed |= ours
         new = [number for number in range(rows.num_rows) if number not in stale and number not in placed]
         wanted = file_bytes(files, near=self.near)
-        anew = _gathered(touched, new, wanted)
+        anew = [*_gathered(touched, new, wanted), *(_Anew([], _NO_KEYS, [number]) for number in places)]
         if anew:
             added = self._side_by_side(
                 lambda one: self._written(self._changed(one, rows), one.files, wanted), anew, largest
@@ -131,7 +135,7 @@ class KeyedFiles:
         """Join small files where there are many, those of each partition by themselves. Whether there were.
 
         delta-rs's own compaction tries again, whatever it is told: two at once leave each row twice."""
-        files = self._files()
+        files = [file for file in self._files() if not (file.low == file.high == PLACE)]
         wanted = file_bytes(files, near=self.near)
         apart = ([file for file in files if file.part == part] for part in sorted({f.part for f in files}, key=str))
         due = [file for some in apart for file in due_join(some, wanted)]

@@ -9,20 +9,19 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from cdc.clock import Clock
-from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_engine import DeltaEngine
-from sinks.delta.delta_faults import Removed, Unfit
-from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks, NotedVersions, is_older_copy
+from sinks.delta.delta_faults import Exchanged, Removed, Unfit
+from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks
 from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import Floors, KeptColumns, NotedWatermarks, Notes, TableIds
+from sinks.notes import Floors, KeptColumns, Notes
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -34,6 +33,7 @@ from sinks.port import (
 )
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
+from sinks.table_places import Places, PlaceStep
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -48,8 +48,6 @@ from sinks.warehouse.warehouse_columns import (
 )
 from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
-
-declare("delta_emptied")
 
 _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
     (KEY, pa.string()),
@@ -66,16 +64,14 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     notes = DeltaNotes(storage, clock)
     engine = DeltaEngine(storage, notes, clock)
     tables = _DeltaTables(storage, notes, engine, spec.replay_window_s, clock)
-    sink = StoreSink(
-        tables, notes, _DeltaSession(), shared=spec.parallel, missing=tables.missing, side_by_side=SIDE_BY_SIDE
-    )
-    place = OpenGeneration(notes, None, shared=False)
-    reader = _DeltaReader(storage, clock)
+    places = Places(tables, with_rows=True)
+    sink = StoreSink(tables, notes, _DeltaSession(), places=places, shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
     return OpenSink(
         sink=sink,
-        watermarks=DeltaWatermarks(notes, tables, engine.unnoted),
-        reader=reader,
-        current=place.current,
+        watermarks=DeltaWatermarks(notes, engine.unnoted),
+        reader=_DeltaReader(storage, clock),
+        places=places,
+        current=OpenGeneration(notes, None, shared=False).current,
         discards=tables,
         sweep_late=sink.sweep_late,
     )
@@ -93,28 +89,18 @@ class _DeltaTables:
         self._storage = storage
         self._notes = notes
         self._kept = KeptColumns(notes)
-        self._marks = NotedWatermarks(notes)
-        self._ids = TableIds(notes)
-        self._noted: NotedVersions | None = None
-        self._sound: set[str] = set()
         self._clock = clock
         self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, Delta] = {}
         self.engine = engine
 
-    def missing(self, schema: TableSchema) -> bool:
-        """Whether there is no such table."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         with _faults(schema):
-            return not self._table(schema).exists()
-
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-        with _faults(schema):
-            made = self._prepare(schema, older=older)
+            self._prepare(schema, older=older)
         if not older:
             self._kept.keep(schema)
-        return made
 
-    def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def _prepare(self, schema: TableSchema, *, older: bool) -> None:
         table = self._table(schema)
         wanted = warehouse_columns(schema)
         self.engine.require()
@@ -125,72 +111,46 @@ class _DeltaTables:
             fields = [*((c.name, c.type) for c in wanted), *_OWN_FIELDS, *([by] if by else [])]
             table.create(pa.schema(fields), [by.column] if by else ())
             self.engine.make_ready(table, schema)
-            self._is_sound(schema)
-            return True
+            return
         self.engine.make_ready(table, schema)
         require_same(schema, by, table.partitions)
-        lost_rows = self._is_older_copy(schema)
-        if lost_rows:
-            # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
-            # Until nothing is claimed any more it stays noted, whatever its version becomes.
-            self._ids.unknown(schema.table)
-            table.begin_anew()
-            crash_point("delta_emptied")
-            self._marks.forget_table(schema.topic)
-        elif table_path(schema) not in self._sound and table.version > self._noted_version(schema):
-            self._enforce(schema)
-        self._is_sound(schema)
+        self._enforce(schema, table)
         existing = table.types()
-        lost = removed(existing, wanted, () if lost_rows else self._kept.of(schema.table))
+        lost = removed(existing, wanted, self._kept.of(schema.table))
         if lost:
             raise CannotCarry.because(schema.table, lost)
         retyped = {} if older else retypes(schema.table, existing, wanted)
         table.add_columns([(c.name, c.type) for c in wanted if c.name not in existing])
         table.leave_out_bounds()
         table.retype(retyped)
-        return lost_rows
 
-    def _is_older_copy(self, schema: TableSchema) -> bool:
-        """Whether the table is older than the one that was noted with the last watermark."""
-        if table_path(schema) in self._sound:
-            return False  # what it is from there on is known by itself
-        return is_older_copy(self._table(schema), schema, self._noted_versions(), self._ids, table_path(schema))
-
-    def _noted_version(self, schema: TableSchema) -> int:
-        return self._noted_versions().of(table_path(schema))
-
-    def _noted_versions(self) -> NotedVersions:
-        if self._noted is None:
-            self._noted = NotedVersions(self._notes)
-        return self._noted
-
-    def _enforce(self, schema: TableSchema) -> None:
-        """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
-        a rebuild, or another process, had raised it meanwhile."""
+    def _enforce(self, schema: TableSchema, table: Delta) -> None:
+        """Remove what a killed writer put below a floor that it did not know of: a rebuild, or another process, had
+        raised it meanwhile."""
         floor = Floors(self._notes).of(schema.table)
         if floor:
-            self._table(schema).delete(f"{POS} < '{floor}'")
+            table.delete(f"{POS} < '{floor}'")
 
-    def _is_sound(self, schema: TableSchema) -> None:
-        """The table holds what the watermark claims, and may be spoken of with it."""
-        self._ids.keep(schema.table, self._table(schema).identity())
-        self._sound.add(table_path(schema))
-
-    def versions(self) -> dict[str, int]:
-        """Path -> version of the tables that were used, and are not older than what was noted of them."""
-        known = {path: self._tables[path].version for path in self._sound}
-        return {path: version for path, version in known.items() if version >= 0}
-
-    def commits(self) -> dict[str, tuple[int, str]]:
-        """Path -> that version, and its commit where that is known."""
-        known = {path: (version, self._tables[path].commit(version)) for path, version in self.versions().items()}
-        return {path: one for path, one in known.items() if one[1]}
-
-    def check(self) -> None:
-        """PlaceMissing when a table that was used is gone, or an older copy of it is in its place."""
-        for table in self._tables.values():
-            if table.local:
+    def place(self, schema: TableSchema) -> bytes | None:
+        with _faults(schema):
+            table = self._table(schema)
+            try:
                 table.check()
+            except Removed:
+                return None
+            return table.place() if table.exists() else None
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        for step in steps:
+            with _faults(step.schema):
+                self._table(step.schema).put(None, KEY, POS, step)
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        self._kept.drop(schema.table)
+        with _faults(schema):
+            table = self._table(schema)
+            if empty and table.exists():
+                table.delete()
 
     def write(self, batch: TableBatch) -> Applied:
         with _faults(batch.schema):
@@ -205,12 +165,13 @@ class _DeltaTables:
             raise CannotCarry.because(batch.schema.table, lost)
         columns = [WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in wanted]
         rows = WarehouseRows(batch.schema, columns)
-        done = Applied()
+        done, left = Applied(), len(batch)
         pieces = rows.tables(batch, self._clock.now_ns() // 1000)
         for tables, kept, refused in lots(pieces):
-            done += Applied(refused=refused)
+            done, left = done + Applied(refused=refused), left - len(kept) - len(refused)
             if kept:
-                done += counted(table.put(tables, KEY, POS), kept)
+                place = batch.place if not left and not done.refused else None
+                done += counted(table.put(tables, KEY, POS, place), kept)
         self._maintain(table)
         return done
 
@@ -264,6 +225,8 @@ def _faults(schema: TableSchema) -> Iterator[None]:
     """The fault of a captured table, from the error of its Delta table."""
     try:
         yield
+    except Exchanged as error:
+        raise PlaceMissing.moved(schema.table) from error
     except Removed as error:
         raise PlaceMissing.of(schema.table, "its Delta table") from error
     except Unfit as error:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import deltalake
 import pyarrow as pa
@@ -19,7 +18,7 @@ from cdc.sql import quote_literal
 from sinks.delta import delta_faults as faults
 from sinks.delta.delta_batches import filled_up, ordered, recut, widened
 from sinks.delta.delta_exchange import WholeExchange
-from sinks.delta.delta_faults import Removed, Unfit
+from sinks.delta.delta_faults import Exchanged, Removed, Unfit
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
 from sinks.delta.delta_line import CommitLine
 from sinks.delta.delta_partitions import buckets_in, partitioned
@@ -27,7 +26,9 @@ from sinks.delta.delta_rewrite import ONE_TRY, PACKED, KeyedFiles
 from sinks.delta.delta_storage import Storage
 from sinks.port import StoreAway
 from sinks.store_retry import StoreRetry
-from sinks.warehouse.warehouse_columns import KEY, POS
+from sinks.table_places import PLACE, PlaceStep
+from sinks.warehouse.warehouse_columns import EXACT, KEY, POS
+from sinks.warehouse.warehouse_rows import place_in, place_row
 
 declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
 
@@ -43,6 +44,7 @@ SMALL_FILES = 16
 _SMALL_BYTES, FILE_BYTES = 1024**2, 64 * 1024**2
 """To what size: at once, because a merge opens every file (20 ms of CPU for one, 90 for 75), and by the clock."""
 _LARGE_ROW_BYTES = 4096
+_UNREAD = b"?"
 """From this size on rows are appended where the table holds none of their keys."""
 
 
@@ -59,9 +61,8 @@ class Delta:
         self._clock = clock
         self._options = dict(storage.options) or None
         self._opened: deltalake.DeltaTable | None = None
-        self._seen = -1
         self._line = CommitLine(self.path)
-        self._identity = ""
+        self._place: bytes | None = _UNREAD
         self._tidied = clock.monotonic()
         self._unjoined = 0
         store = f"the Delta table {self.path}"
@@ -78,44 +79,20 @@ class Delta:
 
     @property
     def version(self) -> int:
-        """The table's version as it was last seen here. -1 for one that was never opened."""
-        if self._opened is not None:
-            self._seen = max(self._seen, self._opened.version())
-        return self._seen
+        """As it was opened. -1 for one that was not."""
+        return self._opened.version() if self._opened is not None else -1
 
     def check(self) -> None:
-        """Removed when the table is not what was last seen here: gone, or an older state of it."""
-        seen = self.version
-        if seen < 0 or (self.local and self._line.stands(seen)):
-            return
-        self._reopen()
-        self._retry.call(lambda: self._table)
+        """See what others have done to the table. Removed where it is gone."""
+        if self._opened is not None and not (self._storage.local and self._line.stands(self.version)):
+            self._reopen()
+            self._retry.call(lambda: self._table)
 
-    def identity(self) -> str:
-        """Another one for each table that was made, or begun anew."""
-        return self._retry.call(lambda: faults.identity_of(self._table), again=self._reopen)
-
-    def commit(self, version: int) -> str:
-        """As :meth:`sinks.delta.delta_line.CommitLine.commit`. Empty in an object store."""
-        return self._line.commit(version) if self.local else ""
-
-    def restored_since(self, version: int) -> bool:
-        """Whether somebody put the table back to an older state by a commit after that version, as RESTORE does."""
-        return self._retry.call(lambda: faults.restored_behind(self._table, version), again=self._reopen)
-
-    @property
-    def local(self) -> bool:
-        """Whether :meth:`check` costs a look at a file, and not a listing."""
-        return self._storage.local
-
-    def begin_anew(self) -> None:
-        """Delete all rows. It is another table from here on: its versions count on from those of a copy, and so the one
-        that the copy stands for may have the same numbers with other rows."""
-        begun = {faults.BEGUN: uuid4().hex}
-        self._retry.call(lambda: self._table.alter.set_table_properties(begun, False), again=self._reopen)
-        self._identity = ""
-        self._reopen()
-        self._retry.call(lambda: self._deleted(None), again=self._reopen)
+    def place(self) -> bytes | None:
+        """As :meth:`sinks.table_places.PlaceStore.place`, of a table that is there."""
+        if self._place is _UNREAD:
+            self._place = place_in(self.where(f"{KEY} = '{PLACE}'")[EXACT].to_pylist())
+        return self._place
 
     def refresh(self) -> bool:
         """See what others wrote. False when there is no such table."""
@@ -139,7 +116,7 @@ class Delta:
                 storage_options=self._options,
             )
 
-        self._opened, self._identity = self._retry.call(make), ""
+        self._opened, self._place = self._retry.call(make), _UNREAD
         crash_point("delta_table_made")
 
     def types(self) -> dict[str, Any]:
@@ -178,28 +155,54 @@ class Delta:
         self._retry.call(rewrite, again=self._reopen)
         self._reopen()
 
-    def put(self, rows: pa.Table, key: str, order: str) -> int:
-        """Insert rows, replace those with the same key that are not newer. Returns how many were written."""
+    def put(self, rows: pa.Table | None, key: str, order: str, step: PlaceStep | None = None) -> int:
+        """Insert rows, replace those with the same key that are not newer, and take the table's place a step on with
+        them. Returns how many were written."""
 
         def put() -> int:
             # A handle of a table that was removed would write a log with a hole.
             self.check()
-            table, whole = self._table, self._whole(rows)
-            if not table.file_uris() or self._are_new(whole, key):
-                # At the version that was looked at: what another writer commits meanwhile ends this try.
-                deltalake.write_deltalake(table, whole, mode="append", **PACKED)
-                return whole.num_rows
-            return self._merged(whole, key, order)
+            self._require(step)
+            before, place = self.version, [self._placed(step.after)] if step is not None else []
+            some = [self._whole(rows)] if rows is not None else []
+            written = sum(one.num_rows for one in some)
+            if not self._table.file_uris():
+                self._appended(pa.concat_tables([*some, *place]))
+            elif some and self._are_new(some[0], key):
+                self._appended(some[0])
+                for one in place:
+                    self._merged(one, key, order, step)
+            else:
+                written = self._merged(pa.concat_tables([*some, *place]), key, order, step) - len(place)
+            self._place = _UNREAD
+            # Others may have written behind the look, perhaps a former state of the table.
+            self._require(step if self.version != before + 1 else None, written=True)
+            return written
 
         written = self._retry.call(put, again=self._reopen)
+        self._place = step.after if step is not None else _UNREAD
         crash_point("delta_merged")
         self._unjoined += 1
         if self._unjoined > SMALL_FILES:
             self._unjoined = 0
             self._retry.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
+        self._line.stands(self.version)
         return written
 
-    def _merged(self, rows: pa.Table, key: str, order: str) -> int:
+    def _require(self, step: PlaceStep | None, *, written: bool = False) -> None:
+        """Exchanged where another place is in the table than it may step on from, or than was ``written``."""
+        if step is not None and not (step.after == self.place() if written else step.fits(self.place())):
+            raise Exchanged(f"another state of the Delta table {self.path} was put in its place")
+
+    def _placed(self, text: bytes) -> pa.Table:
+        types = {name: kind for name, kind in self.types().items() if name not in self.partitions}
+        return self._whole(filled_up(place_row(text), pa.schema(list(types.items()))) or pa.table({}))
+
+    def _appended(self, rows: pa.Table) -> None:
+        # A commit of another writer's since the look ends this try.
+        deltalake.write_deltalake(self._table, rows, mode="append", **PACKED)
+
+    def _merged(self, rows: pa.Table, key: str, order: str, step: PlaceStep | None) -> int:
         keyed = self._keyed(key, order)
         if keyed.possible() and (written := keyed.merge(rows)) is not None:
             self._updated()
@@ -260,9 +263,10 @@ class Delta:
         self._reopen()
         self.leave_out_bounds()
 
-    def delete(self, predicate: str) -> None:
-        """Delete the rows that meet an SQL predicate."""
+    def delete(self, predicate: str | None = None) -> None:
+        """Delete the rows that meet an SQL predicate. All of them without one."""
         self._retry.call(lambda: self._deleted(predicate), again=self._reopen)
+        self._line.stands(self.version)
 
     def _deleted(self, predicate: str | None) -> None:
         self._table.delete(predicate, commit_properties=ONE_TRY)
@@ -326,9 +330,11 @@ class Delta:
             return
         self._tidied = now
         self._retry.call(self._tidy, again=self._reopen)
+        self._line.stands(self.version)
 
     def _updated(self) -> None:
         self._table.update_incremental()
+        self._place = _UNREAD
 
     def _dataset(self) -> ds.Dataset:
         return self._table.to_pyarrow_dataset()
@@ -377,14 +383,12 @@ class Delta:
     def _open(self) -> bool:
         if not deltalake.DeltaTable.is_deltatable(self.path, self._options):
             return False
-        opened = deltalake.DeltaTable(self.path, storage_options=self._options)
-        faults.require_unchanged(opened, self.path, self._seen, self._identity)
-        self._line.require()
-        self._opened, self._identity = opened, faults.identity_of(opened)
+        self._opened = deltalake.DeltaTable(self.path, storage_options=self._options)
+        self._place = _UNREAD
+        self._line.stands(self.version)
         return True
 
     def _reopen(self) -> None:
-        self._seen = self.version
         self._opened = None
 
     def _whole(self, rows: pa.Table) -> pa.Table:

@@ -15,15 +15,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from sinks.arrow import pc
-from sinks.delta.delta_faults import Removed, restored_behind
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_partitions import buckets_in
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.delta.delta_tiers import TIERS, Tier, due_tier
+from sinks.table_places import PlaceStep
+from sinks.warehouse.warehouse_columns import EXACT
 from sinks.warehouse.warehouse_spark import (
     SparkFailed,
     WarehouseSpark,
+    only_onto,
     quote_spark,
     quoted_name,
     running_session,
@@ -66,9 +68,9 @@ class SparkDelta(Delta):
         self._spark = spark
         self._name = f"delta.{quoted_name(spark_path(self.path))}"
 
-    def _merged(self, rows: pa.Table, key: str, order: str) -> int:
+    def _merged(self, rows: pa.Table, key: str, order: str, step: PlaceStep | None) -> int:
         if running_session() is None:
-            return super()._merged(rows, key, order)
+            return super()._merged(rows, key, order, step)
         small = sum(size for _, size in self._files()) <= _SMALL_TABLE_BYTES
         same = self._same(key)
         if not small:
@@ -78,10 +80,12 @@ class SparkDelta(Delta):
             # Said in numbers: files of other buckets are left out before anything is read.
             same += f" and t.{name} in ({', '.join(map(str, pc.unique(rows[name]).to_pylist()))})"
 
+        may = only_onto(step, f"s.{key}", f"t.{EXACT}")
+
         def merge(relation: str) -> str:
             return (
                 f"merge into {self._name} t using {relation} s on {same} "
-                f"when matched and (t.{order} is null or s.{order} >= t.{order}) then update set * "
+                f"when matched and (t.{order} is null or s.{order} >= t.{order}){may} then update set * "
                 "when not matched then insert *"
             )
 
@@ -127,16 +131,12 @@ class SparkDelta(Delta):
         return list(zip(files[f"partition.{by[0]}"].to_pylist() if by else [None] * len(sizes), sizes, strict=True))
 
     def _carried_out(self, act: Callable[[], T]) -> T:
-        before = self.version
         try:
             done = act()
         except SparkFailed as failed:
             text = str(failed)
             raise (CommitFailedError if any(words in text for words in _CONFLICTS) else DeltaError)(text) from None
         self._updated()
-        # Spark looks at the table anew: somebody may have restored it between our look and Spark's.
-        if restored_behind(self._table, before):
-            raise Removed(f"an older version of the Delta table {self.path} was restored")
         return done
 
 

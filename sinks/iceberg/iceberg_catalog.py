@@ -14,7 +14,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
-from sqlalchemy import URL, make_url, select, update
+from sqlalchemy import URL, make_url, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
@@ -217,24 +217,6 @@ class LakeCatalog:
                 return set()
 
         return self.asked(names)
-
-    def locations(self, namespace: str) -> Mapping[str, str | None]:
-        """Table -> where its metadata is, which each commit changes. None where the catalog lists names alone. One
-        question for all of them."""
-        catalog = self.opened
-        if not isinstance(catalog, SqlCatalog):
-            return dict.fromkeys(self.names(namespace))
-
-        def locations() -> Mapping[str, str | None]:
-            with Session(catalog.engine) as session:
-                found = session.execute(
-                    select(IcebergTables.table_name, IcebergTables.metadata_location).where(
-                        IcebergTables.catalog_name == catalog.name, IcebergTables.table_namespace == namespace
-                    )
-                )
-                return {name: location for name, location in found}
-
-        return self.asked(locations)
 
     def look_into_store(self) -> None:
         """See that the object store lets us in. Nothing happens where the catalog says where tables are."""

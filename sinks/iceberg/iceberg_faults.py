@@ -21,7 +21,11 @@ from sinks.store_retry import brief, login_refused
 
 
 class LakeRemoved(PlaceMissing):
-    """A table that is not there any more, or of which an older state was put in its place."""
+    """A table that is not there any more."""
+
+
+class LakeExchanged(LakeRemoved):
+    """A table in whose place another state of it was put."""
 
 
 class LakeUnfit(SinkError):

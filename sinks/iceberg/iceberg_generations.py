@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
-from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use, taken_over
+from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace
-from sinks.iceberg.iceberg_notes import NOTES, VERSIONS, IcebergNotes, versions_in
+from sinks.iceberg.iceberg_notes import NOTES, IcebergNotes
 from sinks.iceberg.iceberg_store import table_name
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec
@@ -58,17 +57,7 @@ class _IcebergGenerations:
             )
         before = self._begin(number, found, under_way=said == -number)
         self._exchange(number, before, shapes)
-        now = self._notes.read()
-        versions = {**versions_in(now), **versions_in(found)}
-        goal = taken_over(Watermark.from_json(found[WATERMARK]), NotedWatermarks(self._notes).read())
-        self._notes.write_all(
-            {
-                WATERMARK: goal.to_json(),
-                VERSIONS: dumped({name: list(one) for name, one in versions.items()}),
-                GENERATION: b"%d" % number,
-            },
-            fence=True,
-        )
+        self._notes.write_all({WATERMARK: found[WATERMARK], GENERATION: b"%d" % number}, fence=True)
 
     def _begin(self, number: int, found: Mapping[str, bytes], *, under_way: bool) -> int:
         """Note that the switch has begun. The number of the generation that is in use until then."""
@@ -81,9 +70,9 @@ class _IcebergGenerations:
         # While the tables change no more is claimed than is true of the old and of the new ones. The sink that runs
         # sees the generation change, twice, and goes on from what stands here then.
         known = NotedWatermarks(self._notes).read()
-        claim = lower(taken_over(Watermark.from_json(found[WATERMARK]), known), known)
-        notes = {name: text for name, text in found.items() if name not in (*_OF_A_PLACE, VERSIONS)}
-        said = {WATERMARK: claim.to_json(), VERSIONS: b"{}", GENERATION: b"-%d" % number, _FROM: b"%d" % before}
+        claim = lower(Watermark.from_json(found[WATERMARK]), known)
+        notes = {name: text for name, text in found.items() if name not in _OF_A_PLACE}
+        said = {WATERMARK: claim.to_json(), GENERATION: b"-%d" % number, _FROM: b"%d" % before}
         self._notes.write_all({**notes, **said}, fence=True)
         return before
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import orjson
 import pyarrow as pa
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 
 from cdc.crash import crash_point, declare
-from cdc.stored import reading
 from sinks.iceberg.iceberg_catalog import LakeCatalog
-from sinks.iceberg.iceberg_snapshots import Version
 from sinks.iceberg.iceberg_table import PROPERTIES
 from sinks.tries import unrepeated
 
@@ -28,7 +25,6 @@ declare("iceberg_note_written")
 
 NOTES = "_watermark"
 """The table."""
-VERSIONS = "versions"
 _BEGIN = "cdc."
 _SHAPE = pa.schema([("name", pa.string())])
 
@@ -104,10 +100,3 @@ def _notes(table: Table | None) -> Mapping[str, bytes]:
 
 def _properties(notes: Mapping[str, bytes]) -> dict[str, str]:
     return {f"{_BEGIN}{name}": text.decode() for name, text in notes.items()}
-
-
-def versions_in(notes: Mapping[str, bytes]) -> dict[str, Version]:
-    """Table -> state, as noted with the watermark."""
-    with reading("what the warehouse has noted of its tables' states"):
-        found = orjson.loads(notes.get(VERSIONS, b"{}"))
-        return {str(name): Version(str(one[0]), int(one[1]), int(one[2])) for name, one in found.items()}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cdc.clock import Clock
-from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -30,12 +29,11 @@ from sinks.iceberg.iceberg_columns import (
     lost_column,
     outward,
 )
-from sinks.iceberg.iceberg_faults import LakeRemoved, LakeUnfit
-from sinks.iceberg.iceberg_notes import VERSIONS, IcebergNotes, versions_in
-from sinks.iceberg.iceberg_snapshots import Version
+from sinks.iceberg.iceberg_faults import LakeExchanged, LakeRemoved, LakeUnfit
+from sinks.iceberg.iceberg_notes import IcebergNotes
 from sinks.iceberg.iceberg_table import IcebergTable
 from sinks.names import folder
-from sinks.notes import WATERMARK, Floors, KeptColumns, NotedWatermarks, PlacedWatermarks
+from sinks.notes import WATERMARK, Floors, KeptColumns, NotedWatermarks
 from sinks.port import (
     Applied,
     CannotCarry,
@@ -46,15 +44,13 @@ from sinks.port import (
 )
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
+from sinks.table_places import Places, PlaceStep
 from sinks.warehouse.warehouse_columns import WarehouseColumn, one_to_spark, retypes
 from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
-from sinks.warehouse.warehouse_rows import WarehouseRows
+from sinks.warehouse.warehouse_rows import WarehouseRows, place_row
 
 if TYPE_CHECKING:
     from sinks.iceberg.iceberg_spark import IcebergSpark
-
-_IDLE_LOOK_S = 60.0
-"""How often a table is opened that nothing is written to, where only that shows whether it is the same."""
 
 
 def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
@@ -63,13 +59,14 @@ def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
     catalog = LakeCatalog(place, clock)
     notes = IcebergNotes(catalog)
     tables = _IcebergTables(catalog, notes, spec.replay_window_s, clock)
-    session = _IcebergSession(catalog)
-    sink = StoreSink(tables, notes, session, shared=spec.parallel, missing=tables.missing, side_by_side=SIDE_BY_SIDE)
+    session, places = _IcebergSession(catalog), Places(tables, with_rows=True)
+    sink = StoreSink(tables, notes, session, places=places, shared=spec.parallel, side_by_side=SIDE_BY_SIDE)
     generation = OpenGeneration(notes, spec.options.get("generation"), shared=False)
     return OpenSink(
         sink=sink,
-        watermarks=_IcebergWatermarks(notes, tables),
+        watermarks=_IcebergWatermarks(notes),
         reader=_IcebergReader(catalog, clock),
+        places=places,
         current=generation.current,
         discards=tables,
         sweep_late=sink.sweep_late,
@@ -101,91 +98,65 @@ class _IcebergTables:
         self._catalog = catalog
         self._notes = notes
         self._kept = KeptColumns(notes)
-        self._marks = NotedWatermarks(notes)
-        self._noted: dict[str, Version] | None = None
         self._clock = clock
         self._expiry = Expiry(replay_window_s, clock)
         self._tables: dict[str, IcebergTable] = {}
         self._owners: dict[str, TableName] = {}
-        self._looked: dict[str, float] = {}
 
-    def missing(self, schema: TableSchema) -> bool:
-        """Whether there is no such table."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         with _faults(schema):
-            return not self._table(schema).exists()
-
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-        with _faults(schema):
-            made = self._prepare(schema, older=older)
+            self._prepare(schema, older=older)
         if not older:
             self._kept.keep(schema)
-        return made
 
-    def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def _prepare(self, schema: TableSchema, *, older: bool) -> None:
         table = self._table(schema)
         wanted = iceberg_columns(schema)
         own = [name for name, _ in OWN_FIELDS]
         _require_no_twins(schema, own, wanted)
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *OWN_FIELDS]))
-            return True
-        self._look(table)
-        noted = self._noted_version(table)
-        # Once: what it is from here on is known by itself.
-        lost_rows = noted is not None and not table.is_later(noted)
-        if lost_rows:
-            # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
-            table.empty()
-            # Before another column can hold the table: at the next start it is its own newest state.
-            self._marks.forget_table(schema.topic)
-        elif noted is not None and table.version != noted:
-            self._enforce(schema, table)
+            return
+        table.check()
+        self._enforce(schema, table)
         existing = table.types()
-        lost = lost_column(existing, wanted, () if lost_rows else self._kept.of(schema.table))
+        lost = lost_column(existing, wanted, self._kept.of(schema.table))
         if lost:
             raise CannotCarry.because(schema.table, lost)
         _require_no_twins(schema, existing, wanted)
         retyped = {} if older else retypes(schema.table, existing, wanted)
         table.add_columns([(c.name, c.type) for c in wanted if c.name not in existing])
         table.retype(retyped)
-        return lost_rows
-
-    def _noted_version(self, table: IcebergTable) -> Version | None:
-        """The state of the table that was noted with the last watermark. It is another one, or was gone back with since
-        as by ``rollback_to_snapshot``, where it did not come from that. None when asked again."""
-        if self._noted is None:
-            self._noted = versions_in(self._notes.read())
-        return self._noted.pop(table.name, None)
 
     def _enforce(self, schema: TableSchema, table: IcebergTable) -> None:
-        """Remove what a killed writer put below a floor that it did not know of, before it came to its watermark:
-        a rebuild, or another process, had raised it meanwhile."""
+        """Remove what a killed writer put below a floor that it did not know of: a rebuild, or another process, had
+        raised it meanwhile."""
         floor = Floors(self._notes).of(schema.table)
         if floor:
-            table.remove_below(floor)
+            table.remove_below(floor, looked=True)
 
-    def versions(self) -> dict[str, Version]:
-        """Name -> state of the tables that were used."""
-        return {name: table.version for name, table in self._tables.items() if table.version is not None}
+    def place(self, schema: TableSchema) -> bytes | None:
+        table = self._table(schema)
+        with _faults(schema):
+            try:
+                table.check()
+            except LakeRemoved:
+                return None
+            return table.place()
 
-    def check(self) -> None:
-        """PlaceMissing when a table that was used is gone, was taken back or was exchanged. One question
-        for all of them, which tells of commits in a JDBC catalog. In a REST catalog an idle table is opened once a
-        minute."""
-        used = set(self.versions())
-        found = self._catalog.locations(self._catalog.place.namespace) if used else {}
-        gone = used - found.keys()
-        if gone:
-            raise PlaceMissing.of(self._owners[min(gone)], "its Iceberg table")
-        now = self._clock.monotonic()
-        for name in sorted(used):
-            table, location = self._tables[name], found[name]
-            if table.location != location if location is not None else now - self._looked[name] >= _IDLE_LOOK_S:
-                self._look(table)
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        for step in steps:
+            with _faults(step.schema):
+                table = self._table(step.schema)
+                table.check()
+                table.put(outward(place_row(step.after)), step)
 
-    def _look(self, table: IcebergTable) -> None:
-        self._looked[table.name] = self._clock.monotonic()
-        table.check()
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        self._kept.drop(schema.table)
+        with _faults(schema):
+            table = self._table(schema)
+            if empty and table.exists():
+                table.empty()
 
     def write(self, batch: TableBatch) -> Applied:
         with _faults(batch.schema):
@@ -193,7 +164,7 @@ class _IcebergTables:
 
     def _write(self, batch: TableBatch) -> Applied:
         table = self._table(batch.schema)
-        self._look(table)
+        table.check()
         types = table.types()
         wanted = iceberg_columns(batch.schema)
         lost = lost_column(types, wanted, [column.source.name for column in wanted])
@@ -201,18 +172,21 @@ class _IcebergTables:
             raise CannotCarry.because(batch.schema.table, lost)
         columns = [WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in wanted]
         rows = WarehouseRows(batch.schema, columns)
-        done = Applied()
+        done, left = Applied(), len(batch)
         for tables, kept, refused in lots(rows.tables(batch, self._clock.now_ns() // 1000)):
-            done += Applied(refused=refused)
+            done, left = done + Applied(refused=refused), left - len(kept) - len(refused)
             if kept:
-                done += counted(table.put(outward(tables)), kept)
+                place = batch.place if not left and not done.refused else None
+                some = [tables, *([place_row(place.after)] if place is not None else [])]
+                written = table.put(outward(pa.concat_tables(some, promote_options="default")), place)
+                done += counted(written - len(some) + 1, kept)
         self._maintain(table)
         return done
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
         with _faults(schema):
             table = self._table(schema)
-            self._look(table)
+            table.check()
             found: dict[str, StoredRow] = {}
             for start in range(0, len(keys), LOOKUP):
                 found |= _rows_of(table.where_keys(keys[start : start + LOOKUP]), schema)
@@ -221,7 +195,7 @@ class _IcebergTables:
     def remove_below(self, schema: TableSchema, floor: str) -> None:
         with _faults(schema):
             table = self._table(schema)
-            self._look(table)
+            table.check()
             table.remove_below(floor)
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
@@ -229,7 +203,7 @@ class _IcebergTables:
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)
-            self._look(table)
+            table.check()
             for start in range(0, len(some), LOOKUP):
                 lot = dict(some[start : start + LOOKUP])
                 table.keep_rows(list(lot), partial(_others, lot))
@@ -247,7 +221,6 @@ class _IcebergTables:
             raise CannotCarry.because(schema.table, f"its Iceberg table {name} is that of {owner}")
         if name not in self._tables:
             self._tables[name] = lake_table(self._catalog, name, self._clock)
-            self._looked[name] = self._clock.monotonic()
         return self._tables[name]
 
 
@@ -280,19 +253,16 @@ class _IcebergSession:
         self._catalog.close()
 
 
-class _IcebergWatermarks(PlacedWatermarks):
-    """The watermark with the state of each table that it speaks of, in one commit."""
+class _IcebergWatermarks(NotedWatermarks):
+    """The watermark, written upon the notes that were read."""
 
-    def __init__(self, notes: IcebergNotes, tables: _IcebergTables) -> None:
-        super().__init__(notes, tables.check)
+    def __init__(self, notes: IcebergNotes) -> None:
+        super().__init__(notes)
         self._own = notes
-        self._tables = tables
 
     def write(self, watermark: Watermark) -> None:
-        versions = {**versions_in(self._own.known()), **self._tables.versions()}
         # On what was found when the store's place was checked: cdc rebuild may have written since.
-        noted = dumped({name: list(version) for name, version in versions.items()})
-        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: noted})
+        self._own.write_upon({WATERMARK: watermark.to_json()})
 
 
 @contextmanager
@@ -300,6 +270,8 @@ def _faults(schema: TableSchema) -> Iterator[None]:
     """The fault of a captured table, from the error of its Iceberg table."""
     try:
         yield
+    except LakeExchanged as error:
+        raise PlaceMissing.moved(schema.table) from error
     except LakeRemoved as error:
         raise PlaceMissing.of(schema.table, "its Iceberg table") from error
     except LakeUnfit as error:

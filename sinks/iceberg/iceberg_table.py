@@ -21,13 +21,14 @@ from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.sql import quote_literal
 from sinks.iceberg.iceberg_catalog import LakeCatalog, unrepeated_table
-from sinks.iceberg.iceberg_columns import CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
+from sinks.iceberg.iceberg_columns import CDC_EXACT, CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
 from sinks.iceberg.iceberg_conditions import below, keyed, no_key
-from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeRemoved, conflict, given_up
-from sinks.iceberg.iceberg_snapshots import Version, file_sizes, is_later, summary_count, version_of
+from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeExchanged, LakeRemoved, conflict, given_up
+from sinks.iceberg.iceberg_snapshots import file_sizes, summary_count
 from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep
-from sinks.warehouse.warehouse_rows import recast
-from sinks.warehouse.warehouse_spark import SparkFailed, running_session, within_ranges
+from sinks.table_places import PLACE, PlaceStep
+from sinks.warehouse.warehouse_rows import place_in, recast
+from sinks.warehouse.warehouse_spark import SparkFailed, only_onto, running_session, within_ranges
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -72,9 +73,8 @@ class IcebergTable:
         self.shown = f"{catalog.place.name}.{self._namespace}.{name}"
         self._opened: Table | None = None
         self._retry = replace(catalog.retry, explain=self._given_up)
-        self._seen: Version | None = None
-        # Of its metadata as last seen here: each commit writes another one.
-        self.location = ""
+        self.location = ""  # of its metadata: each commit writes another one
+        self._place: tuple[str, bytes | None] = ("", None)
         self._upkeep = Upkeep(catalog.place, name, clock)
 
     def exists(self) -> bool:
@@ -88,33 +88,21 @@ class IcebergTable:
         self._noted()
 
     def _noted(self) -> None:
-        """Take the state that was opened, or written, for the seen one. LakeRemoved when it did not come from that:
-        each opening asks, since a table may be gone back with between two tries of one statement."""
-        found, seen = self._opened, self._seen
-        if found is None:
-            return
-        if seen is not None and not is_later(found, seen):
-            self._opened = None
-            raise LakeRemoved(f"another Iceberg table, or an older state of it, was put in the place of {self.shown}")
-        # A commit's answer brings pyiceberg's repetitions back, which would ask nobody.
-        unrepeated_table(found)
-        self._seen = version_of(found)
-        self.location = found.metadata_location
-
-    @property
-    def version(self) -> Version | None:
-        """The table's state as it was last seen here. None for one that was never opened."""
-        return self._seen
+        """Take the state that was opened, or written, for the seen one. A commit's answer brings repetitions back."""
+        if self._opened is not None:
+            self.location = unrepeated_table(self._opened).metadata_location
 
     def check(self) -> None:
-        """See what others wrote. LakeRemoved when the table is not what was last seen here: gone, another one, or an
-        older state of it."""
+        """See what others wrote. LakeRemoved when the table is gone."""
         self._reopen()
         _ = self._table
 
-    def is_later(self, noted: Version) -> bool:
-        """Whether the table is in a state that came from this one."""
-        return is_later(self._table, noted)
+    def place(self) -> bytes | None:
+        """As :meth:`sinks.table_places.PlaceStore.place`, of a table that is there."""
+        _ = self._table
+        if self._place[0] != self.location:
+            self._place = self.location, place_in(self.where_keys([PLACE])[CDC_EXACT].to_pylist())
+        return self._place[1]
 
     def create(self, schema: pa.Schema) -> None:
         """Make the table, unless somebody else has made it."""
@@ -131,7 +119,6 @@ class IcebergTable:
                 return unrepeated_table(self._catalog.opened.load_table((self._namespace, self.name)))
 
         self._catalog.make_namespace(self._namespace)
-        self._seen = None
         self._opened = self._asked(make)
         self._noted()
         crash_point("iceberg_table_made")
@@ -183,24 +170,35 @@ class IcebergTable:
             recast_rows = (_cast(batch.select(order), schema) for batch in rows)
             change.append(pa.RecordBatchReader.from_batches(schema, recast_rows))
 
-    def put(self, rows: pa.Table) -> int:
-        """Insert rows, replace those with the same key that are not newer. Returns how many were written. Look at the
-        table before, by :meth:`check`."""
+    def put(self, rows: pa.Table, step: PlaceStep | None = None) -> int:
+        """Insert rows, replace those with the same key that are not newer. Returns how many were written. ``step``: of
+        the table's place, which is among the rows. LakeExchanged where another one is there. Call :meth:`check`
+        before."""
 
         def put() -> int:
-            table = self._table
+            self._require(step)
             whole = self._shaped(rows)
-            if summary_count(table, "total-records") == 0:
-                # A commit of somebody else's since the table was looked at ends this try.
-                table.append(whole)
+            if summary_count(self._table, "total-records") == 0:
+                # A commit of somebody else's since the look ends this try.
+                self._table.append(whole)
                 return whole.num_rows
-            return self._merged(whole) if self._beside_spark() else self._replaced(whole)
+            return self._merged(whole, step) if self._beside_spark() else self._replaced(whole)
 
+        looked = self._table.metadata.current_snapshot_id
         written = self._asked(put)
         self._noted()
+        current = self._table.current_snapshot()
+        if step is not None and current is not None and current.parent_snapshot_id == looked:
+            self._place = self.location, step.after
+        # Otherwise others have written behind the look, perhaps a former state of the table.
+        self._require(step, written=True)
         crash_point("iceberg_merged")
         self._upkeep.written()
         return written
+
+    def _require(self, step: PlaceStep | None, *, written: bool = False) -> None:
+        if step is not None and not (step.after == self.place() if written else step.fits(self.place())):
+            raise LakeExchanged(f"another state of the Iceberg table {self.shown} was put in its place")
 
     def _shaped(self, rows: pa.Table) -> pa.Table:
         types = self.types()
@@ -208,8 +206,9 @@ class IcebergTable:
             raise SparkRefused(COLUMN_REMOVED)
         return whole_rows(rows, types)
 
-    def _merged(self, rows: pa.Table) -> int:
-        before = version_of(self._table).sequence
+    def _merged(self, rows: pa.Table, step: PlaceStep | None) -> int:
+        metadata: Any = self._table.metadata
+        before, may = metadata.last_sequence_number, only_onto(step, f"s.{CDC_KEY}", f"t.{CDC_EXACT}")
         name, within = (
             self._spark().table(self._namespace, self.name),
             within_ranges(f"t.{CDC_KEY}", map(str, rows[CDC_KEY].to_pylist())),
@@ -220,7 +219,7 @@ class IcebergTable:
                     rows,
                     lambda view: (
                         f"merge into {name} t using {view} s on t.{CDC_KEY} = s.{CDC_KEY} and ({within}) "
-                        f"when matched and (t.{CDC_POS} is null or s.{CDC_POS} >= t.{CDC_POS}) then update set * "
+                        f"when matched and (t.{CDC_POS} is null or s.{CDC_POS} >= t.{CDC_POS}){may} then update set * "
                         "when not matched then insert *"
                     ),
                     # Without adaptive execution a small merge would leave two files for one.
@@ -259,9 +258,10 @@ class IcebergTable:
                 self._table.overwrite(newer, keyed(newer[CDC_KEY].to_pylist()))
         return int(newer.num_rows)
 
-    def remove_below(self, floor: str) -> None:
-        """Delete the rows below a position."""
-        self._delete(below(floor), f"{CDC_POS} < {quote_literal(floor)}")
+    def remove_below(self, floor: str, *, looked: bool = False) -> None:
+        """Delete the rows below a position. ``looked``: only where a file may have one, by its bounds."""
+        if not looked or self._asked(lambda: list(self._table.scan(below(floor)).plan_files())):
+            self._delete(below(floor), f"{CDC_POS} < {quote_literal(floor)}")
 
     def _delete(self, rows: BooleanExpression | None, sql: str) -> None:
         """``rows``: the condition without Spark, which is asked for at each try: it may have ended since the last one.

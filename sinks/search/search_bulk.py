@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ from sinks.store_retry import brief
 declare("search_body_taken")
 
 _BODY_BYTES = 6 * 1024**2
-_STALE, _UNAVAILABLE = 409, 503
+_FAILED, _STALE, _UNAVAILABLE = 300, 409, 503
 _BUSY = frozenset((429, 500, 502, 503, 504))
 _ATTEMPTS = 10
 
@@ -111,7 +111,7 @@ class BulkWriter:
             busy: list[Item] = []
             for item, answer in zip(left, answers, strict=True):
                 status = answer["status"]
-                if status < 300:
+                if status < _FAILED:
                     continue
                 _check_index(self._client.store, answer)
                 if status == _STALE:
@@ -157,7 +157,15 @@ def _add(fates: Fates, more: Fates) -> None:
     fates.refused |= more.refused
 
 
-def _check_index(store: str, answer: dict[str, object]) -> None:
+def require_taken(store: str, answer: Mapping[str, Any]) -> None:
+    """Raise for an item of a document of the sink's own that was not taken: StoreAway, unless it is because of its
+    index."""
+    if answer["status"] >= _FAILED:
+        _check_index(store, answer)
+        raise StoreAway(f"{store} takes no document: {_error_of(answer)[0]}", hint="look at its health and its disk")
+
+
+def _check_index(store: str, answer: Mapping[str, Any]) -> None:
     """Gone or Blocked for an item that failed because of its index."""
     kind = _error_of(answer)[0]
     if kind == "index_not_found_exception":
@@ -174,7 +182,7 @@ def _why(answer: dict[str, object]) -> str:
     return f"the index refuses it: {kind}{_field_of(reason)}"
 
 
-def _error_of(answer: dict[str, object]) -> tuple[str, str]:
+def _error_of(answer: Mapping[str, Any]) -> tuple[str, str]:
     error = answer.get("error")
     details = error if isinstance(error, dict) else {}
     return str(details.get("type", "unknown")), str(details.get("reason", ""))

@@ -103,14 +103,15 @@ class SearchClient:
         )
         return absent if text is None else loads_exact(text.encode("utf-8", "surrogatepass")) if text else {}
 
-    def bulk(self, body: bytes, *, part: bool = False) -> list[dict[str, Any]]:
+    def bulk(self, body: bytes, *, part: bool = False, more: str = "") -> list[dict[str, Any]]:
         """A bulk body's items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none.
+        ``more``: names of other members to be returned, each behind a comma.
 
         BulkUnanswered when no answer has come twice within two minutes. ``part``: once within half a minute, of a part
         of such a body.
         """
         params = {
-            "filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason",
+            "filter_path": f"errors,items.*.status,items.*.error.type,items.*.error.reason{more}",
             "require_alias": "true",
             "request_timeout": self._timeout_s / _PART if part else self._timeout_s,
         }

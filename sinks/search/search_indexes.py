@@ -10,7 +10,6 @@ from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.generations import FIRST, GENERATION, OpenGeneration
 from sinks.names import index_alias, index_prefix
-from sinks.notes import NotedWatermarks
 from sinks.port import CannotCarry, PlaceMissing
 from sinks.registry import SinkSpec
 from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
@@ -62,36 +61,34 @@ class Indexes:
 
     def look(self) -> bool:
         """Whether another generation, or another index, is in use since. The indexes are looked up anew then."""
-        moved = self._place.look() or (self._follows and bool(self._led_elsewhere()))
+        moved = self._place.look() or (self._follows and self._led_elsewhere())
         if moved:
             self._found.clear()
         return moved
 
     def current(self) -> bool:
-        """Whether readers are still led to what is written. Where they are led to an index of somebody else's making,
-        such as an older copy, the watermark is forgotten: nothing that it claims is known of that one."""
-        if not self._place.current():
-            return False
-        elsewhere = self._led_elsewhere()
-        if any(elsewhere.values()):
-            NotedWatermarks(self._place.notes).forget()
-        return not elsewhere
+        """Whether readers are still led to what is written."""
+        return self._place.current() and not self._led_elsewhere()
 
-    def _led_elsewhere(self) -> dict[str, set[str]]:
-        """Aliases that do not name the index that is written, and what they name instead. A generation of ours counts
-        for the same: which is in use the notes say."""
+    def _led_elsewhere(self) -> bool:
+        """Whether an alias does not name the index that is written. A generation of ours counts for the same: which is
+        in use the notes say."""
         if not self._found or not self._place.shown:
-            return {}
+            return False
         named: dict[str, set[str]] = {}
         every = self._client.call("GET", f"/_alias/{path(index_prefix(self._prefix))}-*", absent={})
         for index, there in every.items():
             for alias in there["aliases"]:
                 named.setdefault(alias, set()).add(index)
-        return {
-            alias: named.get(alias, set())
+        return not all(
+            any(one == index or is_generation(one, alias) for one in named.get(alias, ()))
             for alias, index in self._found.items()
-            if not any(one == index or is_generation(one, alias) for one in named.get(alias, ()))
-        }
+        )
+
+    @property
+    def in_use(self) -> set[str]:
+        """The indexes that were looked up."""
+        return {*self._found.values()}
 
     @property
     def json_type(self) -> str:
@@ -120,22 +117,15 @@ class Indexes:
             self._found[alias] = there[0]
         return self._found[alias]
 
-    def missing(self, schema: TableSchema) -> bool:
-        """Whether a table has no index: none that an alias names, and none that an alias that went has named."""
-        if self.existing(schema) is not None:
-            return False
-        name = f"{index_alias(self._prefix, schema.table)}-{self._place.number}"
-        return not self._client.call("GET", f"/{path(name)}", absent={})
-
     def _led_to(self, alias: str) -> list[str]:
         return list(self._client.call("GET", f"/_alias/{path(alias)}", absent={}))
 
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-        """Make the index, or add the fields it lacks. True when it is new."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
+        """Make the index, or add the fields it lacks."""
         index = self.existing(schema)
         if index is not None:
             self._add_fields(index, schema, older=older)
-            return False
+            return
         alias = index_alias(self._prefix, schema.table)
         name = f"{alias}-{self._place.number}"
         aliases: dict[str, Any] = {write_alias(name): {}}
@@ -158,9 +148,8 @@ class Indexes:
             # Another process of this sink was faster, or somebody removed the alias.
             self._client.call("PUT", f"/{path(name)}/_alias/{path(alias)}", {"filter": LIVE})
             self._add_fields(name, schema, older=older)
-            return False
+            return
         crash_point("search_index_made")
-        return True
 
     def _lead(self, alias: str, index: str) -> None:
         """Lead readers to what is written: where they are led nowhere, or to another generation still, as behind a

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from cdc.clock import Clock
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.batch_plan import TableBatch, reason
@@ -22,7 +23,9 @@ from sinks.search.search_documents import Documents, action, deleted, ending
 from sinks.search.search_indexes import Indexes, SearchPlace, faults, write_alias
 from sinks.search.search_mapping import DELETED, DELETED_AT, LIVE, POS
 from sinks.search.search_notes import path
+from sinks.search.search_places import SearchPlaces
 from sinks.store import StoreSink
+from sinks.table_places import PLACE, Places, PlaceStep
 
 declare("search_page_swept")
 
@@ -32,6 +35,7 @@ _UNPACKED = 3
 """About how much larger a document is than what it takes on the server's disk."""
 _TICK_S = 1.0
 _PURGE_EVERY_S = 3600.0
+_EVERY: dict[str, Any] = {"query": {"match_all": {}}}
 
 
 def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
@@ -41,15 +45,20 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
     indexes = Indexes(client, spec, place)
     writer = BulkWriter(client, clock)
     session = _SearchSession(client, writer, spec, clock)
-    tables = _SearchTables(client, indexes, writer, session, clock)
-    sink = StoreSink(tables, place.notes, session, shared=spec.follows, moved=indexes.look, missing=tables.missing)
+    discards = _SearchDiscards(client, indexes)
+    tables = _SearchTables(
+        client, indexes, writer, session, SearchPlaces(client, indexes, spec.prefix), discards, clock
+    )
+    places = Places(tables)
+    sink = StoreSink(tables, place.notes, session, places=places, shared=spec.follows, moved=indexes.look)
     reader = _SearchReader(client, indexes)
     return OpenSink(
         sink=sink,
         watermarks=NotedWatermarks(place.notes),
         reader=reader,
+        places=places,
         current=indexes.current,
-        discards=_SearchDiscards(client, indexes, clock),
+        discards=discards,
         sweep_late=sink.sweep_late,
     )
 
@@ -66,24 +75,37 @@ class _SearchTables:
         indexes: Indexes,
         writer: BulkWriter,
         session: _SearchSession,
+        places: SearchPlaces,
+        discards: _SearchDiscards,
         clock: Clock,
     ) -> None:
         self._client = client
         self._indexes = indexes
         self._writer = writer
         self._session = session
+        self._places = places
+        self._discards = discards
         self._clock = clock
 
-    def missing(self, schema: TableSchema) -> bool:
-        """Whether the table has no index."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         with faults(schema):
-            return self._indexes.missing(schema)
-
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-        with faults(schema):
-            made = self._indexes.prepare(schema, older=older)
+            self._indexes.prepare(schema, older=older)
             self._session.wrote(self._index(schema), schema)
-            return made
+
+    def place(self, schema: TableSchema) -> bytes | None:
+        with faults(schema):
+            return self._places.read(schema)
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        self._places.put(steps)
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        index = self._indexes.existing(schema) if empty else None
+        if index is not None:
+            with faults(schema):
+                self._client.refresh(f"/{path(index)}")
+                self._client.call("POST", f"/{path(index)}/_delete_by_query", _EVERY, params={"refresh": "true"})
+                self._discards.forget_deletes(index)
 
     def write(self, batch: TableBatch) -> Applied:
         with faults(batch.schema):
@@ -255,8 +277,8 @@ class _SearchReader:
             return
         stored = self._indexes.documents(schema).stored
         with faults(schema):
-            every = {"query": {"match_all": {}}, "version": True}
-            for page in self._client.scroll(f"/{path(index)}", every, _page(self._client, index)):
+            rows = {"query": {"bool": {"must_not": {"ids": {"values": [PLACE]}}}}, "version": True}
+            for page in self._client.scroll(f"/{path(index)}", rows, _page(self._client, index)):
                 yield stored_batch([stored(hit["_id"], hit["_source"], hit["_version"]) for hit in page])
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
@@ -274,10 +296,9 @@ class _SearchReader:
 class _SearchDiscards:
     """The server remembers a deleted document's version for ``index.gc_deletes``, and until then takes none below."""
 
-    def __init__(self, client: SearchClient, indexes: Indexes, clock: Clock) -> None:
+    def __init__(self, client: SearchClient, indexes: Indexes) -> None:
         self._client = client
         self._indexes = indexes
-        self._clock = clock
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
         with faults(schema):
@@ -290,7 +311,7 @@ class _SearchDiscards:
             for start in range(0, len(some), _LOOKUP):
                 gone |= self._delete(index, schema, {key: versions[key] for key in some[start : start + _LOOKUP]})
             if gone:
-                self._forget_deletes(index)
+                self.forget_deletes(index)
 
     def _delete(self, index: str, schema: TableSchema, versions: Mapping[str, str]) -> bool:
         documents, gone = self._indexes.documents(schema), False
@@ -305,13 +326,13 @@ class _SearchDiscards:
                 gone = True
         return gone
 
-    def _forget_deletes(self, index: str) -> None:
+    def forget_deletes(self, index: str) -> None:
         """Have the server forget what was deleted, now."""
         setting = "index.gc_deletes"
         self._client.call("PUT", f"/{path(index)}/_settings", {setting: "0s"})
         try:
             # It does so at a refresh, for what is older than its own coarse clock's last tick (0.2 s).
-            self._clock.sleep(_TICK_S)
+            SYSTEM_CLOCK.sleep(_TICK_S)
             self._client.refresh(f"/{path(index)}")
         finally:
             self._client.call("PUT", f"/{path(index)}/_settings", {setting: None})
@@ -337,7 +358,7 @@ def _look_up(
     for start in range(0, len(keys), _LOOKUP):
         ids = [document_id(key) for key in keys[start : start + _LOOKUP]]
         for hit in client.documents(f"/{path(index)}", ids):
-            if hit.get("found"):
+            if hit.get("found") and hit["_id"] != PLACE:
                 row = documents.stored(hit["_id"], hit["_source"], hit["_version"] if by_version else 0)
                 found[row.key] = row
     return found

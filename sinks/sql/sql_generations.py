@@ -4,17 +4,15 @@ transaction: grants, indexes and views stay."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 import sqlalchemy as sa
 
 from cdc.clock import Clock
-from cdc.errors import DamagedError, SinkError
-from cdc.progress import Watermark
+from cdc.errors import SinkError
 from cdc.schema import TableSchema
 from cdc.sql import load
-from sinks.generations import GENERATION, Generations, is_said, number_in_use, taken_over
-from sinks.notes import WATERMARK, read_watermark
+from sinks.generations import GENERATION, Generations, is_said, number_in_use
+from sinks.notes import WATERMARK
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import SqlClient
 from sinks.sql.sql_kind import generation_tables
@@ -53,13 +51,9 @@ class _SqlGenerations:
                 raise SinkError(
                     f"there is no generation {number} of {self._client.store}", hint="cdc rebuild makes one"
                 )
-            before = self._notes.stored(connection)
-            if is_said(before, number):
+            if is_said(self._notes.stored(connection), number):
                 return
             self._copy(connection, (tables, notes), (self._tables, self._notes), shapes)
-            with suppress(DamagedError):  # The sink fills the store anew then.
-                goal = Watermark.from_json(notes.stored(connection)[WATERMARK])
-                self._notes.put(connection, WATERMARK, taken_over(goal, read_watermark(before)).to_json())
             self._notes.put(connection, GENERATION, b"%d" % number)
 
         self._client.write(switch)

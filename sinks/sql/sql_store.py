@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,10 @@ from sqlalchemy import exc
 
 from cdc.clock import Clock
 from cdc.schema import TableSchema
-from cdc.topic import TableName
 from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
-from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
+from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import Rejected, SqlClient
@@ -25,16 +25,16 @@ from sinks.sql.sql_faults import Fault, fault_of, kind_of
 from sinks.sql.sql_labels import look_at_labels, widen_labels
 from sinks.sql.sql_natives import SqlColumn, StoredColumns
 from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
-from sinks.sql.sql_tables import SqlTables, make_schema, tables_of, unless_done
+from sinks.sql.sql_tables import SqlTables, make_schema, place_text, tables_of, unless_done
 from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
-from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, KEY, POS
+from sinks.table_places import NEWEST, PLACE, Places, PlaceStep
+from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import WarehouseRows
 
 _LOOKUP = 500
 Shape = tuple[list[SqlColumn], sa.Table]
 _PROBES = 8
-_CHECK_S = 1.0
 
 
 def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
@@ -44,13 +44,17 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
     store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")))
     session = _SqlSession(client, store, spec.replay_window_s, clock)
+    places = Places(store)
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
-    sink = StoreSink(store, notes, session, shared=True, missing=store.missing)
-    reader = _SqlReader(client, tables)
-    place = OpenGeneration(notes, None, shared=False)
-    watermarks = PlacedWatermarks(notes, store.check)
+    sink = StoreSink(store, notes, session, places=places, shared=True)
     return OpenSink(
-        sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current, discards=store
+        sink=sink,
+        watermarks=NotedWatermarks(notes),
+        reader=_SqlReader(client, tables),
+        places=places,
+        transactional=True,
+        current=OpenGeneration(notes, None, shared=False).current,
+        discards=store,
     )
 
 
@@ -70,51 +74,32 @@ class _SqlStore:
         self._clock = clock
         self._put = writer(tables, client.engine.dialect.driver, generic=generic)
         self._shapes: dict[tuple[str, int], Shape] = {}
-        self._prepared: set[TableName] = set()
-        self._checked_s = clock.monotonic()
-
-    def check(self) -> None:
-        """PlaceMissing when a table that was prepared here was dropped. Asks the database once a second at most."""
-        now_s = self._clock.monotonic()
-        if not self._prepared or now_s - self._checked_s < _CHECK_S:
-            return
-        gone = self._client.read(lambda connection: self._tables.gone(connection, self._prepared))
-        self._checked_s = now_s
-        for table in gone:
-            raise PlaceMissing.of(table, "its table")
 
     @property
     def tables(self) -> Mapping[str, sa.Table]:
         """The tables that were written to, by name."""
         return {table.fullname: table for _, table in self._shapes.values()}
 
-    def missing(self, schema: TableSchema) -> bool:
-        """Whether the database has no such table."""
-        with _faults(schema):
-            return bool(self._client.read(lambda connection: self._tables.gone(connection, [schema.table])))
-
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         self._shapes.clear()
-
         kept = self._kept.of(schema.table)
 
-        def prepare(connection: sa.Connection) -> bool | CannotCarry:
+        def prepare(connection: sa.Connection) -> CannotCarry | None:
             try:
-                return self._tables.prepare(connection, schema, kept, older=older)
+                self._tables.prepare(connection, schema, kept, older=older)
             except CannotCarry as refusal:
                 # Not raised here: the client would give up the connection, and what it had not committed.
                 return refusal
+            return None
 
         with _faults(schema):
-            made = self._client.write(prepare)
+            refused = self._client.write(prepare)
             self._client.commit()
-        if isinstance(made, CannotCarry):
-            raise made
-        self._prepared.add(schema.table)
+        if refused is not None:
+            raise refused
         if not older:
             self._kept.keep(schema)
             self._client.commit()
-        return made
 
     def write(self, batch: TableBatch) -> Applied:
         with _faults(batch.schema):
@@ -176,6 +161,37 @@ class _SqlStore:
 
         with _faults(schema):
             self._client.write(remove)
+
+    def place(self, schema: TableSchema) -> bytes | None:
+        with _faults(schema):
+            return self._client.read(lambda connection: self._tables.place(connection, schema))
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        """In the transaction that has the rows: whoever takes the table away waits for its end, or came before."""
+        for step in steps:
+            with _faults(step.schema):
+                self._client.write(partial(self._put_place, step))
+
+    def _put_place(self, step: PlaceStep, connection: sa.Connection) -> None:
+        table = self._tables.table(step.schema, ())
+        there = sa.update(table).where(table.c[KEY] == PLACE, table.c[EXACT].in_(map(place_text, step.fit)))
+        if connection.execute(there.values({EXACT: place_text(step.after)})).rowcount:
+            return
+        if None not in step.upon or self._tables.place(connection, step.schema) is not None:
+            raise PlaceMissing.moved(step.schema.table)
+        own = {KEY: PLACE, POS: NEWEST, DELETED: True, EXACT: place_text(step.after)}
+        connection.execute(sa.insert(table).values(own))
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        def remove(connection: sa.Connection) -> None:
+            if self._tables.is_there(connection, schema):
+                connection.execute(sa.delete(self._tables.table(schema, ())))
+
+        self._kept.drop(schema.table)
+        with _faults(schema):
+            if empty:
+                self._client.write(remove)
+            self._client.commit()
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
         """:meth:`sinks.port.Discards.remove`."""

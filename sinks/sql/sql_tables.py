@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -33,6 +34,7 @@ from sinks.sql.sql_natives import (
     retyped_natives,
 )
 from sinks.sql.sql_views import LiveViews, taken
+from sinks.table_places import PLACE
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -88,20 +90,6 @@ class SqlTables:
                     raise taken(one, f"{table} and {other} would share that name")
             self._shown[self._compared(view)] = table
         return name
-
-    def gone(self, connection: sa.Connection, tables: Collection[TableName]) -> list[TableName]:
-        """Those of some tables that the database does not have. One query for any number of them."""
-        inspector = sa.inspect(connection)
-        if self._db_schema is not None and not inspector.has_schema(self._db_schema):
-            return sorted(tables)
-        there = set(inspector.get_table_names(schema=self._db_schema))
-        names = {table: self.name(table) for table in sorted(tables)}
-        # A database may report names in another case, and a user may have put a view in a table's place.
-        return [
-            table
-            for table, name in names.items()
-            if name not in there and not inspector.has_table(name, schema=self._db_schema)
-        ]
 
     def view(self, table: TableName) -> str:
         """The name of a table's view of live rows."""
@@ -170,8 +158,20 @@ class SqlTables:
         }
         return StoredColumns(types, {name: native for name, native in natives.items() if native})
 
-    def prepare(self, connection: sa.Connection, schema: TableSchema, kept: Collection[str], *, older: bool) -> bool:
-        """Make the table, or add and, unless the shape is an older one, widen its columns. True when it is new.
+    def is_there(self, connection: sa.Connection, schema: TableSchema) -> bool:
+        """Whether the database has the table."""
+        return sa.inspect(connection).has_table(self.name(schema.table), schema=self._db_schema)
+
+    def place(self, connection: sa.Connection, schema: TableSchema) -> bytes | None:
+        """As :meth:`sinks.table_places.PlaceStore.place`."""
+        if not self.is_there(connection, schema):
+            return None
+        table = self.table(schema, ())
+        found = connection.execute(sa.select(table.c[EXACT]).where(table.c[KEY] == PLACE)).scalar()
+        return read_place(found) if found is not None else None
+
+    def prepare(self, connection: sa.Connection, schema: TableSchema, kept: Collection[str], *, older: bool) -> None:
+        """Make the table, or add and, unless the shape is an older one, widen its columns.
 
         ``kept``: columns of the source that it is known to have had. CannotCarry when it cannot take the shape.
         """
@@ -182,7 +182,7 @@ class SqlTables:
             made.create(connection, checkfirst=True)
             begin_labels(connection, made, self._enums(self.columns(schema)))
             self.show(connection, schema.table)
-            return True
+            return
         wanted = self.columns(schema)
         unfit = self.unfit(connection, schema) or removed(existing.types, wanted, kept)
         if unfit:
@@ -203,7 +203,6 @@ class SqlTables:
             self._alter(connection, "retype_postgresql", table, name, self.sql_type(kind, native), using)
         if not older:
             self.show(connection, schema.table, rights)
-        return False
 
     def _enums(self, columns: Sequence[SqlColumn]) -> list[str]:
         """Those whose labels are checked."""
@@ -301,6 +300,19 @@ class SqlTables:
         if len(raw) <= most:
             return name
         return f"{raw[: most - 17].decode(errors='ignore')}_{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def place_text(text: bytes) -> str:
+    """A place as ``_exact`` has it."""
+    return orjson.dumps({PLACE: text.decode()}).decode()
+
+
+def read_place(exact: str) -> bytes:
+    """The place in an ``_exact``: nothing where somebody else wrote that."""
+    try:
+        return str(orjson.loads(exact)[PLACE]).encode()
+    except (ValueError, TypeError, KeyError):
+        return b""
 
 
 def tables_of(engine: sa.Engine, spec: SinkSpec) -> SqlTables:

@@ -19,6 +19,7 @@ from sinks.arrow import joined, pc
 from sinks.batch_plan import TableBatch
 from sinks.members import dumps_exact
 from sinks.port import Refused, stored_columns
+from sinks.table_places import NEWEST, PLACE
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     EXACT,
@@ -100,7 +101,9 @@ class WarehouseRows:
         return self._plain.values(orjson.loads(key_json))
 
     def stored(self, table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-        """Columns of the warehouse, own ones included, back to stored rows."""
+        """Columns of the warehouse, own ones included, back to stored rows. The table's place is none."""
+        if pc.any(pc.equal(table.column(KEY), PLACE)).as_py():
+            table = table.filter(pc.fill_null(pc.not_equal(table.column(KEY), PLACE), True))
         gone = table.column(DELETED).to_pylist()
         present = set(table.schema.names)
         names = [c.source.name for c in self._columns if c.name in present]
@@ -122,6 +125,21 @@ class WarehouseRows:
         keys = [key or "" for key in table.column(KEY).to_pylist()]
         pos = [pos or "" for pos in table.column(POS).to_pylist()]
         return stored_columns(keys, pos, rows)
+
+
+def place_row(text: bytes) -> pa.Table:
+    """A table's place as a row: its own columns alone."""
+    exact = pa.array([[(PLACE, text.decode())]], EXACT_TYPE)
+    own: list[Any] = [[PLACE], [NEWEST], [True], pa.nulls(1, TIMESTAMPTZ), exact]
+    return pa.Table.from_arrays([*map(pa.array, own[:3]), *own[3:]], names=[*OWN])
+
+
+def place_in(exact: Sequence[Any]) -> bytes | None:
+    """The place that is in these ``_exact``, of the rows under its key. None for no row, nothing for what is none of
+    ours."""
+    if not exact:
+        return None
+    return dict(exact[0] or ()).get(PLACE, "").encode() if len(exact) == 1 else b""
 
 
 def _unwrapped(row: dict[str, Any]) -> dict[str, Any]:

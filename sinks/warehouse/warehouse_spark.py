@@ -21,6 +21,7 @@ from cdc.errors import ConfigError
 from sinks.kinds import SparkParts
 from sinks.port import StoreAway
 from sinks.store_retry import brief
+from sinks.table_places import PLACE, PlaceStep
 from sinks.warehouse.key_ranges import key_ranges
 
 _numbers = itertools.count()
@@ -186,5 +187,16 @@ def quote_spark(text: str) -> str:
 
 def within_ranges(column: str, keys: Iterable[str]) -> str:
     """The condition that a column lies in the ranges of some keys: true of each row that has one of them."""
-    ranges = key_ranges(keys)
+    named = set(keys)
+    ranges = [*key_ranges(named - {PLACE}), *((one, one) for one in named & {PLACE})]
     return " or ".join(f"{column} between {quote_spark(low)} and {quote_spark(high)}" for low, high in ranges)
+
+
+def only_onto(step: PlaceStep | None, key: str, exact: str) -> str:
+    """The condition more under which a merge replaces a row: a place only where it is the one that it steps on from. By
+    then somebody may have put another state of the table in its place. ``key``: of the row that comes, ``exact``: the
+    column of the one that is there."""
+    if step is None:
+        return ""
+    fit = ", ".join(quote_spark(text.decode()) for text in step.fit)
+    return f" and ({key} <> '{PLACE}' or {exact}['{PLACE}'] in ({fit}))"

@@ -127,7 +127,8 @@ def delta_folder(store: Store) -> Path:
 
 def json_folder(store: Store) -> Path:
     """Where the store of the tests' own kind keeps a table."""
-    return Path(_spec(store)["path"], "shop", "1", "tables", folder(TABLE.schema), folder(TABLE.table))
+    place = (folder(TABLE.schema), folder(TABLE.table))
+    return Path(_spec(store)["path"], _sink_spec(store).prefix, "1", "tables", *place)
 
 
 def _index(store: Store) -> str:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink, StoredRow
@@ -87,8 +86,3 @@ def rows(sink: OpenSink, schema: TableSchema) -> dict[str, StoredRow]:
 def live(sink: OpenSink, schema: TableSchema) -> dict[str, bytes]:
     """Canonical rows that show and are not deleted, by key."""
     return {key: canonical_row(row.row, schema) for key, row in rows(sink, schema).items() if row.row is not None}
-
-
-def claims_nothing(watermark: Watermark | None) -> bool:
-    """Whether a store shows no LSN and has read no record, whatever it knows of how old its rows are."""
-    return watermark is None or (watermark.lsn, watermark.offsets) == (0, {})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import ManualClock
 from cdc.errors import Retry
 from cdc.progress import Watermark
 from sinks.port import CannotCarry, OpenSink, PlaceMissing
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
-from tests.contract.stores import Store, claims_nothing, live
+from tests.contract.stores import Store, live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 
 BESIDE = shape(column("id", "int8", key=1), column("n", "int4"), table="others")
@@ -40,8 +39,8 @@ def test_h100_a_place_that_was_removed_is_missing_and_made_anew(store: Store) ->
     assert missing.value.retry is Retry.NOW
     sink.close()
     again = store.open()
+    assert again.places.read(ORDERS) is None, "what it has lost comes from the beginning of the log"
     again.sink.prepare(ORDERS)
-    assert claims_nothing(again.watermarks.read()), "what it has lost comes from the beginning of the log"
     assert again.sink.apply(batch(topic.events), BOTH).refused == ()
     assert statuses(again) == {"1": "open", "2": "open"}
 
@@ -58,32 +57,6 @@ def test_h100_a_place_removed_is_missing_to_looks_and_floors_too(store: Store) -
     damage.drop(store)
     with pytest.raises(PlaceMissing):
         floored.sink.apply(batch(topic.truncate(at(3)), topic.upsert(order(2), at(4))), BOTH)
-
-
-def test_h186_a_place_removed_at_rest_shows_at_the_next_look(store: Store) -> None:
-    """No change of that table comes: what is asked about the watermark every two seconds has to say it."""
-    without_places(store)
-    clock = ManualClock()
-    sink = store.open(clock)
-    sink.sink.apply(batch(Topic().upsert(order(1), at(1)), Topic(BESIDE).upsert({"id": 1, "n": 1}, at(1))), BOTH)
-    sink.commit(MARK)
-    clock.advance(2)
-    assert in_place(sink)
-    damage.drop(store)
-    clock.advance(2)
-    assert not in_place(sink)
-    sink.close()
-    again = store.open(clock)
-    again.sink.prepare(ORDERS)
-    assert claims_nothing(again.watermarks.read()), "what it has lost comes from the beginning of the log"
-
-
-def in_place(sink: OpenSink) -> bool:
-    """What a sink at rest asks: whether readers are led to what it wrote, and what the watermark says."""
-    try:
-        return sink.current() and sink.watermarks.read() == MARK
-    except PlaceMissing:
-        return False
 
 
 def test_h100_a_table_that_takes_nothing_is_told_from_the_others(store: Store) -> None:

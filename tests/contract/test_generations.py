@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
-from cdc.progress import LeftTable, Watermark
+from cdc.progress import Watermark
 from sinks.generations import Generations, OpenGeneration, lower
 from sinks.kinds import beside, open_generations
 from sinks.port import CannotCarry, OpenSink
@@ -111,19 +110,6 @@ def test_an_open_store_follows_the_switch_with_its_next_batch(store: Store, gene
     task.sink.apply(batch(Topic().upsert(order(2, "after"), at(9))), SHAPES)
     task.sink.show()
     assert statuses(store.open()) == {"1": "new", "2": "after"}
-
-
-def test_h483_a_rebuild_knows_of_tables_that_it_left(store: Store, generations: Generations) -> None:
-    """Of a warehouse, whose new tables come in the place of the old ones. Named again, one of them may be too old."""
-    sink = filled(store, 5, k1="old")
-    long_out = LeftTable(topic_id="id", since_ms=50)
-    sink.commit(replace(mark(6), offsets={**mark(6).offsets, "out": {0: 3}}, level_ms=60, left={"long out": long_out}))
-    built(store, 2, 7, k1="new")
-    for _ in range(2):
-        generations.switch(2, [ORDERS])
-    found = store.open().watermarks.read()
-    apart = store.kind in ("redis", "opensearch", "folder")
-    assert found is not None and found.left.keys() == (set() if apart else {"out", "long out"})
 
 
 def test_the_watermark_of_two_stores_is_the_lower_one() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from cdc.freshness.wanted import NotShown, Wanted
 from cdc.lsn import Lsn
-from cdc.progress import Hold, LeftTable, Watermark
+from cdc.progress import Hold, Watermark
 from cdc.source_lineage import SourceLineage
 from cdc.tokens import Token
 from tests.waiting import TIME_SCALE
@@ -164,7 +164,6 @@ def test_every_member_of_a_watermark_is_on_the_page() -> None:
         level_ms=1,
         aside={"shop.public.b": "set aside"},
         epoch_id="first",
-        left={"shop.public.c": LeftTable(topic_id="id", since_ms=1)},
     )
     rows = [line.split("|")[1] for line in MANUAL.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}

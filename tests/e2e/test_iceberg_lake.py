@@ -17,7 +17,7 @@ import pytest
 
 from cdc.errors import Exit
 from cdc.settings import load
-from sinks.iceberg.iceberg_snapshots import summary_count, version_of
+from sinks.iceberg.iceberg_snapshots import summary_count
 from sinks.registry import SinkSpec
 from sinks.stores import spec_of
 from tests.faults.proxy import Fault, Proxy
@@ -102,7 +102,7 @@ class Lake:
 
     def commits(self) -> int:
         with foreign_table(self.spec) as table:
-            return version_of(table).sequence
+            return max((one.sequence_number or 0 for one in table.snapshots()), default=0)
 
     def joins(self) -> int:
         with foreign_table(self.spec) as table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pyarrow as pa
@@ -144,7 +144,7 @@ class Follower:
 
     def _open(self) -> OpenSink:
         opened = self.memory.open()
-        return OpenSink(sink=_Mortal(opened.sink, self.rng), watermarks=opened.watermarks, reader=opened.reader)
+        return replace(opened, sink=_Mortal(opened.sink, self.rng))
 
     def _wait(self, view: LogView, told: int) -> int:
         """Time passes, records arrive, and somebody looks at the log's ends and its progress."""

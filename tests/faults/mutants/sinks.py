@@ -6,27 +6,13 @@ from tests.faults.mutants.mutant import Mutant
 
 _CONTRACT = "tests/contract"
 _MEMORY = f"{_CONTRACT} -k memory"
-_LEFT = "tests/unit/spark/test_left_tables.py"
 _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
-        "believe a rollback that others wrote upon", "sinks/iceberg/iceberg_snapshots.py",
-        " and not _stood_before(table, noted)", "", "tests/unit/sinks/test_iceberg_tables.py -k h506",
-    ),
-    Mutant(
-        "take a copy that others wrote to for the table", "sinks/delta/delta_notes.py",
-        "    older = older or (bool(commit) and", "    older = older or (False and",
-        "tests/integration/sinks/test_delta_copies.py -k h505",
-    ),
-    Mutant(
         "look at a commit's number, and not at which one it is", "sinks/delta/delta_line.py",
-        "bool(now) and now == self._seen[1] and", "bool(now) and",
+        "return now == self._seen and not", "return not",
         "tests/integration/sinks/test_delta_copies.py -k h505",
-    ),
-    Mutant(
-        "take a commit that the log has forgotten for another one", "sinks/delta/delta_notes.py",
-        'not in ("", commit))', "!= commit)", "tests/integration/sinks/test_delta_copies.py -k h505",
     ),
     Mutant(
         "let delta-rs try again upon what others have committed", "sinks/delta/delta_rewrite.py",
@@ -37,11 +23,6 @@ MUTANTS = (
         "pack the files of a merge by another codec", "sinks/delta/delta_table.py",
         "streamed_exec=False, **PACKED)", "streamed_exec=False)",
         "tests/integration/sinks/test_delta.py",
-    ),
-    Mutant(
-        "forget since when rows are old with what is claimed of them", "sinks/notes.py",
-        ".to_json() if left else FORGOTTEN)", ".to_json() if False else FORGOTTEN)",
-        "tests/unit/spark/test_left_tables.py",
     ),
     Mutant(
         "take a watermark that claims nothing for another sink's", "spark/place.py",
@@ -56,10 +37,6 @@ MUTANTS = (
         "give up a table for one value of another form (SQL)", "sinks/sql/sql_rows.py",
         "        if len(keys) == 1:", "        raise error\n        if len(keys) == 1:",
         f"{_CONTRACT}/test_foreign.py -k sqlite",
-    ),
-    Mutant(
-        "look for a dropped table of a warehouse at its next change alone", "sinks/notes.py",
-        "        self._check()\n", "", f"{_CONTRACT}/test_faults.py -k sqlite",
     ),
     Mutant(
         "take one of several rows under a key for the row (Delta)", "sinks/warehouse/warehouse_merges.py",
@@ -166,28 +143,9 @@ MUTANTS = (
     ),
     Mutant(
         "look at a store's place before its rows show", "sinks/port.py",
-        "            self.sink.show()\n        try:\n            check()\n",
-        "            check()\n            self.sink.show()\n        try:\n            pass\n",
+        "        self.show()\n        self.claim(watermark, check)\n",
+        "        self.claim(watermark, check)\n        self.show()\n",
         f"{_CONTRACT}/test_watermarks.py -k h162",
-    ),
-    Mutant(
-        "make a table's place anew before nothing is claimed of it", "sinks/store.py",
-        "if self._missing(schema):", "if False:", "tests/unit/sinks/test_store_steps.py -k h470",
-    ),
-    Mutant(
-        "forget that an older copy is being emptied", "sinks/delta/delta_store.py",
-        "            self._ids.unknown(schema.table)\n", "",
-        "tests/integration/sinks/test_delta_copies.py -k h470",
-    ),
-    Mutant(
-        "note the version of a table that nobody has compared", "sinks/delta/delta_store.py",
-        "for path in self._sound}", "for path in self._tables}",
-        "tests/integration/sinks/test_delta_copies.py -k h471",
-    ),
-    Mutant(
-        "take a table that was begun anew for the one that it was", "sinks/delta/delta_faults.py",
-        "{about.id}{about.configuration.get(BEGUN) or ''}", "{about.id}",
-        "tests/integration/sinks/test_delta_copies.py -k h480",
     ),
     Mutant(
         "read notes by a handle of a folder that is gone", "sinks/delta/delta_table.py",
@@ -195,20 +153,8 @@ MUTANTS = (
         "tests/integration/sinks/test_delta_copies.py -k h481",
     ),
     Mutant(
-        "leave the versions of before a rebuild noted", "sinks/delta/delta_generations.py",
-        "**taken}", "**{}}", "tests/integration/sinks/test_delta_copies.py -k h482",
-    ),
-    Mutant(
-        "forget at a rebuild which tables were left out", "sinks/generations.py",
-        "if topic not in fed}", "if False}", f"{_CONTRACT}/test_generations.py -k h483",
-    ),
-    Mutant(
-        "keep a copy that nobody noticed as a generation", "sinks/delta/delta_generations.py",
-        "if not self._is_older_copy(shape)]", "if True]", "tests/integration/sinks/test_delta_copies.py -k h484",
-    ),
-    Mutant(
         "leave below a floor what a killed writer put there", "sinks/delta/delta_store.py",
-        "            self._enforce(schema)\n", "            pass\n",
+        "        self._enforce(schema, table)\n", "",
         "tests/integration/sinks/test_delta_copies.py -k h486",
     ),
     Mutant(
@@ -229,16 +175,11 @@ MUTANTS = (
     ),
     Mutant(
         "write on where no reader is led (search)", "sinks/search/search_indexes.py",
-        "        return not elsewhere\n", "        return True\n", "tests/integration/sinks/test_search.py -k h165",
-    ),
-    Mutant(
-        "believe a watermark of an index that somebody else put in (search)", "sinks/search/search_indexes.py",
-        "        if any(elsewhere.values()):\n", "        if False:\n",
-        "tests/integration/sinks/test_search.py -k h165",
+        " and not self._led_elsewhere()\n", "\n", "tests/integration/sinks/test_search.py -k h165",
     ),
     Mutant(
         "let tasks keep an index that the alias has left (search)", "sinks/search/search_indexes.py",
-        "self._place.look() or (self._follows and bool(self._led_elsewhere()))", "self._place.look()",
+        "self._place.look() or (self._follows and self._led_elsewhere())", "self._place.look()",
         "tests/integration/sinks/test_search.py -k h165",
     ),
     Mutant(
@@ -291,22 +232,6 @@ MUTANTS = (
         "tests/integration/sinks/test_cached_rows.py -k refused",
     ),
     Mutant(
-        "forget since when a table is none of a store's (H479)", "cdc/progress.py",
-        "return {**gone, **self.left}", "return dict(self.left)", _LEFT,
-    ),
-    Mutant(
-        "count a table from when it was left last (H479)", "cdc/progress.py",
-        "return {**gone, **self.left}", "return {**self.left, **gone}", _LEFT,
-    ),
-    Mutant(
-        "go on with a table whose topic was made anew (H479)", "spark/holds.py",
-        'anew = left.topic_id not in ("", topics.ids[topic])', "anew = False", _LEFT,
-    ),
-    Mutant(
-        "forget a left table as soon as it is named (H479)", "spark/holds.py",
-        "whole = free.without(held).ids if shown.lsn else {}", "whole = free.ids", _LEFT,
-    ),
-    Mutant(
         "read all keys of a table that Spark merges", "sinks/delta/spark_delta.py",
         "        if not small:\n", "        if False:\n",
         "tests/integration/sinks/test_spark_delta.py -k may_hold",
@@ -320,21 +245,48 @@ MUTANTS = (
         '    "spark.sql.variable.substitute": "false",\n', "", "tests/integration/sinks/test_spark_delta.py -k h491",
     ),
     Mutant(
-        "believe that what expired came from the noted state (H485)", "sinks/iceberg/iceberg_snapshots.py",
-        "return parent == noted.snapshot or behind", "return True",
-        "tests/unit/sinks/test_iceberg_snapshots.py",
-    ),
-    Mutant(
-        "believe a state without one before it (H485)", "sinks/iceberg/iceberg_snapshots.py",
-        "if sequence <= noted.sequence or parent is None:", "if sequence <= noted.sequence:",
-        "tests/unit/sinks/test_iceberg_snapshots.py",
-    ),
-    Mutant(
         "claim what a failed shard does not show (H590)", "sinks/search/search_client.py",
         'if shards["failed"]:', "if False:", "tests/unit/sinks/search/test_search_answers.py",
     ),
     Mutant(
         "take a shard that is nowhere for a replica (H590)", "sinks/search/search_client.py",
         'if shards["successful"] < shards["total"]:', "if False:", "tests/unit/sinks/search/test_search_answers.py",
+    ),
+    Mutant(
+        "replace a place whatever stands there", "sinks/memory.py",
+        "if not step.fits(self.place(step.schema)):", "if False:", f"{_CONTRACT}/test_places.py -k 'memory and upon'",
+    ),
+    Mutant(
+        "replace a place whatever stands there (SQL)", "sinks/sql/sql_store.py",
+        ", table.c[EXACT].in_(map(place_text, step.fit)))", ")", f"{_CONTRACT}/test_places.py -k 'sqlite and upon'",
+    ),
+    Mutant(
+        "take the place of a copied index for its own (search)", "sinks/search/search_places.py",
+        'if source.get("index") == self._uuids.get(index) else None', "",
+        f"{_CONTRACT}/test_places.py -k 'opensearch and older_copy'",
+    ),
+    Mutant(
+        "write a batch's place with a part of its rows", "sinks/store.py",
+        "last = readable is versions[-1] and len(portion.batch) == len(readable.batch)", "last = True",
+        "tests/unit/sinks/test_store_steps.py",
+    ),
+    Mutant(
+        "let the place share a file with rows (Delta)", "sinks/delta/delta_rewrite.py",
+        "        placed = set(places)\n", "        placed = set[int]()\n",
+        "tests/integration/sinks/test_delta_copies.py -k file",
+    ),
+    Mutant(
+        "believe a place that is behind what is claimed", "spark/store_tables.py",
+        "place.offsets.get(partition, 0) >= offset for", "True for",
+        f"{_CONTRACT}/test_places.py -k 'memory and older_copy'",
+    ),
+    Mutant(
+        "read on upon rows that may have missed deletes", "spark/store_tables.py",
+        "    if (now_ms - place.level_ms) / 1000 > topics.retention_s:\n", "    if False:\n",
+        f"{_CONTRACT}/test_places.py -k 'memory and than_deletes'",
+    ),
+    Mutant(
+        "look at no table that rests", "spark/store_tables.py",
+        "        self._look(self._turn())\n", "", f"{_CONTRACT}/test_places.py -k 'memory and runs'",
     ),
 )  # fmt: skip

@@ -14,12 +14,12 @@ import pytest
 from pyarrow import parquet
 
 from cdc.clock import SYSTEM_CLOCK, ManualClock
-from cdc.errors import DamagedError, SinkError
+from cdc.errors import SinkError
 from cdc.progress import Watermark
 from sinks.delta.delta_notes import DeltaNotes
 from sinks.delta.delta_storage import Storage
 from sinks.kinds import spec_for
-from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway
+from sinks.port import CannotCarry, OpenSink, StoreAway
 from sinks.registry import Option, open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
@@ -182,52 +182,15 @@ def test_small_commits_leave_few_files_for_the_next_merge(warehouse: Path) -> No
     sink.close()
 
 
-def test_h84_a_removed_delta_table_takes_the_watermark_with_it(warehouse: Path) -> None:
-    sink, topic = delta(warehouse), Topic()
-    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
-    sink.commit(Watermark(epoch=1, lsn=99, offsets={ORDERS.topic: {0: 1}}))
-    sink.close()
-    (warehouse / "public" / "orders").rename(warehouse / "away")
-    again = delta(warehouse)
-    again.sink.prepare(ORDERS)
-    assert again.watermarks.read() is None
-    again.close()
-
-
 def filled_twice(warehouse: Path) -> OpenSink:
-    """A sink whose table has two commits, and beside it a copy of the table from between them."""
+    """A sink whose table has two commits."""
     sink, topic = delta(warehouse), Topic()
     sink.sink.prepare(ORDERS)
     sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
     sink.commit(Watermark(epoch=1, lsn=10, offsets={ORDERS.topic: {0: 1}}))
-    shutil.copytree(warehouse / "public" / "orders", warehouse / "copy")
     sink.sink.apply(batch(topic.upsert({**ROW, "id": 77}, at(2))), SHAPES)
     sink.commit(Watermark(epoch=1, lsn=20, offsets={ORDERS.topic: {0: 2}}))
     return sink
-
-
-def put_back(warehouse: Path) -> None:
-    shutil.rmtree(warehouse / "public" / "orders")
-    (warehouse / "copy").rename(warehouse / "public" / "orders")
-
-
-def test_h84_h100_an_older_copy_is_noticed_while_the_sink_runs(warehouse: Path) -> None:
-    sink = filled_twice(warehouse)
-    put_back(warehouse)
-    with pytest.raises(PlaceMissing):
-        sink.sink.apply(batch(Topic().upsert({**ROW, "id": 78}, at(3))), SHAPES)
-        sink.commit(Watermark(epoch=1, lsn=30, offsets={ORDERS.topic: {0: 3}}))
-    sink.close()
-
-
-def test_h84_h100_an_older_copy_is_noticed_at_the_next_start(warehouse: Path) -> None:
-    filled_twice(warehouse).close()
-    put_back(warehouse)
-    again = delta(warehouse)
-    again.sink.prepare(ORDERS)
-    assert again.watermarks.read() is None, "the table is filled anew, so the store shows no LSN"
-    assert deltalake.DeltaTable(str(warehouse / "public" / "orders")).to_pyarrow_table().num_rows == 0
-    again.close()
 
 
 def test_h162_a_watermark_is_not_written_over_a_rebuilds_notes(warehouse: Path) -> None:
@@ -264,8 +227,8 @@ def test_h163_a_table_whose_log_lost_files_is_held_alone(warehouse: Path, number
     with pytest.raises(CannotCarry, match="files of the table's log are missing"):
         again.sink.prepare(ORDERS)
     shutil.rmtree(warehouse / "public" / "orders")
+    assert again.places.read(ORDERS) is None, "a table that was removed whole is made anew, and filled"
     again.sink.prepare(ORDERS)
-    assert again.watermarks.read() is None, "a table that was removed whole is made anew, and filled"
     again.close()
 
 
@@ -307,49 +270,6 @@ def test_h100_a_file_that_goes_away_while_it_is_read_is_no_bug(warehouse: Path) 
     with pytest.raises(StoreAway, match="went away while it was read"):
         list(sink.reader.scan(ORDERS))
     sink.close()
-
-
-def restored(warehouse: Path) -> OpenSink:
-    """A sink whose table somebody restored to the version before its second row; the watermark speaks of both."""
-    sink = filled_twice(warehouse)
-    table = deltalake.DeltaTable(str(warehouse / "public" / "orders"))
-    table.restore(table.version() - 1)
-    return sink
-
-
-def test_h84_a_restored_version_is_noticed_while_the_sink_runs(warehouse: Path) -> None:
-    sink = restored(warehouse)
-    with pytest.raises(PlaceMissing):
-        sink.watermarks.read()
-    with pytest.raises(PlaceMissing):
-        sink.sink.apply(batch(Topic().upsert({**ROW, "id": 78}, at(3))), SHAPES)
-    sink.close()
-
-
-def test_h84_a_restored_version_is_noticed_at_the_next_start(warehouse: Path) -> None:
-    restored(warehouse).close()
-    again = delta(warehouse)
-    again.sink.prepare(ORDERS)
-    assert again.watermarks.read() is None, "the table is filled anew, so the store shows no LSN"
-    assert read(warehouse) == []
-    again.sink.apply(batch(Topic().upsert(ROW, at(5))), SHAPES)
-    again.commit(MARK)
-    again.close()
-    once_more = delta(warehouse)
-    once_more.sink.prepare(ORDERS)
-    assert once_more.watermarks.read() == MARK, "once"
-    once_more.close()
-
-
-@pytest.mark.parametrize("text", [b"{", b"7", b'{"public/orders":"one"}'])
-def test_h113_versions_written_by_hand_are_refused(warehouse: Path, text: bytes) -> None:
-    filled_twice(warehouse).close()
-    storage = Storage(root=str(warehouse))
-    DeltaNotes(storage, ManualClock()).write("versions", text)
-    again = delta(warehouse)
-    with pytest.raises(DamagedError, match="its tables' versions"):
-        again.sink.prepare(ORDERS)
-    again.close()
 
 
 def test_h84_a_watermark_restored_at_its_version_is_noticed(warehouse: Path) -> None:

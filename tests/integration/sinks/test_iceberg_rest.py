@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import Exit, Retry, SinkError
 from cdc.progress import Watermark
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
 from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import PlaceMissing, StoreAway
+from sinks.port import StoreAway
 from sinks.registry import SinkSpec, open_sink
+from tests.contract.feeding import TRUTH, filled, goes_on
 from tests.contract.orders import SHAPES, order, statuses
+from tests.contract.stores import Store
+from tests.contract.stores import closing as closed
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.fresh import fresh_name, new_database
 from tests.lakes import foreign_table, go_back
@@ -107,20 +109,23 @@ def test_h376_a_rest_catalog_that_is_away_is_waited_for(lake: SinkSpec, door: Re
         assert statuses(store) == {"1": "b"}
 
 
-def test_h385_an_idle_table_is_opened_once_a_minute(lake: SinkSpec, door: RestDoor) -> None:
-    clock = ManualClock(SYSTEM_CLOCK.now_ns())
-    with closing(open_sink(lake, clock)) as store:
-        for lsn in (1, 2):
-            store.sink.apply(batch(Topic().upsert(order(lsn, "a"), at(lsn))), SHAPES)
-        store.commit(MARK)
+def test_h385_an_idle_table_is_opened_once_a_minute(lake: SinkSpec) -> None:
+    with closed(Store("iceberg", lake)) as store:
+        feeding = filled(store)
         with foreign_table(lake) as table:
-            go_back(table, table.snapshots()[0].snapshot_id)
-        assert store.watermarks.read() == MARK
-        clock.advance(61.0)
-        for _ in range(2):
-            with pytest.raises(PlaceMissing, match="an older state"):
-                store.watermarks.read()
-            clock.advance(61.0)
+            current = table.current_snapshot()
+        assert current is not None
+        goes_on(feeding)
+        with foreign_table(lake) as table:
+            go_back(table, current.snapshot_id)
+        feeding.rest(2.0)
+        assert feeding.claims_all(), "nobody has looked"
+        feeding.rest(61.0)
+        feeding.begun()
+        assert not feeding.claims_all()
+        feeding.level()
+        assert (feeding.shows(), feeding.claims_all()) == (TRUTH, True)
+        feeding.end()
 
 
 def test_h376_no_setting_of_spark_has_the_token(lake: SinkSpec, spark_session: SparkSession) -> None:

@@ -15,17 +15,19 @@ from pyspark.sql import SparkSession
 from cdc.clock import SYSTEM_CLOCK
 from sinks.arrow import pc
 from sinks.delta import spark_delta
-from sinks.delta.delta_faults import Removed
+from sinks.delta.delta_faults import Exchanged
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_tiers import TIERS, Tier
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry
 from sinks.registry import open_sink
+from sinks.table_places import PlaceStep
 from sinks.table_shapes import SchemaBook
+from sinks.warehouse.warehouse_rows import EXACT_TYPE
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order
-from tests.contract.topics import Topic, at, batch, column, shape
+from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -34,6 +36,11 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
     ("_key", pa.string()),
     ("_pos", pa.string()),
     ("at", pa.timestamp("us", "UTC")),
+]
+_OWN: list[tuple[str, pa.DataType]] = [
+    ("_deleted", pa.bool_()),
+    ("_deleted_at", pa.timestamp("us", "UTC")),
+    ("_exact", EXACT_TYPE),
 ]
 FORM = pa.schema(_FIELDS)
 
@@ -71,7 +78,7 @@ def table(folder: Path) -> Iterator[tuple[spark_delta.SparkDelta, Meddled]]:
     """An empty table that Spark merges."""
     spark = Meddled()
     made = spark_delta.SparkDelta(Storage(root=str(folder), engine="spark"), "t", SYSTEM_CLOCK, spark)
-    made.create(FORM)
+    made.create(pa.schema([*_FIELDS, *_OWN]))
     made.set_vectors(wanted=True)
     yield made, spark
 
@@ -95,25 +102,24 @@ def test_h395_a_time_far_away_is_the_same_for_all_readers(warehouse: Path) -> No
 
 
 def test_h396_a_restore_that_spark_sees_first_is_noticed(spark_session: SparkSession, warehouse: Path) -> None:
+    """The place is not taken on upon a former state of the rows."""
     other = spark_session.newSession()
     for name, value in (("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "1")):
         other.conf.set(name, value)
-    for act in ("merge", "vacuum", "delete"):
-        folder = warehouse / act
-        folder.mkdir()
-        path = f"delta.`{folder}/t`"
-        with table(folder) as (made, spark):
-            made.put(rows("1"), "_key", "_pos")
-            before = made.version
-            made.put(rows("2", pos="1"), "_key", "_pos")
-            spark.before = lambda: other.sql(f"restore table {path} to version as of {before}")  # noqa: B023
-            with pytest.raises(Removed, match=r"an older version of the Delta table .* was restored"):
-                if act == "merge":
-                    made.put(rows("2", "3", pos="2"), "_key", "_pos")
-                elif act == "vacuum":
-                    made._tidy()
-                else:
-                    made.delete("_key = '9'")
+    path = f"delta.`{warehouse}/t`"
+    with table(warehouse) as (made, spark):
+        made.put(rows("1"), "_key", "_pos", step(None, b"one"))
+        before = made.version
+        made.put(rows("2", pos="1"), "_key", "_pos", step(b"one", b"two"))
+        assert made.place() == b"two"
+        spark.before = lambda: other.sql(f"restore table {path} to version as of {before}")
+        with pytest.raises(Exchanged, match="another state of the Delta table"):
+            made.put(rows("2", "3", pos="2"), "_key", "_pos", step(b"two", b"three"))
+        assert made.place() == b"one"
+
+
+def step(before: bytes | None, after: bytes) -> PlaceStep:
+    return PlaceStep(ORDERS, frozenset((before,)), after)
 
 
 @pytest.mark.usefixtures("spark_session")

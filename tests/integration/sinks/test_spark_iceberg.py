@@ -27,15 +27,14 @@ from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_kind import SPARK_PARTS
 from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
-from sinks.iceberg.iceberg_table import PROPERTIES
 from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway
+from sinks.port import CannotCarry, OpenSink, StoreAway
 from sinks.registry import SinkSpec, open_sink
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.fresh import fresh_name
-from tests.lakes import foreign_catalog, foreign_table, go_back, lake_catalog
+from tests.lakes import foreign_table, lake_catalog
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -169,74 +168,6 @@ def test_h353_a_login_without_rights_says_so(lake: SinkSpec, database: str) -> N
     finally:
         with psycopg.connect(database, autocommit=True) as admin:
             admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
-
-
-def test_h354_a_table_that_was_gone_back_with_is_filled_anew(lake: SinkSpec) -> None:
-    topic = Topic()
-    with closing(opened(lake)) as store:
-        put(store, topic, 1, order(1, "a"))
-        put(store, topic, 2, order(1, "b"))
-        store.commit(MARK)
-    with foreign_table(lake) as table:
-        first = table.snapshots()[0].snapshot_id
-    iceberg_spark(LakePlace.of(lake))
-    by_spark(lake, f"call lake.system.rollback_to_snapshot('{{at}}', {first})")
-    by_spark(lake, "update {t} set note = 'mine'")
-    with closing(opened(lake)) as store:
-        assert store.watermarks.read() == MARK
-        store.sink.prepare(ORDERS)
-        assert store.watermarks.read() is None
-        assert statuses(store) == {}
-
-
-def test_h354_another_table_of_the_name_is_noticed_at_once(lake: SinkSpec) -> None:
-    topic = Topic()
-    with closing(opened(lake)) as store:
-        put(store, topic, 1, order(1, "a"))
-        with foreign_catalog(lake) as catalog:
-            place = (catalog.place.namespace, "public_orders")
-            shape_of = catalog.opened.load_table(place).schema()
-            catalog.opened.drop_table(place)
-            catalog.opened.create_table(place, shape_of, properties=PROPERTIES)
-        with pytest.raises(PlaceMissing):
-            put(store, topic, 2, order(2, "b"))
-
-
-def test_h385_an_idle_table_is_watched_by_its_catalog(lake: SinkSpec) -> None:
-    """By the question that finds tables that are gone."""
-    topic = Topic()
-    with closing(opened(lake)) as store:
-        put(store, topic, 1, order(1, "a"))
-        put(store, topic, 2, order(2, "b"))
-        store.commit(MARK)
-        with foreign_table(lake) as table:
-            first = table.snapshots()[0].snapshot_id
-            table.append(table.scan().to_arrow())
-            assert store.watermarks.read() == MARK, "somebody else's commit does no harm"
-            go_back(table, first)
-        for _ in range(2):
-            with pytest.raises(PlaceMissing, match="an older state"):
-                store.watermarks.read()
-    with closing(opened(lake)) as store:
-        store.sink.prepare(ORDERS)
-        assert store.watermarks.read() is None
-
-
-def test_h471_another_table_that_cannot_be_carried(lake: SinkSpec) -> None:
-    """Held, it waits until it can. Its rows come from the log then."""
-    with closing(opened(lake)) as store:
-        put(store, Topic(), 1, order(1, "a"))
-        store.commit(MARK)
-    with foreign_catalog(lake) as catalog:
-        place = (catalog.place.namespace, "public_orders")
-        shape_of = catalog.opened.load_table(place).schema()
-        catalog.opened.drop_table(place)
-        catalog.opened.create_table(place, shape_of, properties=PROPERTIES)
-    numbered = shape(column("id", "int8", key=1), column("status", "int4"), column("note", "text"), version=2)
-    with closing(opened(lake)) as store:
-        with pytest.raises(CannotCarry, match="column status"):
-            store.sink.prepare(numbered)
-        assert store.watermarks.read() is None
 
 
 def test_h355_others_join_expire_and_write_meanwhile(lake: SinkSpec) -> None:

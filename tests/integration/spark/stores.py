@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ class FaultyStore:
     def open(self) -> OpenSink:
         self.reach()
         opened = self.memory.open()
-        return OpenSink(sink=_Sink(opened, self), watermarks=_Watermarks(opened.watermarks, self), reader=opened.reader)
+        return replace(opened, sink=_Sink(opened, self), watermarks=_Watermarks(opened.watermarks, self))
 
     def reach(self) -> None:
         """SinkError while the store is away; waits while it holds."""

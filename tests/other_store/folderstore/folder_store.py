@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,16 +20,16 @@ from cdc.checks.facts import StoreFacts
 from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.schema import TableSchema
-from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import PlacedWatermarks
+from sinks.notes import NotedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
+from sinks.table_places import Places, PlaceStep
 
-_LOCK = ".lock"
+_LOCK, _PLACE = ".lock", ".place"
 _SCAN_ROWS = 1_000
 
 
@@ -38,11 +38,16 @@ def open_folder(spec: SinkSpec, clock: Clock) -> OpenSink:
     place = FolderPlace(spec)
     notes = FolderNotes(lambda: place.folder)
     tables = _FolderTables(place, int(spec.replay_window_s * 1e9), clock)
-    sink = StoreSink(tables, notes, _FolderSession(), shared=spec.follows, moved=place.look, missing=tables.missing)
-    watermarks, reader = PlacedWatermarks(notes, tables.check), _FolderReader(tables)
-    late = sink.sweep_late
+    places = Places(tables)
+    sink = StoreSink(tables, notes, _FolderSession(), places=places, shared=spec.follows, moved=place.look)
     return OpenSink(
-        sink=sink, watermarks=watermarks, reader=reader, current=place.current, discards=tables, sweep_late=late
+        sink=sink,
+        watermarks=NotedWatermarks(notes),
+        reader=_FolderReader(tables),
+        places=places,
+        current=place.current,
+        discards=tables,
+        sweep_late=sink.sweep_late,
     )
 
 
@@ -89,33 +94,19 @@ class FolderNotes:
         _put(folder / _file(name), {"name": name, "text": text.decode()})
 
 
-@dataclass(slots=True)
+@dataclass
 class _FolderTables:
     """:class:`sinks.store.TableStore` and :class:`sinks.port.Discards`."""
 
-    place: FolderPlace
+    home: FolderPlace
     remember_ns: int
     clock: Clock
-    prepared: dict[Path, TableName] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """PlaceMissing when the folder of a table that was prepared here is gone."""
-        for path, table in self.prepared.items():
-            if not path.exists():
-                raise PlaceMissing.of(table, "its folder")
-
-    def missing(self, schema: TableSchema) -> bool:
-        """Whether the table has no folder yet."""
-        return not self.path(schema).exists()
-
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         path = self.path(schema)
         if path.is_file():
             raise CannotCarry.because(schema.table, f"{path} is no folder")
-        new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
-        self.prepared[path] = schema.table
-        return new
 
     def write(self, batch: TableBatch) -> Applied:
         converted = batch.converted(batch.plain.row, orjson.dumps)
@@ -146,6 +137,25 @@ class _FolderTables:
                 if row is not None and row.pos < floor:
                     file.unlink()
 
+    def place(self, schema: TableSchema) -> bytes | None:
+        file = self.path(schema) / _PLACE
+        return file.read_bytes() if file.exists() else None
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        for step in steps:
+            with self._locked(step.schema) as path:
+                if not step.fits(self.place(step.schema)):
+                    raise PlaceMissing.moved(step.schema.table)
+                draft = path / f"{_PLACE}.{os.getpid()}"
+                draft.write_bytes(step.after)
+                draft.replace(path / _PLACE)
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        if empty and self.path(schema).exists():
+            with self._locked(schema) as path:
+                for file in (path / _PLACE, *path.glob("*.json")):
+                    file.unlink(missing_ok=True)
+
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
         with self._locked(schema) as path:
             for key, pos in versions.items():
@@ -160,7 +170,7 @@ class _FolderTables:
         return (row for row in found if row is not None)
 
     def path(self, schema: TableSchema) -> Path:
-        return self.place.folder / "tables" / folder(schema.table.schema) / folder(schema.table.table)
+        return self.home.folder / "tables" / folder(schema.table.schema) / folder(schema.table.table)
 
     def _read(self, file: Path) -> StoredRow | None:
         """What a file holds; None where there is none, or its memory of a delete is over."""

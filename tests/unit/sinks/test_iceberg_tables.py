@@ -13,10 +13,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
 from cdc.clock import SYSTEM_CLOCK
-from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
-from sinks.iceberg.iceberg_faults import LakeRemoved
-from sinks.iceberg.iceberg_snapshots import is_later, version_of
+from sinks.iceberg.iceberg_columns import OWN_FIELDS, outward, whole_rows
+from sinks.iceberg.iceberg_faults import LakeExchanged
 from sinks.iceberg.iceberg_table import IcebergTable
+from sinks.table_places import PlaceStep
+from sinks.warehouse.warehouse_rows import place_row
+from tests.contract.topics import ORDERS
 from tests.lakes import FileCatalog, go_back
 
 SHAPE = pa.schema([("status", pa.string()), *OWN_FIELDS])
@@ -77,53 +79,51 @@ def exchange(catalog: FileCatalog) -> None:
     without_spark(catalog)
 
 
-def test_h383_a_rollback_behind_the_look_is_noticed(catalog: FileCatalog, table: IcebergTable) -> None:
-    table.put(rows("1", "0", "a"))
+def placed(some: pa.Table, before: bytes | None, after: bytes) -> tuple[pa.Table, PlaceStep]:
+    """Rows with the table's place, and the step that it takes."""
+    row = whole_rows(outward(place_row(after)), dict(zip(SHAPE.names, SHAPE.types, strict=True)))
+    return pa.concat_tables([some, row]), PlaceStep(ORDERS, frozenset((before,)), after)
+
+
+@pytest.fixture
+def twice(catalog: FileCatalog, table: IcebergTable) -> int:
+    """Two batches with their places. The snapshot of the first one."""
+    table.put(*placed(rows("1", "0", "a"), None, b"one"))
     first = newest(catalog)
-    table.put(rows("2", "1", "b"))
+    table.put(*placed(rows("2", "1", "b"), b"one", b"two"))
+    assert table.place() == b"two"
+    return first
+
+
+def test_h383_a_rollback_behind_the_look_is_noticed(catalog: FileCatalog, table: IcebergTable, twice: int) -> None:
     table.check()
-    before = table.version
-    go_back(foreign(catalog), first)
+    go_back(foreign(catalog), twice)
     for _ in range(2):
-        with pytest.raises(LakeRemoved, match="an older state"):
-            table.put(rows("3", "2", "c"))
-        assert table.version == before, "the next watermark notes what it speaks of"
-    with pytest.raises(LakeRemoved):
-        table.exists()
-    assert statuses(catalog) == ["a"]
+        with pytest.raises(LakeExchanged, match="another state"):
+            table.put(*placed(rows("3", "2", "c"), b"two", b"three"))
+    assert statuses(catalog) == ["None", "a"]
 
 
-def test_h383_a_rollback_between_two_lots_is_noticed(catalog: FileCatalog, table: IcebergTable) -> None:
-    """A commit's answer brings pyiceberg's own repetitions back, which would commit upon the older state."""
-    table.put(rows("1", "0", "a"))
-    first = newest(catalog)
-    table.put(rows("2", "1", "b"))
-    go_back(foreign(catalog), first)
-    with pytest.raises(LakeRemoved):
-        table.put(rows("3", "2", "c"))
-    assert statuses(catalog) == ["a"]
-
-
-def test_h383_another_table_is_noticed_by_every_look(catalog: FileCatalog, table: IcebergTable) -> None:
-    table.put(rows("1", "0", "a"))
+def test_h383_another_table_is_noticed_by_its_place(catalog: FileCatalog, table: IcebergTable, twice: int) -> None:
     exchange(catalog)
-    table._reopen()
-    with pytest.raises(LakeRemoved, match="another Iceberg table"):
-        table.exists()
-    with pytest.raises(LakeRemoved):
-        table.put(rows("2", "1", "b"))
+    table.check()
+    assert table.place() is None
+    with pytest.raises(LakeExchanged):
+        table.put(*placed(rows("2", "1", "b"), b"two", b"three"))
     assert statuses(catalog) == []
 
 
-def test_h383_commits_of_others_are_gone_on_from(catalog: FileCatalog, table: IcebergTable) -> None:
-    table.put(rows("1", "0", "a"))
+def test_h383_commits_of_others_are_gone_on_from(catalog: FileCatalog, table: IcebergTable, twice: int) -> None:
     table.check()
-    foreign(catalog).append(rows("2", "1", "theirs"))
-    assert table.put(rows("1", "2", "b")) == 1
+    foreign(catalog).append(rows("7", "1", "theirs"))
+    assert table.put(*placed(rows("1", "2", "b"), b"two", b"three")) == 2
     table.check()
-    assert statuses(catalog) == ["b", "theirs"]
-    assert table.version is not None
-    assert table.version.snapshot == newest(catalog)
+    assert (statuses(catalog), table.place()) == (["None", "b", "b", "theirs"], b"three")
+
+
+def test_h383_a_batch_repeated_behind_its_commit_is_taken(table: IcebergTable, twice: int) -> None:
+    assert table.put(*placed(rows("2", "1", "b"), b"one", b"two")) == 2
+    assert table.place() == b"two"
 
 
 def without_totals(table: Table, added: pa.Table) -> None:
@@ -155,31 +155,3 @@ def test_h384_rows_below_a_floor_go_without_totals(catalog: FileCatalog, table: 
     table.check()
     table.remove_below("3")
     assert statuses(catalog) == ["a"]
-
-
-def expired(catalog: FileCatalog) -> Table:
-    """The table once all states but the newest have expired by Spark, which keeps the number of the one before."""
-    found = foreign(catalog)
-    kept = found.metadata.model_copy(update={"snapshots": [found.current_snapshot()]})
-    return Table(found.name(), kept, found.metadata_location, found.io, catalog.opened)
-
-
-@pytest.mark.parametrize("gone", [True, False])
-def test_h506_a_rollback_that_others_wrote_upon_is_noticed(
-    catalog: FileCatalog, table: IcebergTable, gone: bool
-) -> None:
-    """Twice, and the states between have expired. What others wrote upon the noted state does no harm."""
-    table.put(rows("1", "0", "a"))
-    first = newest(catalog)
-    table.put(rows("2", "1", "b"))
-    noted = version_of(foreign(catalog))
-    if gone:
-        go_back(foreign(catalog), first)
-    for _ in range(3):
-        theirs = foreign(catalog)
-        theirs.append(theirs.scan().to_arrow().slice(0, 1))
-    assert is_later(foreign(catalog), noted) is not gone
-    assert is_later(expired(catalog), noted) is not gone
-    for entry in foreign(catalog).metadata.metadata_log:
-        Path(entry.metadata_file.removeprefix("file://")).unlink()
-    assert is_later(expired(catalog), noted), "of what is not kept nobody knows"

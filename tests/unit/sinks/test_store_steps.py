@@ -12,9 +12,9 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.batch_plan import TableBatch
 from sinks.memory import MemoryStore
-from sinks.notes import NotedWatermarks
 from sinks.port import Applied, PlaceMissing, StoreAway, StoredRow
 from sinks.store import StoreSink
+from sinks.table_places import Places, PlaceStep, TablePlace
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.unit.sinks.test_notes import Written
@@ -22,18 +22,16 @@ from tests.unit.sinks.test_notes import Written
 
 @dataclass
 class Tables:
-    """A store of tables that notes what it is asked. ``new``: whether a place has to be made."""
+    """A store of tables that notes what it is asked."""
 
-    new: bool = False
     missing: bool = False
     steps: list[str] = field(default_factory=list)
 
-    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> None:
         self.steps.append(f"prepare {schema.version}{' older' if older else ''}")
-        return self.new
 
     def write(self, batch: TableBatch) -> Applied:
-        self.steps.append(f"write {len(batch)}")
+        self.steps.append(f"write {len(batch)}{' place' if batch.place is not None else ''}")
         if self.missing:
             raise PlaceMissing("its table is gone")
         return Applied(applied=len(batch))
@@ -44,6 +42,15 @@ class Tables:
     def remove_below(self, schema: TableSchema, floor: str) -> None:
         self.steps.append("sweep")
 
+    def place(self, schema: TableSchema) -> bytes | None:
+        return None
+
+    def put_places(self, steps: Sequence[PlaceStep]) -> None:
+        self.steps += [f"place {step.schema.table.table}" for step in steps]
+
+    def taken_back(self, schema: TableSchema, *, empty: bool) -> None:
+        self.steps.append("empty" if empty else "keep")
+
     def show(self) -> None:
         self.steps.append("show")
 
@@ -52,7 +59,7 @@ class Tables:
 
 
 def made(tables: Tables, notes: Written | None = None, *, moved: bool = False) -> StoreSink:
-    return StoreSink(tables, notes or Written(), tables, shared=False, moved=lambda: moved)
+    return StoreSink(tables, notes or Written(), tables, places=Places(tables), shared=False, moved=lambda: moved)
 
 
 def test_a_place_is_prepared_once_and_again_where_tables_moved() -> None:
@@ -95,44 +102,36 @@ def test_h100_what_was_known_of_a_missing_place_is_forgotten() -> None:
     assert tables.steps == [f"prepare {ORDERS.version}", "write 1"] * 2
 
 
-@pytest.mark.parametrize(
-    ("new", "offsets", "kept"),
-    [
-        (True, {ORDERS.topic: {0: 7}}, False),
-        (True, {ORDERS.topic: {0: 0}}, True),
-        (True, {"shop.public.others": {0: 7}}, True),
-        (False, {ORDERS.topic: {0: 7}}, True),
-    ],
-)
-def test_h84_a_store_that_lost_a_tables_place_begins_anew(
-    new: bool, offsets: dict[str, dict[int, int]], kept: bool
-) -> None:
-    notes = Written()
-    marks = NotedWatermarks(notes)
-    mark = Watermark(epoch=1, lsn=8, offsets=offsets)
-    marks.write(mark)
-    made(Tables(new=new), notes).prepare(ORDERS)
-    assert marks.read() == (mark if kept else None)
+def led(tables: Tables) -> tuple[StoreSink, Places]:
+    """A sink whose store writes a place with rows, and a batch that leads to one."""
+    places = Places(tables, with_rows=True)
+    places.lead([(ORDERS, TablePlace(topic_id="id", offsets={0: 9}))])
+    return StoreSink(tables, Written(), tables, places=places, shared=False), places
 
 
-def test_h470_nothing_is_claimed_before_a_place_is_made_anew() -> None:
-    """Behind a kill nobody could tell the new place from one that has all rows."""
-    notes, tables = Written(), Tables(new=True)
-    marks = NotedWatermarks(notes)
-    marks.write(Watermark(epoch=1, lsn=8, offsets={ORDERS.topic: {0: 7}}))
+def test_a_place_goes_with_the_last_rows_of_a_batch() -> None:
+    tables, topic = Tables(), Topic()
+    sink, places = led(tables)
+    lacking = topic.row("u", {"id": 2, "status": "paid", "note": "__debezium_unavailable_value"}, at(2))
+    sink.apply(batch(topic.upsert(order(1), at(1))), SHAPES)
+    assert tables.steps[-1] == "write 1 place"
+    places.finish()
+    assert tables.steps[-1] == "write 1 place", "it is written"
+    sink, places = led(tables)
+    sink.apply(batch(topic.upsert(order(1), at(3)), lacking), SHAPES)
+    assert "write 1" in tables.steps[-2:], "a part of its rows has no place"
+    places.finish()
+    assert tables.steps[-1] == "place orders"
 
-    def missing(schema: TableSchema) -> bool:
-        tables.steps.append(f"is {schema.table.table} missing?")
-        return True
 
-    class Watched(Tables):
-        def prepare(self, schema: TableSchema, *, older: bool) -> bool:
-            assert marks.read() is None
-            return super().prepare(schema, older=older)
-
-    watched = Watched(new=True, steps=tables.steps)
-    StoreSink(watched, notes, watched, shared=False, missing=missing).prepare(ORDERS)
-    assert tables.steps == ["is orders missing?", f"prepare {ORDERS.version}"]
+def test_a_place_waits_for_what_stood_before_a_refused_record() -> None:
+    tables, topic = Tables(), Topic()
+    sink, places = led(tables)
+    broken = topic.raw(b'{"id":2}', b'{"before":null,"aft', at(2).text(), "u", 1)
+    assert sink.apply(batch(topic.upsert(order(1), at(1)), broken), SHAPES).refused
+    assert tables.steps[-1] == "write 1"
+    places.finish()
+    assert tables.steps[-1] == "place orders"
 
 
 def test_a_floor_is_noted_before_the_sweep_and_rows_come_after() -> None:
@@ -148,7 +147,7 @@ def test_a_floor_is_noted_before_the_sweep_and_rows_come_after() -> None:
 def test_h473_rows_below_a_floor_of_others_go_again(shared: bool) -> None:
     """It is raised while they are written: an executor looks behind each batch, and who leads where it is refused."""
     notes, topic = Written(), Topic()
-    raised = StoreSink(Tables(), notes, Tables(), shared=True)
+    raised = StoreSink(Tables(), notes, Tables(), places=Places(Tables()), shared=True)
 
     class Slow(Tables):
         def write(self, batch_of_table: TableBatch) -> Applied:
@@ -156,7 +155,7 @@ def test_h473_rows_below_a_floor_of_others_go_again(shared: bool) -> None:
             return super().write(batch_of_table)
 
     tables = Slow()
-    sink = StoreSink(tables, notes, tables, shared=shared)
+    sink = StoreSink(tables, notes, tables, places=Places(tables), shared=shared)
     sink.apply(batch(topic.upsert(order(1), at(3))), SHAPES)
     written = [f"prepare {ORDERS.version}", "write 1"]
     assert tables.steps == ([*written, "sweep"] if shared else written)

@@ -11,8 +11,10 @@ from cdc.clock import ManualClock
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from sinks.port import Applied, OpenSink, Schemas, Sink, Watermarks
+from sinks.table_places import TablePlace
 from spark.sink_metrics import SinkFigures
 from spark.store_thread import Store, Surroundings
+from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import TABLE, Bench
 
 
@@ -44,6 +46,8 @@ class Noted(Bench):
     def shows(self, watermark: Watermark) -> None:
         """The store was filled before, up to here."""
         self.memory.rows.setdefault(TABLE, {})
+        place = TablePlace(topic_id="id1", offsets=watermark.offsets.get(TOPIC, {}), level_ms=watermark.level_ms)
+        self.memory.places[TABLE] = place.to_json()
         self.memory.open().watermarks.write(watermark)
 
     def rest(self, store: Store, seconds: float = 0.0) -> None:

@@ -15,7 +15,7 @@ from cdc.topic import TableName
 from sinks.memory import MemoryStore
 from sinks.port import CannotCarry
 from sinks.table_shapes import SchemaBook
-from spark.holds import HeldAgain, Holds, claim, make_room, overdue
+from spark.holds import HeldAgain, Holds, claim, make_room
 from spark.ports import SinkTopics
 from spark.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryFacts, orders
@@ -74,19 +74,10 @@ def test_h100_a_table_that_the_store_takes_again_ends_the_query() -> None:
     assert holds.now == {TOPIC: HOLD}
 
 
-def test_h60_a_table_that_may_have_missed_some_is_not_tried() -> None:
-    clock, store = ManualClock(0), Tries(None)
-    holds = refused(clock)
-    holds.begin({TOPIC: HOLD})
-    clock.advance(1000)
-    holds.try_again(store, MemoryFacts())
-    assert store.asked == []
-
-
 def test_h100_a_beginning_forgets_the_hold_and_not_the_tries() -> None:
     clock, store = ManualClock(0), Tries()
     holds = refused(clock)
-    holds.begin({})
+    holds.begin()
     assert holds.now == {}
     clock.advance(1000)
     holds.try_again(store, MemoryFacts())
@@ -106,7 +97,7 @@ def test_only_a_newer_shape_of_a_held_table_is_news() -> None:
     assert not holds.outgrown(lambda: [FIRST, SECOND])
     assert not holds.outgrown(lambda: [replace(third, topic=OTHER)])
     assert holds.outgrown(lambda: [FIRST, third])
-    holds.begin({})
+    holds.begin()
     assert not holds.outgrown(lambda: [FIRST, third])
 
 
@@ -128,7 +119,6 @@ def test_a_watermark_speaks_of_its_own_and_of_held_tables_alone() -> None:
     mark = claim(LogView(), before, HERE, TOPICS, {TOPIC: HOLD})
     assert (mark.offsets, mark.held) == ({TOPIC: {0: 2}, OTHER: {0: 5}}, {TOPIC: HOLD})
     assert mark.level_ms == 0
-    assert overdue(before, TOPICS, NOW_MS) == {}
 
 
 @pytest.mark.parametrize(
@@ -144,19 +134,6 @@ def test_a_watermark_speaks_of_its_own_and_of_held_tables_alone() -> None:
 def test_h60_a_hold_counts_from_when_the_store_was_level(before: Watermark | None, since_ms: int) -> None:
     topics = replace(TOPICS, retention_s=NOW_MS)
     assert claim(LogView(), before, HERE, topics, {TOPIC: HOLD}, NOW_MS).held[TOPIC].since_ms == since_ms
-
-
-@pytest.mark.parametrize(
-    ("since_ms", "late"),
-    [(NOW_MS - 3_600_000, False), (NOW_MS - 3_600_001, True), (0, False)],
-)
-def test_h60_a_hold_is_overdue_past_the_window_if_known(since_ms: int, late: bool) -> None:
-    before = Watermark(epoch=1, lsn=8, held={TOPIC: replace(HOLD, since_ms=since_ms)})
-    found = overdue(before, TOPICS, NOW_MS)
-    assert [hold.reason for hold in found.values()] == (
-        ["public.orders: it has waited for longer than the 3600 s for which its topic keeps deletes, "
-         "and may have missed some"] if late else []
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

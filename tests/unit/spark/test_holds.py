@@ -19,10 +19,11 @@ from sinks.memory import MemoryStore
 from sinks.port import CannotCarry
 from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules, sort_out
-from spark.holds import HeldAgain, claim, overdue
+from spark.holds import HeldAgain
 from spark.log_watch import LogWatch, TopicsChanged
 from spark.ports import SinkTopics
 from spark.sink_metrics import Metrics
+from spark.source import EARLIEST
 from spark.store_thread import Store, Surroundings
 from spark.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFeed, orders
@@ -184,39 +185,36 @@ def test_a_released_table_goes_on_where_it_stopped(bench: Bench) -> None:
     assert bench.keys(ORDERS) == ["1", "3", "4"]
 
 
-DAY_MS = 86_400_000
-
-
-def test_h60_a_table_held_for_longer_than_deletes_stays_held() -> None:
-    topics = SinkTopics(ids={TOPIC: "a", OTHER: "b"}, partitions={TOPIC: 1, OTHER: 1}, retention_s=7 * 86_400)
-    why = {TOPIC: Hold(table="public.orders", reason=WHY)}
-    view = LogView()
-    level = Watermark(epoch=1, lsn=8, level_ms=DAY_MS)
-    held = claim(view, level, Claim({TOPIC: {0: 1}, OTHER: {0: 1}}, 1.0), topics, why, 2 * DAY_MS)
-    assert (held.held, held.held[TOPIC].since_ms) == (why, DAY_MS)
-    assert overdue(held, topics, 8 * DAY_MS) == {}
-    later = claim(view, Watermark.from_json(held.to_json()), Claim({OTHER: {0: 2}}, 2.0), topics, why, 9 * DAY_MS)
-    said = later.held[TOPIC].sentence("cache")
-    assert "longer than the 168 h for which its topic keeps deletes, and may have missed some" in said
-    assert said.endswith("cdc rebuild cache")
-    assert overdue(later, topics, 9 * DAY_MS) == overdue(held, topics, 9 * DAY_MS) == later.held
-    assert overdue(Watermark.from_json(later.to_json()), topics, 9 * DAY_MS) == later.held
-    assert overdue(None, topics, 9 * DAY_MS) == {}
-
-
-def test_h60_what_was_held_for_too_long_is_not_gone_on_with(bench: Bench) -> None:
-    """Though the store could carry it again."""
-    store = bench.begun()
-    bench.settle(store, 1, 1, row(1, 0))
-    long = Hold(table="public.orders", reason=WHY, since_ms=1)
+@pytest.mark.parametrize("late", [True, False])
+def test_h60_what_was_held_for_too_long_is_filled_anew(bench: Bench, late: bool) -> None:
+    """It may have missed deletes. Of one that was held for less the log has them."""
+    bench.clock.advance(8 * 86_400.0)
+    bench.progress(16, 1, 1)
+    bench.settle(bench.begun(), 1, 1, row(1, 0))
+    since_ms = 1 if late else bench.clock.now_ns() // 1_000_000
+    long = Hold(table="public.orders", reason=WHY, since_ms=since_ms)
     bench.facts.retention_s = 7 * 86_400.0
     bench.memory.open().watermarks.write(replace(bench.mark, held={TOPIC: long}))
     again = bench.begun()
-    assert again.starts == {OTHER: {0: 1}}
-    assert bench.gauge() == 1
-    bench.settle(again, 3, 2, row(3, 2))
-    assert "may have missed some" in bench.mark.held[TOPIC].reason
+    assert again.starts == {TOPIC: {0: EARLIEST if late else 1}, OTHER: {0: 1}}
+    assert bench.keys(ORDERS) == ([] if late else ["1"])
+    assert (bench.mark.lsn, list(bench.mark.held)) == (16, [TOPIC])
+
+
+def test_h60_what_the_store_does_not_take_keeps_its_rows(bench: Bench) -> None:
+    """Also if it was held for too long: it is filled anew once it is held no more."""
+    bench.clock.advance(8 * 86_400.0)
+    bench.settle(bench.begun(), 1, 1, row(1, 0))
+    bench.facts.retention_s = 7 * 86_400.0
+    bench.memory.open().watermarks.write(
+        replace(bench.mark, held={TOPIC: Hold(table="public.orders", reason=WHY, since_ms=1)})
+    )
+    bench.facts.shapes = [SECOND, FIRST, BESIDE]
+    assert bench.begun().starts == {OTHER: {0: 1}}
     assert bench.keys(ORDERS) == ["1"]
+    bench.facts.shapes = [THIRD, SECOND, FIRST, BESIDE]
+    assert bench.begun().starts == {TOPIC: {0: EARLIEST}, OTHER: {0: 1}}
+    assert bench.keys(ORDERS) == []
 
 
 def test_a_hold_is_told_of_while_the_tables_rest(bench: Bench) -> None:

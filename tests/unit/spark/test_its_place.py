@@ -8,7 +8,7 @@ import pytest
 
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, Retry, TopicError
-from cdc.progress import Hold, LeftTable, Offsets, Watermark
+from cdc.progress import Hold, Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
@@ -90,9 +90,9 @@ def test_h84_a_store_that_is_further_has_a_second_writer(held: Watermark | None)
 
 @pytest.mark.parametrize("held", [HELD, None, replace(HELD, offsets={})])
 def test_h503_one_that_claims_nothing_was_emptied(held: Watermark | None) -> None:
-    """It keeps what it knows of other tables, which is no second writer's word."""
+    """It is no second writer's word."""
     with pytest.raises(StoreMoved, match="restored or emptied"):
-        check_place("cache", opened(Watermark(epoch=1, lsn=0, left={OTHERS: LeftTable()})), held, None)
+        check_place("cache", opened(Watermark(epoch=1, lsn=0)), held, None)
 
 
 def test_h504_a_copy_ahead_is_named_beside_a_second_writer() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
-from cdc.progress import LeftTable, Watermark
-from sinks.generations import lower
+from sinks.table_places import TablePlace
 from spark.source import EARLIEST
 from spark.store_thread import Store
 from spark.watermark import LogEnds, LogView
@@ -16,8 +14,6 @@ from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_holds import ORDERS, OTHER, OTHERS, Bench, row
 
 DAY_S = 86_400
-ID = f"id of {TOPIC}"
-NAMES = [f"shop.public.t{number}" for number in range(12)]
 
 
 @pytest.fixture
@@ -31,15 +27,13 @@ def bench() -> Iterator[Bench]:
         store.end()
 
 
-def left_behind(bench: Bench) -> int:
-    """A store of two tables that is fed with one alone from now on. Returns when it last had both, in ms."""
+def left_behind(bench: Bench) -> None:
+    """A store of two tables that is fed with one alone from now on."""
     bench.progress(16, 1, 1)
     bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
-    assert (bench.mark.lsn, bench.mark.left) == (16, {})
-    level_ms = bench.mark.level_ms
+    assert bench.mark.lsn == 16
     bench.facts.captured = (OTHER,)
     others_alone(bench, 2)
-    return level_ms
 
 
 def named_again(bench: Bench) -> Store:
@@ -56,115 +50,45 @@ def others_alone(bench: Bench, end: int) -> None:
     bench.settle(bench.begun(), 1, end, row(end, end - 1, topic=OTHER))
 
 
-def test_h479_a_table_left_for_longer_than_deletes_is_held(bench: Bench) -> None:
-    level_ms = left_behind(bench)
+def test_h479_a_table_left_for_too_long_is_filled_anew(bench: Bench) -> None:
+    left_behind(bench)
     others_alone(bench, 3)
     others_alone(bench, 4)
-    assert bench.mark.left == {TOPIC: LeftTable(topic_id=ID)}
-    assert bench.mark.left[TOPIC].since_ms == level_ms
-    assert (bench.mark.lsn, bench.mark.held) == (32, {})
+    assert (bench.mark.lsn, bench.mark.held, list(bench.mark.offsets)) == (32, {}, [OTHER])
     bench.facts.captured = (TOPIC, OTHER)
     store = bench.begun()
-    assert (store.starts, bench.gauge()) == ({OTHER: {0: 4}}, 1)
-    bench.settle(store, 5, 5, row(4, 3), row(5, 4, topic=OTHER))
-    held = bench.mark.held[TOPIC]
-    assert "public.orders: it has waited for longer than the 168 h" in held.reason
-    assert held.sentence("cache").endswith("cdc rebuild cache")
-    assert (bench.keys(ORDERS), bench.keys(OTHERS)) == (["1"], ["1", "2", "3", "4", "5"])
-    again = bench.begun()
-    assert again.starts == {OTHER: {0: 5}}, "and it stays held"
-    assert TOPIC in bench.mark.left
+    assert store.starts == {TOPIC: {0: EARLIEST}, OTHER: {0: 4}}
+    assert bench.keys(ORDERS) == [], "its rows may be some that were deleted meanwhile"
+    bench.settle(store, 4, 5, row(4, 3), row(5, 4, topic=OTHER))
+    assert (bench.keys(ORDERS), bench.keys(OTHERS)) == (["4"], ["1", "2", "3", "4", "5"])
 
 
 def test_h479_within_that_time_it_is_read_from_the_beginning(bench: Bench) -> None:
     left_behind(bench)
     store = named_again(bench)
-    assert TOPIC in store.starts
+    assert store.starts[TOPIC] == {0: EARLIEST}
+    assert bench.keys(ORDERS) == ["1"]
     bench.settle(store, 1, 2, row(1, 0))
-    assert (bench.mark.lsn, list(bench.mark.left)) == (0, [TOPIC]), "it lacks rows"
+    assert bench.mark.lsn == 0, "it lacks rows"
     bench.progress(64, 3, 3)
     bench.settle(store, 3, 3, row(2, 2))
-    assert (bench.mark.lsn, bench.mark.left, bench.mark.held) == (64, {}, {})
+    assert (bench.mark.lsn, bench.mark.held) == (64, {})
 
 
-def test_h479_one_left_again_early_counts_from_the_first(bench: Bench) -> None:
-    level_ms = left_behind(bench)
-    bench.settle(named_again(bench), 1, 2, row(1, 0))
-    bench.facts.captured = (OTHER,)
-    others_alone(bench, 3)
-    assert bench.mark.left[TOPIC].since_ms == level_ms
-
-
-def test_h479_a_topic_made_anew_meanwhile_is_not_gone_on_with(bench: Bench) -> None:
+def test_h479_a_topic_made_anew_meanwhile_fills_it_anew(bench: Bench) -> None:
     left_behind(bench)
-    mark = replace(bench.mark, left={TOPIC: replace(bench.mark.left[TOPIC], topic_id="another")})
-    bench.memory.open().watermarks.write(mark)
-    bench.facts.captured = (TOPIC, OTHER)
-    store = bench.begun()
-    assert store.starts == {OTHER: {0: 2}}
-    bench.settle(store, 3, 3)
-    assert "public.orders: its topic was made anew while it was none of" in bench.mark.held[TOPIC].reason
+    place = TablePlace(topic_id="another", offsets={0: 1}, level_ms=bench.clock.now_ns() // 1_000_000)
+    bench.memory.places[ORDERS] = place.to_json()
+    assert named_again(bench).starts[TOPIC] == {0: EARLIEST}
+    assert bench.keys(ORDERS) == []
 
 
-def test_h479_a_watermark_keeps_what_it_knows_of_left_tables() -> None:
-    mark = Watermark(epoch=1, lsn=8, offsets={OTHER: {0: 1}}, left={TOPIC: LeftTable(topic_id=ID, since_ms=5)})
-    read = Watermark.from_json(mark.to_json())
-    assert (read, read.left[TOPIC].since_ms) == (mark, 5)
-    assert b"left" not in Watermark(epoch=1, lsn=8).to_json()
-    assert lower(replace(mark, left={}), mark).left == mark.left
-
-
-@pytest.mark.parametrize("killed", [True, False])
-def test_h503_a_forgotten_watermark_keeps_the_left_tables(bench: Bench, killed: bool) -> None:
-    """The place of another table went, so that nothing is claimed. The rows of the left one stand as they did."""
-    level_ms = left_behind(bench)
-    del bench.memory.rows[OTHERS]
-    store = bench.begun()
-    assert (bench.mark.lsn, bench.mark.offsets, bench.mark.left[TOPIC].since_ms) == (0, {}, level_ms)
-    assert OTHER not in bench.mark.left, "it has no row that could be old"
-    if not killed:
-        bench.settle(store, 1, 2, row(1, 0, topic=OTHER), row(2, 1, topic=OTHER))
-    bench.clock.advance(6 * DAY_S)
-    stays_held(bench)
-
-
-def test_h503_fed_tables_beside_one_that_went_are_as_old(bench: Bench) -> None:
-    """The sink was killed once nothing was claimed any more, and begins a week later."""
-    bench.progress(16, 1, 1)
-    bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
-    del bench.memory.rows[OTHERS]
-    bench.begun()
-    assert list(bench.mark.left) == [TOPIC]
-    bench.clock.advance(8 * DAY_S)
-    stays_held(bench)
-
-
-def stays_held(bench: Bench) -> None:
-    """The table may have missed deletes: its row is claimed by no LSN."""
-    bench.facts.captured = (TOPIC, OTHER)
-    store = bench.begun()
-    assert store.starts.keys() == {OTHER}
-    bench.progress(64, 9, 3)
-    bench.view.note_ends(LogEnds(2.0, {TOPIC: {0: 9}, OTHER: {0: 3}}))
-    bench.settle(store, 9, 3, row(3, 2, topic=OTHER))
-    assert (bench.keys(ORDERS), bench.mark.lsn) == (["1"], 64)
-    assert "may have missed some" in bench.mark.held[TOPIC].reason
-
-
-def test_h503_tables_that_are_fed_within_that_time_are_read_anew(bench: Bench) -> None:
+def test_h503_tables_beside_one_that_went_are_claimed_as_before(bench: Bench) -> None:
     bench.progress(16, 1, 1)
     bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
     del bench.memory.rows[OTHERS]
     store = bench.begun()
-    assert store.starts == {TOPIC: {0: EARLIEST}, OTHER: {0: EARLIEST}}
-    bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
-    assert (bench.mark.lsn, bench.mark.left, bench.mark.held) == (16, {}, {})
-
-
-def test_h503_a_table_that_goes_later_is_old_no_more(bench: Bench) -> None:
-    bench.settle(bench.begun(), 1, 1, row(1, 0), row(1, 0, topic=OTHER))
-    del bench.memory.rows[OTHERS]
-    bench.begun()
-    del bench.memory.rows[ORDERS]
-    bench.begun()
-    assert bench.memory.open().watermarks.read() is None
+    assert store.starts == {TOPIC: {0: 1}, OTHER: {0: EARLIEST}}
+    assert (bench.mark.lsn, bench.mark.offsets, list(bench.mark.held)) == (16, {TOPIC: {0: 1}}, [OTHER])
+    bench.settle(store, 1, 1, row(1, 0, topic=OTHER))
+    assert (bench.mark.lsn, bench.mark.held) == (16, {})

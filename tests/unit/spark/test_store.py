@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pyarrow as pa
@@ -75,7 +75,7 @@ class Bench:
     def _connect(self) -> OpenSink:
         opened = self.memory.open()
         failing = _Failing(opened, self.failures, self.on_prepare)
-        sink = OpenSink(sink=failing, watermarks=opened.watermarks, reader=opened.reader)
+        sink = replace(opened, sink=failing)
         self.opened.append(sink)
         return sink
 
@@ -358,15 +358,6 @@ def test_h110_what_ended_a_query_is_over_with_a_slice(bench: Bench) -> None:
     assert over()
     figures.failing = SinkError("gone")
     wait_until(over_at_rest)
-
-
-def test_a_watermark_that_making_a_table_forgot_is_not_believed(bench: Bench) -> None:
-    bench.facts.end = 7
-    bench.settle(bench.begun(), 7, row(1, 6))
-    bench.on_prepare = bench.memory.notes.clear  # as where the table was missing
-    again = bench.store()
-    assert again.run(again.begin) == {TOPIC: {0: -2}}
-    assert not again.caught_up
 
 
 def test_each_beginning_opens_the_store_anew(bench: Bench) -> None:

@@ -1,0 +1,121 @@
+"""Copies of one table in each store, made and put back by somebody else's hand."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.contract import damage
+from tests.contract.stores import Store
+from tests.contract.topics import ORDERS
+from tests.lakes import foreign_table
+
+TABLE = ORDERS.table
+Back = Callable[[], None]
+
+
+def copied(store: Store) -> Back:
+    """Keep the table as it is now, rows and place. What puts it back: under a newer claim it is an older copy."""
+    make = {
+        "memory": _memory,
+        "redis": _redis,
+        "opensearch": _opensearch,
+        "delta": lambda one: _folder(damage.delta_folder(one)),
+        "folder": lambda one: _folder(damage.json_folder(one)),
+        "iceberg": _iceberg,
+    }
+    return make.get(store.kind, _sql)(store)
+
+
+def _memory(store: Store) -> Back:
+    memory = store.memory
+    rows, place = dict(memory.rows[TABLE]), memory.places.get(TABLE)
+
+    def back() -> None:
+        memory.rows[TABLE] = dict(rows)
+        memory.places.pop(TABLE, None)
+        if place is not None:
+            memory.places[TABLE] = place
+
+    return back
+
+
+def _redis(store: Store) -> Back:
+    assert store.spec is not None
+    keys = f"{store.spec.prefix}:public.orders:*"
+    with damage.redis_of(store) as client:
+        kept = {key: client.dump(key) for key in client.scan_iter(keys)}
+
+    def back() -> None:
+        with damage.redis_of(store) as client:
+            for key in list(client.scan_iter(keys)):
+                client.delete(key)
+            for key, value in kept.items():
+                client.restore(key, 0, value)
+
+    return back
+
+
+def _opensearch(store: Store) -> Back:
+    """In an index of its own, to which readers are led."""
+    assert store.spec is not None
+    url, prefix = store.spec.options["url"], store.spec.prefix
+    ours, alias = f"{prefix}-public.orders-1", f"{prefix}-public.orders"
+
+    def asked(method: str, path: str, **body: Any) -> Any:
+        answer = requests.request(method, f"{url}/{path}", timeout=60, **body)
+        answer.raise_for_status()
+        return answer.json()
+
+    copy = f"{prefix}-kept"
+    about = asked("GET", ours)[ours]
+    asked("PUT", copy, json={"mappings": about["mappings"], "settings": {"index.refresh_interval": "-1"}})
+    moved = {"source": {"index": ours}, "dest": {"index": copy, "version_type": "external_gte"}}
+    asked("POST", f"{ours}/_refresh")
+    asked("POST", "_reindex?refresh=true", json=moved)
+
+    def back() -> None:
+        live = {"bool": {"must_not": [{"term": {"_deleted": True}}]}}
+        remove = {"remove": {"index": ours, "alias": alias}}
+        asked("POST", "_aliases", json={"actions": [remove, {"add": {"index": copy, "alias": alias, "filter": live}}]})
+
+    return back
+
+
+def _folder(place: Path) -> Back:
+    kept = place.with_name(f"{place.name}.kept")
+    shutil.copytree(place, kept)
+
+    def back() -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(kept, place)
+
+    return back
+
+
+def _iceberg(store: Store) -> Back:
+    assert store.spec is not None
+    with foreign_table(store.spec) as table:
+        kept = table.scan().to_arrow()
+
+    def back() -> None:
+        assert store.spec is not None
+        with foreign_table(store.spec) as table:
+            table.overwrite(kept)
+
+    return back
+
+
+def _sql(store: Store) -> Back:
+    table = damage.sql_table(store)
+    copy = table.replace("orders", "orders_kept")
+    damage.execute(store, f"create table {copy} as select * from {table}")
+
+    def back() -> None:
+        damage.execute(store, f"delete from {table}; insert into {table} select * from {copy}")
+
+    return back
