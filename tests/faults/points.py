@@ -60,6 +60,8 @@ SINK = (
     "table_prepared",
     "table_written",
     "writes_shown",
+    "places_written",
+    "tables_taken_back",
     "floor_noted",
     "floor_enforced",
 )

@@ -18,7 +18,7 @@ from tests.contract.topics import column, shape
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "snapshot", "spark")
-UNPICKLE = {"spark/debezium_feed.py", "spark/frames/carried.py", "spark/report.py", "spark/translate.py"}
+UNPICKLE = {"spark/frames/carried.py", "spark/report.py"}
 """What Spark's driver and its workers hand each other."""
 EVALUATE = {"cdc/views/compiling.py", "cdc/views/contributing.py", "connectors/postgres/compiled.py"}
 """Of a view's text, and of a table's columns by their numbers."""
@@ -67,5 +67,5 @@ def test_scripts_are_files_that_nothing_is_put_into() -> None:
     client = (ROOT / "sinks" / "cache" / "cache_client.py").read_text(encoding="utf-8")
     assert "read_text" in client.partition("def _script(")[2].partition("\ndef ")[0]
     assert (ROOT / "sinks" / "cache" / "fill.lua").read_text(encoding="utf-8") == KEEP
-    assert len(list((ROOT / "sinks" / "cache").glob("*.lua"))) == 6
+    assert len(list((ROOT / "sinks" / "cache").glob("*.lua"))) == 7
     assert {path for path, text in modules() if "redis.call" in text} == set()

@@ -70,7 +70,7 @@ LOOKS = {
     ("snapshot.later", "queries.sql"): {"see", "kept_lsn", "nudge", "fingerprint", "columns", "key_types"},
     ("connectors.session", "partitions.sql"): {"partition"},
     ("connectors.session", "remedies.sql"): {"snapshot", "brief", "identities", "written"},
-    ("connectors.connect", "queries.sql"): {"primary_keys", "reading"},
+    ("connectors.connect", "queries.sql"): {"long_columns", "primary_keys", "reading"},
     ("connectors.proposal", "queries.sql"): {"sizes"},
 }  # fmt: skip
 """Statements that ask about tables, or about nothing that is locked."""

@@ -20,7 +20,7 @@ AT_ONCE = {
     "cdc/views/view_identity.py",  # hashed
     "cdc/wire/debezium/shape.py",  # hashed
     "cdc/wire/jsontext.py",  # a part of a row
-    "sinks/search/search_client.py", "sinks/search/search_store.py",  # sent
+    "sinks/search/search_client.py", "sinks/search/search_places.py", "sinks/search/search_store.py",  # sent
     "sinks/members.py",  # compared
     "spark/report.py",  # put into a table
     "cdc/json_bytes.py",
