@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,9 @@ def _iceberg(store: Store) -> Back:
 
     def back() -> None:
         assert store.spec is not None
-        with foreign_table(store.spec) as table:
+        with foreign_table(store.spec) as table, warnings.catch_warnings():
+            # It deletes by writing files anew, whatever the table asks for, and warns of it.
+            warnings.simplefilter("ignore", UserWarning)
             table.overwrite(kept)
 
     return back
