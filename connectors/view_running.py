@@ -15,6 +15,7 @@ from types import FrameType
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ActiveError, CdcError, ConfigError, Retry, TopicError
+from cdc.refused_login import RefusedLogin
 from cdc.settings import Settings, topics_maker
 from cdc.signal_event import SignalEvent
 from cdc.state import SlotState, TopicsState
@@ -191,14 +192,18 @@ def keep_views(
 
     All are opened anew where another generation of one is published, and where the brokers were away: as often as it
     takes once the views have been kept for a turn, from the start with ``begun``, and never with ``until_caught_up``.
+    A refused login is tried again for as long as everywhere.
     One that cannot go on, or whose state is away, lets the others go on. Raises what stops a view.
     """
     if not settings.views:
         view_settings(settings, "")
 
+    login = RefusedLogin(SYSTEM_CLOCK)
+
     def turned() -> None:
         nonlocal begun
         begun = True
+        login.over()
 
     while not stopping.is_set():
         try:
@@ -208,7 +213,8 @@ def keep_views(
             log.warning("view_starts_again", extra={"reason": changed.message})
             stopping.wait(_AGAIN_S)
         except CdcError as failure:
-            if until_caught_up or not begun or failure.retry is Retry.NEVER:
+            passes = failure.retry in {Retry.NOW, Retry.LATER} or login.may_pass(failure)
+            if until_caught_up or not begun or not passes:
                 raise
             log.warning("views_again", extra={"reason": failure.message})
             stopping.wait(_AWAY_S)

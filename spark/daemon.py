@@ -2,8 +2,8 @@
 
 Spark's starts with its library in two zip files and a jar at the head of the module path. Each worker then imports the
 sinks' libraries for itself, and each task has Python read the directories of these files anew
-(``importlib.invalidate_caches`` in Spark's worker) and collects what the imports left: 75 ms of processor time, in
-which a small task does nothing. Where the library is installed, as it is here, the files say nothing that the
+(``importlib.invalidate_caches`` in Spark's worker) and collects what the imports left, in
+which time a small task does nothing. Where the library is installed, as it is here, the files say nothing that the
 installation does not, and no worker's collection need look at what was imported before the fork.
 """
 
