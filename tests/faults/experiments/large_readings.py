@@ -59,8 +59,8 @@ def narrow(lab: Lab, rows: int) -> None:
 
 
 def large(lab: Lab, size_mb: int) -> None:
-    """A row that no topic takes, between rows that it does; a change of another table meanwhile."""
-    with fresh_rig(lab, log={"min_compaction_lag": "1h"}) as rig:
+    """A row that no topic takes and that may not be put aside; a change of another table meanwhile."""
+    with fresh_rig(lab, log={"min_compaction_lag": "1h", "oversized": "stop"}) as rig:
         rig.prepare(
             "create table g (id int primary key, v text)",
             "create table free (id int primary key)",
