@@ -19,7 +19,10 @@ from tests.redis_rights import least_user
 
 BY_SPARK = ("delta-spark", "iceberg")
 """Warehouses that Spark writes. Each merge is some jobs: the suite takes minutes with one of them."""
-KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
+BY_STATEMENTS = "postgres-generic"
+"""The ways of SQLite's with nothing but standard SQL, and the types of Postgres: each is there by itself."""
+KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "folder")
+SLOW = (*BY_SPARK, BY_STATEMENTS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-@pytest.fixture(params=[*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in BY_SPARK)])
+@pytest.fixture(params=[*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty corner of each store in turn."""
     kind = request.param
