@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
-import math
 import os
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ from cdc.stack.local import Connections
 from tests import last_lines, limits
 from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
-from tests.order import drawn, folders, in_turn
+from tests.order import folders, in_turn
 from tests.processes import ProcessStack, WorkerStack
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import TIME_SCALE
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
-pytest_runtest_setup = limits.pytest_runtest_setup
 pytest_unconfigure = last_lines.pytest_unconfigure
 _COMMON = "CDC_TEST_COMMON"
 """Names the folder of the servers that all workers share to them."""
@@ -92,25 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_COMMON] = str(common.folder)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Iterator[None]:
-    """Ten thousand tests and all that they import are made, and nothing of it goes. To look for what could would take a
-    third of the time."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder is its marker, and decides when it comes; where a run may end before its last test, the lot.
+    """A test's folder is its marker, and decides when it comes.
 
     What asks for Spark or for Kafka Connect is slow: each is a JVM that takes half a minute of CPU to start.
     """
-    items[:] = in_turn(items) if math.isinf(limits.UNTIL_S) else drawn(items, limits.UNTIL_S)
+    items[:] = in_turn(items)
     for item in items:
         folder = folders(item)[:1]
         if folder and folder[0] in _MARKED_FOLDERS:
@@ -300,10 +286,12 @@ def spawn(tmp_path: Path, fork_server: ForkServer | None) -> Iterator[Spawn]:
 
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as ``cdc sink`` starts it, once for all tests: a process has one."""
-    from tests.lake_sessions import lake_spark  # noqa: PLC0415 - Spark's client, of use to some tests alone
+    """A session as ``cdc sink`` starts it, once for all tests: a process has one. A test's own statements have few
+    tasks. The sinks open sessions of their own beside it, to which that does not apply."""
+    from tests.lake_sessions import lake_spark, with_few_tasks  # noqa: PLC0415 - Spark's client, of use to some alone
 
     with lake_spark(tmp_path_factory.mktemp("spark")) as session:
+        with_few_tasks(session)
         yield session
 
 

@@ -40,3 +40,13 @@ def lake_spark(folder: Path, conf: Mapping[str, str] = {}) -> Iterator[SparkSess
             warnings.simplefilter("ignore", ResourceWarning)
             end_session(session)
             gc.collect()
+
+
+def with_few_tasks(session: SparkSession) -> None:
+    """By default a statement shuffles in 200 tasks, lists a table's files in up to 10,000, and reads its log in 50."""
+    for name in (
+        "spark.sql.shuffle.partitions",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+        "spark.databricks.delta.snapshotPartitions",
+    ):
+        session.conf.set(name, "2")

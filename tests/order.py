@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,13 +27,6 @@ def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     turns = itertools.chain.from_iterable(itertools.zip_longest(busy, waiting[: len(busy)], fillvalue=()))
     last = _spread(waiting[len(busy) :], rest)
     return [item for tests in (*longest, *turns, *last) for item in tests]
-
-
-def drawn(items: Sequence[pytest.Item], lot: float) -> list[pytest.Item]:
-    """The files in an order that ``lot`` decides, the same in each worker."""
-    files = list(_files(items).values())
-    random.Random(lot).shuffle(files)
-    return [item for tests in files for item in tests]
 
 
 def _files(items: Sequence[pytest.Item]) -> dict[Path, list[pytest.Item]]:

@@ -18,11 +18,9 @@ from tests.lakes import lake_catalog
 from tests.redis_rights import least_user
 
 BY_SPARK = ("delta-spark", "iceberg")
-"""Warehouses that Spark writes. Each merge is some jobs: the suite takes minutes with one of them."""
-BY_STATEMENTS = "postgres-generic"
-"""The ways of SQLite's with nothing but standard SQL, and the types of Postgres: each is there by itself."""
-KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "folder")
-SLOW = (*BY_SPARK, BY_STATEMENTS)
+"""Warehouses that Spark writes. Each merge is some jobs, of two to three CPU-s: they are held against those tests alone
+that are marked ``by_spark``, which show what is theirs: the merge, the types, the commit, and what is put back."""
+KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,7 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-@pytest.fixture(params=[*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each store in turn. ``by_spark`` adds those that Spark merges, or some of them; ``alone``: no other one."""
+    if "store" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("by_spark")
+    kinds = () if mark is None else mark.args or BY_SPARK
+    cheap = () if mark is not None and mark.kwargs.get("alone") else KINDS
+    metafunc.parametrize(
+        "store", [*cheap, *(pytest.param(kind, marks=pytest.mark.slow) for kind in kinds)], indirect=True
+    )
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty corner of each store in turn."""
     kind = request.param

@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc.position import Position
@@ -35,19 +35,15 @@ changes = st.lists(
 ).map(as_in_a_topic)
 
 
-EXAMPLES, MERGED_BY_SPARK = 12, 2
-"""A merge by Spark takes 2 to 3 CPU-s, and an example has up to nine of them. The order of a batch's records is settled
-before a store sees them: two examples are enough to show that its merge keeps the newest."""
+EXAMPLES = 12
 
 
 @pytest.mark.slow
 def test_any_order_and_any_repetition_end_the_same(store: Store) -> None:
     """Per key the newest by (pos, offset) above the floor; what came before is replayed in any order first."""
-    by_spark = store.spec is not None and store.spec.options.get("engine") == "spark"
 
     @settings(
-        max_examples=MERGED_BY_SPARK if by_spark else EXAMPLES,
-        phases=[Phase.generate] if by_spark else list(Phase),
+        max_examples=EXAMPLES,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )

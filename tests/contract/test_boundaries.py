@@ -14,6 +14,7 @@ from tests.contract.stores import Store
 from tests.contract.topics import Topic, at, batch, chunk_at
 
 
+@pytest.mark.by_spark
 def test_h23_a_row_exactly_at_the_floor_outlives_the_sweep(store: Store) -> None:
     """The first chunk of a reading stands where its sweep's floor does."""
     sink, topic = store.open(), Topic(partitions=2)

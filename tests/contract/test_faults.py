@@ -30,6 +30,7 @@ def without_places(store: Store) -> None:
         pytest.skip("a table has no place of its own in a cache")
 
 
+@pytest.mark.by_spark
 def test_h100_a_place_that_was_removed_is_missing_and_made_anew(store: Store) -> None:
     without_places(store)
     sink, topic, _ = fed(store)
@@ -59,6 +60,7 @@ def test_h100_a_place_removed_is_missing_to_looks_and_floors_too(store: Store) -
         floored.sink.apply(batch(topic.truncate(at(3)), topic.upsert(order(2), at(4))), BOTH)
 
 
+@pytest.mark.by_spark("iceberg")
 def test_h100_a_table_that_takes_nothing_is_told_from_the_others(store: Store) -> None:
     without_places(store)
     sink, topic, beside = fed(store)

@@ -152,6 +152,7 @@ def test_h101_a_key_kept_as_bytes_is_seen_and_taken_away(store: Store, key: str)
     assert statuses(mender) == {"1": "open", "2": "open"}
 
 
+@pytest.mark.by_spark("delta-spark")
 def test_h101_a_key_with_several_rows_is_seen_and_taken_away(store: Store) -> None:
     if store.kind not in ("delta", "iceberg"):
         pytest.skip("a key is there once by the store's own rule")

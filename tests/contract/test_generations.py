@@ -66,6 +66,7 @@ def test_readers_see_the_old_generation_until_the_switch(store: Store, generatio
     assert now.current() and not old.current()
 
 
+@pytest.mark.by_spark("iceberg")
 def test_a_switch_may_be_repeated_and_taken_back(store: Store, generations: Generations) -> None:
     filled(store, 5, k1="old", k2="only old")
     built(store, 2, 7, k1="new", k3="only new")
@@ -84,6 +85,7 @@ def test_a_switch_may_be_repeated_and_taken_back(store: Store, generations: Gene
     assert statuses(store.open())["1"] == "goes on"
 
 
+@pytest.mark.by_spark("iceberg")
 def test_what_is_kept_can_be_removed_and_the_one_in_use_stays(store: Store, generations: Generations) -> None:
     filled(store, 5, k1="old")
     built(store, 2, 7, k1="new")

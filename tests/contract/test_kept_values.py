@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pyarrow as pa
+import pytest
 
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order
@@ -13,6 +14,7 @@ from tests.contract.values import EVERYTHING, HARD_ROWS
 from tests.single_rows import canonical_row, plain_row
 
 
+@pytest.mark.by_spark("delta-spark")
 def test_spark_hands_over_large_strings_and_many_chunks(store: Store) -> None:
     sink, topic = store.open(), Topic()
     for number in range(10):
@@ -30,6 +32,7 @@ def _large(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary(kind) else kind
 
 
+@pytest.mark.by_spark
 def test_h31_h32_h33_h39_rows_keep_their_values(store: Store) -> None:
     """The plain values of every kind come back, to the last digit."""
     sink, topic = store.open(), Topic(EVERYTHING)
@@ -43,6 +46,7 @@ def test_h31_h32_h33_h39_rows_keep_their_values(store: Store) -> None:
         assert found[str(number)] == canonical_row(plain, EVERYTHING), row
 
 
+@pytest.mark.by_spark
 def test_texts_that_are_code_elsewhere_are_data(store: Store) -> None:
     """In keys, values, names of columns and of the table: no quote ends what stands around it."""
     words = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import orjson
+import pytest
 
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
@@ -20,6 +21,7 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.mark.by_spark
 def test_w1_w5_w8_each_text_is_a_key_of_its_own(store: Store) -> None:
     sink, topic, shapes = store.open(), Topic(ONE), Shapes(ONE)
     inserted = [topic.upsert({"name": name, "note": f"{n}"}, at(1)) for n, name in enumerate(NAMES)]

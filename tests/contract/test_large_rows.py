@@ -18,6 +18,7 @@ IN_MEMORY = ("memory", "folder")
 
 
 @pytest.mark.slow
+@pytest.mark.by_spark("iceberg")
 def test_h102_a_scan_of_large_rows_returns_a_few_mb_at_a_time(store: Store) -> None:
     if store.kind in IN_MEMORY:
         pytest.skip("it has its rows in memory")

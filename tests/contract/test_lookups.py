@@ -91,6 +91,7 @@ def test_a_key_can_be_looked_up_after_it_was_written_again(store: Store) -> None
     assert sink.reader.get(ORDERS, "it's") is None
 
 
+@pytest.mark.by_spark("iceberg")
 def test_many_keys_are_looked_up_as_one_is(store: Store) -> None:
     sink, topic = store.open(), Topic()
     reader = sink.reader

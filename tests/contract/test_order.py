@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order, statuses
@@ -59,6 +60,7 @@ def test_h18_h21_a_snapshot_row_never_covers_a_streamed_change(store: Store) -> 
     assert statuses(sink) == {"1": "streamed"}
 
 
+@pytest.mark.by_spark
 def test_h22_h65_h66_a_delete_is_remembered_against_older_rows(store: Store) -> None:
     sink, topic = store.open(), Topic()
     row = topic.row("r", order(1), snapshot_at(1))
@@ -122,6 +124,7 @@ def test_h6_h83_a_new_epoch_wins_with_a_lower_lsn(store: Store) -> None:
     assert statuses(sink) == {"1": "after"}
 
 
+@pytest.mark.by_spark
 def test_h63_a_batch_may_come_again_whole_or_in_part(store: Store) -> None:
     sink, topic = store.open(), Topic()
     for number in range(20):

@@ -55,6 +55,7 @@ def test_a_table_read_back_has_its_place_and_no_row_more(store: Store) -> None:
     feeding.end()
 
 
+@pytest.mark.by_spark
 def test_a_place_is_written_upon_the_one_that_it_began_from(store: Store) -> None:
     feeding = filled(store)
     feeding.end()
@@ -73,6 +74,7 @@ def test_a_place_is_written_upon_the_one_that_it_began_from(store: Store) -> Non
     assert not opened.places.stands(ORDERS)
 
 
+@pytest.mark.by_spark
 def test_h23_a_floor_and_a_purge_leave_the_place(store: Store) -> None:
     feeding = filled(store)
     feeding.log.orders.truncate(at(20))
@@ -213,28 +215,38 @@ def test_h470_killed_before_and_after_each_write(store: Store, damaged: str) -> 
     if damaged == "drop":
         has_tables(store)
     for number in range(MOST_KILLS):
-        corner = store.fresh()
-        feeding = filled(corner)
-        back = copied(corner)
-        goes_on(feeding)
-        feeding.end()
-        if damaged == "copy":
-            back()
-        elif damaged == "drop":
-            damage.drop(corner)
-        feeding.mortal = number
-        feeding.log.orders.upsert(order(5, "third"), at(30))
-        killed = False
-        try:
-            feeding.level()
-        except Killed:
-            killed = True
-            feeding.mortal = None
-            feeding.end()
-            feeding.level()
-        assert feeding.shows() == {**TRUTH, "5": "third"}, f"killed at write {number}"
-        assert feeding.claims_all()
-        feeding.end()
-        if not killed:
+        if not killed_at(store.fresh(), number, damaged):
             return
     raise AssertionError("the sink never comes to its end")
+
+
+@pytest.mark.by_spark(alone=True)
+def test_h470_killed_behind_a_merge_of_what_was_put_back(store: Store) -> None:
+    """Behind the rows of its first batch, and before it claims them."""
+    assert killed_at(store, 13, "copy")
+
+
+def killed_at(corner: Store, number: int, damaged: str) -> bool:
+    """A process ends at this one of its writes, and another one goes on. Whether it came that far."""
+    feeding = filled(corner)
+    back = copied(corner)
+    goes_on(feeding)
+    feeding.end()
+    if damaged == "copy":
+        back()
+    elif damaged == "drop":
+        damage.drop(corner)
+    feeding.mortal = number
+    feeding.log.orders.upsert(order(5, "third"), at(30))
+    killed = False
+    try:
+        feeding.level()
+    except Killed:
+        killed = True
+        feeding.mortal = None
+        feeding.end()
+        feeding.level()
+    assert feeding.shows() == {**TRUTH, "5": "third"}, f"killed at write {number}"
+    assert feeding.claims_all()
+    feeding.end()
+    return killed

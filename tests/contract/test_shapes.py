@@ -106,6 +106,17 @@ def named(changes: list[Retype]) -> pytest.MarkDecorator:
 
 @named(RETYPES)
 def test_h51_a_retyped_column_is_carried_or_its_table_is_refused(store: Store, change: Retype) -> None:
+    retyped(store, change)
+
+
+@pytest.mark.by_spark(alone=True)
+def test_h51_a_retyped_column_where_spark_merges(store: Store) -> None:
+    for change in RETYPES:
+        if change.name in ("numeric grows", "text to array"):
+            retyped(store.fresh(), change)
+
+
+def retyped(store: Store, change: Retype) -> None:
     before, after = change.shapes()
     sink, shapes, old, new = store.open(), Shapes(before, after), Topic(before), Topic(after)
     sink.sink.apply(batch(old.upsert({"id": 1, "v": change.old}, at(1))), Shapes(before))
@@ -161,6 +172,7 @@ def test_h51_a_table_that_a_store_cannot_carry_affects_no_other(store: Store) ->
     assert sorted(live(sink, other)) == ["1", "2"]
 
 
+@pytest.mark.by_spark
 def test_h85_a_later_column_appears_and_old_shapes_still_fit(store: Store) -> None:
     wider = shape(
         *ORDERS.columns,

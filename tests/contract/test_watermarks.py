@@ -21,6 +21,7 @@ from tests.contract.topics import ORDERS, Topic, at, batch
 from tests.waiting import TIME_SCALE
 
 
+@pytest.mark.by_spark("iceberg")
 def test_a_watermark_is_read_back_as_written(store: Store) -> None:
     sink = store.open()
     assert sink.watermarks.read() is None
@@ -149,6 +150,7 @@ class _Damaged(Watermark):
         return super().to_json().replace(b'"lsn":8', b'"lsn":"8"')
 
 
+@pytest.mark.by_spark("iceberg")
 def test_h113_a_newer_watermark_is_refused_by_each_store(store: Store) -> None:
     sink = store.open()
     sink.watermarks.write(_Wider(epoch=1, lsn=8))

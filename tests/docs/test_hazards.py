@@ -15,7 +15,7 @@ _TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 _NUMBER = re.compile(r"(?<=_)([hwxy]\d+b?)(?=_)")
 REPORTED = [*(f"W{n}" for n in range(1, 10)), *(f"X{n}" for n in (*range(1, 9), 12)), *(f"Y{n}" for n in range(1, 19))]
 HAZARDS = ["1", "2", "3", "3b", *map(str, range(4, 94))]
-NO_TEST = ("nothing to test: ", "open: ")
+NO_TEST = ("nothing to test: ", "open: ", "in the laboratory: ")
 
 
 def named() -> dict[str, list[str]]:

@@ -233,20 +233,6 @@ def test_h379_killed_in_a_merge_or_a_join_it_ends_as_the_source(pipeline: Pipeli
     good(pipeline, "verify", "lake")
 
 
-def test_h379_a_second_writer_beside_leaves_one_row_a_key(pipeline: Pipeline, spawn: Spawn) -> None:
-    """Another application with a checkpoint of its own, as when one is started twice on two machines."""
-    lake = begun(pipeline, spawn)
-    first = running(pipeline, spawn)
-    pipeline.document["spark"]["checkpoint"] = str(pipeline.folder / "others")
-    second = spawn("cdc", "--config", pipeline.config, "sink")
-    for turn in range(12):
-        pipeline.sql(f"update orders set status = 'turn {turn}' where id % 3 = {turn % 3}")
-        wait_until(partial(_shown, lake, f"turn {turn}"), START_S, lambda: first.stderr[-2000:])
-    wanted = {str(number): f"turn {9 + number % 3}" for number in range(1, ROWS + 1)}
-    wait_until(lambda: lake.live() == wanted, START_S, lambda: (first.stderr[-2000:], second.stderr[-2000:]))
-    assert "Traceback" not in first.stderr + second.stderr
-
-
 def test_h379_a_catalog_away_for_a_minute_is_waited_for(
     pipeline: Pipeline, spawn: Spawn, door: tuple[Proxy, str]
 ) -> None:

@@ -30,8 +30,6 @@ DAMAGED = {"missing": 12, "stale": 12, "extra": 12, "ahead": 12}
 """Three rows of each kind in each of four stores."""
 POINTS = ("repair_cut", "mend_removed", "repair_cleared", "mend_applied", "repair_written", "repair_finished")
 """In the order in which a repair passes them."""
-ONCE = ("repair_cut", "repair_cleared")
-"""The others are passed for each store."""
 
 
 @pytest.fixture
@@ -83,23 +81,12 @@ def test_h93_h101_each_store_is_mended_and_equal(shop: Pipeline) -> None:
     assert shop.cdc("verify", "--timeout", "60").returncode == Exit.OK
 
 
-def test_h93_h101_a_killed_repair_is_repeated(shop: Pipeline) -> None:
-    killed_and_repeated(shop, "mend_applied:3", "901")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("nth", range(1, 5))
-def test_h93_h101_a_repair_killed_at_each_step_is_repeated(shop: Pipeline, nth: int) -> None:
-    for number, point in enumerate(point for point in POINTS if nth == 1 or point not in ONCE):
-        killed_and_repeated(shop, f"{point}:{nth}", f"{901 + number}")
-
-
-def killed_and_repeated(shop: Pipeline, crash_at: str, extra: str) -> None:
-    """``extra``: others each time, because a store remembers what a repair removed."""
+def test_h93_h101_a_repair_killed_at_each_step_is_repeated(shop: Pipeline) -> None:
     repaired(shop)
-    damage(shop, extra)
-    killed = shop.cdc("verify", "--repair", "--timeout", "60", timeout_s=200, CDC_CRASH_AT=crash_at)
-    assert killed.returncode == CRASH_EXIT, f"{crash_at}: {killed.stderr}{killed.stdout}"
+    damage(shop)
+    for point in POINTS:
+        killed = shop.cdc("verify", "--repair", "--timeout", "60", timeout_s=200, CDC_CRASH_AT=point)
+        assert killed.returncode == CRASH_EXIT, f"{point}: {killed.stderr}{killed.stdout}"
     repaired(shop)
     equal = shop.cdc("verify", "--timeout", "60")
-    assert equal.returncode == Exit.OK, f"{crash_at}: {equal.stderr}{equal.stdout}"
+    assert equal.returncode == Exit.OK, equal.stderr + equal.stdout

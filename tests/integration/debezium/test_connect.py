@@ -16,7 +16,7 @@ from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader
 from cdc.wiring import open_schemas
 from connectors.connect.checks import check_connect
 from connectors.connect.topics import noted_topics
-from connectors.debezium.client import ConnectError, MissingConnector
+from connectors.debezium.client import MissingConnector
 from connectors.debezium.connector_status import FAILED, ConnectorStatus
 from connectors.debezium.source_progress import reads_incrementally
 from connectors.kafka.admin import TopicAdmin
@@ -24,7 +24,6 @@ from connectors.kafka.compacted import read_range
 from connectors.kafka.schema_registry import EmbeddedShapes
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
-from tests.conftest import Stack
 from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.conftest import Pipeline, Record
 from tests.programs import RunCdc
@@ -78,25 +77,6 @@ def test_deploy_snapshot_stream_update_and_delete(pipeline: Pipeline) -> None:
     changed.delete()
     with pytest.raises(MissingConnector):
         changed.status()
-
-
-@pytest.mark.slow
-def test_a_killed_worker_goes_on_where_it_was(pipeline: Pipeline, stack: Stack) -> None:
-    pipeline.run("insert into b values (1, 'before')")
-    connector = pipeline.connector()
-    connector.deploy()
-    pipeline.arrived("public.b", 1)
-    stack.stop_part("connect", kill=True)
-    try:
-        with pytest.raises(ConnectError, match="cannot be reached"):
-            connector.status()
-        pipeline.run("insert into b values (2, 'meanwhile')")
-    finally:
-        stack.start_part("connect")
-        stack.ensure("connect")
-    records = pipeline.arrived("public.b", 2, 40)
-    assert {payload(r)[0]["id"] for r in records} == {1, 2}
-    assert wait_until(lambda: connector.status().runs, 20)
 
 
 @pytest.mark.slow

@@ -121,18 +121,6 @@ def test_h257_a_refused_deploy_lets_capture_go_on(following: Pipeline) -> None:
 
 
 @pytest.mark.slow
-def test_h257_a_connector_made_again_reads_what_joined(following: Pipeline) -> None:
-    """Its offsets outlive one that is removed by hand, so that it takes no first snapshot."""
-    connector = taking(following, "a")
-    connector.stop()
-    assert connector.offsets()
-    connector.client.delete(connector.name)
-    done = taking(following, "a", "b").deploy()
-    assert (done.action, done.added) == ("created", ("public.a", "public.b"))
-    read(following)
-
-
-@pytest.mark.slow
 def test_h257_a_table_back_behind_a_removed_connector(following: Pipeline) -> None:
     """The notes know it, and nobody knows what the connector that is gone had passed over."""
     taking(following, "a", "b").deploy()

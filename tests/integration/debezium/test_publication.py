@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg import sql
 
@@ -29,10 +28,8 @@ FLAT = {
 }
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "readable": ({}, {}),
-    "debezium": ({"encoding": "debezium"}, {}),
     "bare": ({}, {"schemas": False}),
     "flat": ({}, {"options": FLAT}),
-    "threads": ({}, {"options": {"snapshot.max.threads": "2"}}),
 }
 """What is generated otherwise for Postgres, as sections [log] and [debezium]."""
 
@@ -56,7 +53,7 @@ def row_of(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "form", [name if name in ("readable", "bare") else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
+    "form", [name if name == "readable" else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
 )
 @pytest.mark.slow
 def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline, form: str) -> None:
@@ -121,19 +118,6 @@ def test_a_partitioned_table_and_a_pattern_are_published(pipeline: Pipeline) -> 
     done = connector_of(pipeline, ["public.p", "public.a*"]).deploy()
     assert (done.action, done.added) == ("unchanged", ("public.a2",))
     assert done.signal
-
-
-@pytest.mark.slow
-def test_rows_wait_for_a_transaction_older_than_the_table(pipeline: Pipeline, database: str) -> None:
-    """H29: the server sends none of its changes, so a snapshot read before its end would miss them."""
-    connector_of(pipeline, ["public.a"]).deploy()
-    pipeline.run("insert into a values (1, 'x')")
-    pipeline.arrived("public.a", 1)
-    pipeline.run("create table c (id int primary key, v text)")
-    with psycopg.connect(database) as open_one:
-        open_one.execute("insert into c values (1, 'unseen')")
-        done = connector_of(pipeline, ["public.a", "public.c"], deploy_timeout="6s").deploy()
-        assert (done.added, done.signal) == (("public.c",), "")
 
 
 def test_a_keyless_table_in_a_pattern_is_refused(pipeline: Pipeline) -> None:

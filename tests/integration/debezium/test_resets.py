@@ -38,18 +38,14 @@ def holds(sink: Spawned, url: str, name: str, table: str, ids: set[int]) -> None
 
 @pytest.mark.slow
 def test_h123_a_resnapshot_behind_a_lost_slot(
-    pipeline: Pipeline, redis_url: str, warehouse: Path, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+    pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:
     """No event tells of what went meanwhile. The old generation is served until the new one is whole."""
     pipeline.run(
         "insert into a select i, 's' || i, i from generate_series(1, 60) i",
         "insert into b select i, 'x' from generate_series(1, 5) i",
     )
-    stores = {
-        "sinks__cache": {"kind": "redis", "url": redis_url},
-        "sinks__warehouse": {"kind": "delta", "path": str(warehouse)},
-    }
-    settings = pipeline.toml(tmp_path, **stores, spark=spark_section(tmp_path))
+    settings = cache_alone(pipeline, redis_url, tmp_path)
     name = pipeline.settings().name
     assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
     sink = spawn("cdc", "--config", settings, "sink")
@@ -69,21 +65,20 @@ def test_h123_a_resnapshot_behind_a_lost_slot(
         assert "a resnapshot was begun and not finished" in refused.stderr
     done = run_cdc("--config", settings, "connect", "resnapshot", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "cdc rebuild warehouse" in done.stdout + done.stderr
+    assert "cdc rebuild cache" in done.stdout + done.stderr
     assert sink.process.wait(SINK_S) == Exit.TOPIC, sink.stderr[-3000:]
     assert "made anew" in sink.stderr
     assert len(cached(redis_url, name, "public.a")) == 60
 
-    for store in ("cache", "warehouse"):
-        rebuilt = run_cdc("--config", settings, "rebuild", store, timeout_s=2 * SINK_S)
-        assert rebuilt.returncode == 0, rebuilt.stderr
+    rebuilt = run_cdc("--config", settings, "rebuild", "cache", timeout_s=2 * SINK_S)
+    assert rebuilt.returncode == 0, rebuilt.stderr
     sink = spawn("cdc", "--config", settings, "sink")
     verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
     assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
     report = orjson.loads(verified.stdout)
     assert (report["differences"], report["undecided"]) == (0, 0)
     rows = {(t["sink"], t["table"]): t["source_rows"] for t in report["tables"]}
-    assert rows["cache", "public.a"] == rows["warehouse", "public.a"] == 30
+    assert rows["cache", "public.a"] == 30
     assert sink.terminate() == 0
 
 
@@ -127,13 +122,6 @@ def test_h230_a_table_whose_key_changes_waits(
     assert "its key is another one now" in status.stdout
     assert run_cdc("--config", settings, "connect", "resnapshot", "--yes").returncode == 0
     assert sink.process.wait(SINK_S) == Exit.TOPIC, sink.stderr[-3000:]
-    rebuilt = run_cdc("--config", settings, "rebuild", "cache", timeout_s=2 * SINK_S)
-    assert rebuilt.returncode == 0, rebuilt.stderr
-    sink = spawn("cdc", "--config", settings, "sink")
-    pipeline.run("insert into b values (7, 'x')")
-    verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
-    assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
-    assert sink.terminate() == 0
 
 
 @pytest.fixture
@@ -145,7 +133,7 @@ def deployed(pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_h124_a_worker_killed_under_load(
     pipeline: Pipeline,
     stack: Stack,

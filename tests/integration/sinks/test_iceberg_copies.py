@@ -57,8 +57,10 @@ def exchanged(lake: SinkSpec, first: int) -> None:
         catalog.opened.create_table(place, shape_of, properties=PROPERTIES)
 
 
-@pytest.mark.parametrize("runs", [True, False])
-@pytest.mark.parametrize("act", [rolled_back, rolled_back_and_written, replaced, exchanged])
+@pytest.mark.parametrize(
+    ("act", "runs"),
+    [(rolled_back, True), (rolled_back, False), (rolled_back_and_written, True), (replaced, True), (exchanged, True)],
+)
 def test_h354_h485_a_former_state_is_gone_on_from(lake: SinkSpec, act: Act, runs: bool) -> None:
     with closing(Store("iceberg", lake)) as store:
         feeding = filled(store)

@@ -292,14 +292,14 @@ def test_h375_a_vacuum_takes_as_many_tasks_as_run_at_once(lake: SparkSession, wa
 
 
 def test_a_batch_of_many_tables_is_written_side_by_side(lake: SparkSession, warehouse: Path) -> None:
-    shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(12)]
+    shapes = [shape(column("id", "int8", key=1), column("status", "text"), table=f"t{n}") for n in range(4)]
     topics = [Topic(one) for one in shapes]
     schemas = type(SHAPES)(*shapes)
     with closing(opened(warehouse)) as store:
-        for lsn, status in enumerate("abc", 1):
+        for lsn, status in enumerate("ab", 1):
             done = store.sink.apply(batch(*(t.upsert({"id": 1, "status": status}, at(lsn)) for t in topics)), schemas)
             assert done.applied == len(shapes)
-        assert {b'"c"' in row for one in shapes for row in live(store, one).values()} == {True}
+        assert {b'"b"' in row for one in shapes for row in live(store, one).values()} == {True}
 
 
 def test_a_jar_that_is_missing_is_one_sentence(lake: SparkSession) -> None:

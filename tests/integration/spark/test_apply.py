@@ -53,8 +53,8 @@ def workload(pipeline: HandMadeLog, count: int, seed: int, keys: int = 100) -> N
 
 @pytest.mark.parametrize(
     "spark",
-    [IN_DRIVER, ON_EXECUTORS, IN_DRIVER | OWN, ON_EXECUTORS | OWN],
-    ids=["driver", "executors", "own driver", "own executors"],
+    [IN_DRIVER, ON_EXECUTORS, IN_DRIVER | OWN],
+    ids=["driver", "executors", "own"],
 )
 @pytest.mark.slow
 def test_every_store_shows_what_the_log_says(
@@ -85,9 +85,8 @@ class Touch:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
 def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
-    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, cache: dict[str, Any], spark: dict[str, Any], tmp_path: Path
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, cache: dict[str, Any], tmp_path: Path
 ) -> None:
     pipeline.put([{"id": 1, "status": "good", "total": "1.00"}])
     pipeline.put_raw(b"not ours", b"\xff\x00", [("x", b"y")])
@@ -97,7 +96,7 @@ def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
     touch = pickle.dumps(Touch(tmp_path / "unpickled"))
     pipeline.put_raw(touch, touch, [*pipeline.headers(), ("note", touch)])
     pipeline.put([{"id": 3, "status": "good too", "total": "3.00"}])
-    settings = pipeline.settings(cache, **spark)
+    settings = pipeline.settings(cache, **IN_DRIVER)
     sinks.catch_up(settings)
     pipeline.assert_shown(opened(settings, "cache"))
     found = {(letter.key, letter.why) for letter in letters(pipeline)}
@@ -114,12 +113,11 @@ def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
     assert [name for name, _ in truncated.headers] == ["pos", "op", "ver"]
 
 
-@pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
 @pytest.mark.slow
 def test_h85_a_later_column_appears_old_rows_keep_their_shape(
-    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any]
 ) -> None:
-    settings = pipeline.settings({name: all_stores[name] for name in ("cache", "warehouse")}, **spark)
+    settings = pipeline.settings({name: all_stores[name] for name in ("cache", "warehouse")}, **ON_EXECUTORS)
     pipeline.put({"id": n, "status": "old", "total": "1.00"} for n in range(40))
     with sinks.running(settings) as running:
         caches = opened(settings, "cache")

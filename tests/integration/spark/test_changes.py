@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,6 +16,7 @@ from tests.integration.spark.changing import STORES, Changing, opened, sinks_of
 from tests.integration.spark.conftest import Sinks
 from tests.programs import Spawned
 
+pytestmark = pytest.mark.long
 TYPED = ("search", "delta", "postgres", "sqlite")
 
 
@@ -191,16 +191,7 @@ def _never(*argv: str | Path, env: Mapping[str, str] | None = None) -> Spawned:
     raise NotImplementedError("this pipeline runs in the test's own process")
 
 
-ALWAYS = ("h51_text_to_integer", "h37_default_added")
-"""One that most stores must hold and one that no event tells of: in each run of the tests. The others are long."""
-
-
-def _params(changes: Sequence[Change]) -> list[Any]:
-    return [pytest.param(c, id=c.name, marks=() if c.name in ALWAYS else pytest.mark.long) for c in changes]
-
-
-@pytest.mark.parametrize("change", _params(CHANGES))
-@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES, ids=[one.name for one in CHANGES])
 def test_a_change_of_shape_arrives_in_every_store(changing: Changing, change: Change) -> None:
     changing.await_equal(change.table)
     changing.execute(*change.filled(change.change), *change.filled(change.after))
@@ -215,8 +206,7 @@ def test_a_change_of_shape_arrives_in_every_store(changing: Changing, change: Ch
         changing.await_equal(change.table, ("cache", *change.held))
 
 
-@pytest.mark.parametrize("change", _params(REREAD))
-@pytest.mark.slow
+@pytest.mark.parametrize("change", REREAD, ids=[one.name for one in REREAD])
 def test_a_change_that_no_event_tells_of_arrives_in_every_store(changing: Changing, change: Change) -> None:
     changing.await_equal(change.table)
     changing.execute(*change.filled(change.change), *change.filled(change.after))

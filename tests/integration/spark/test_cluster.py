@@ -23,6 +23,7 @@ from tests.programs import Spawn
 from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster, bare_python_in
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 Opened = Callable[[Settings, str], OpenSink]
 
@@ -42,16 +43,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-@pytest.fixture(params=["redis", "folder"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """A section of ours, and one of another package, which executors get in the archive as well."""
-    if request.param == "redis":
-        return {"kind": "redis", "url": request.getfixturevalue("redis_url")}
-    request.getfixturevalue("other_store")
+@pytest.fixture
+def store(other_store: Path, tmp_path: Path) -> dict[str, Any]:
+    """A section of another package, which executors get in the archive as well as ours."""
     return {"kind": "folder", "path": str(tmp_path / "store")}
 
 
-@pytest.mark.slow
 def test_executors_of_a_cluster_write_to_the_store(
     pipeline: HandMadeLog,
     store: dict[str, Any],
@@ -93,7 +90,6 @@ def test_executors_of_a_cluster_write_to_the_store(
     assert len(ran) == 2, "both executors had a part in it"
 
 
-@pytest.mark.slow
 def test_h104_a_cluster_without_executors_says_so_and_grows(
     pipeline: HandMadeLog, spawn: Spawn, redis_url: str, bare_python: Path, tmp_path: Path
 ) -> None:
@@ -131,7 +127,6 @@ def spark_of(cluster: Cluster, tmp_path: Path, **conf: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 def test_h104_dynamic_allocation_rests_at_no_executor(
     pipeline: HandMadeLog, spawn: Spawn, opened: Opened, redis_url: str, bare_python: Path, tmp_path: Path
 ) -> None:
@@ -186,7 +181,6 @@ while True:
 """
 
 
-@pytest.mark.slow
 def test_h104_a_batch_has_as_many_tasks_as_run_now(spawn: Spawn, tmp_path: Path) -> None:
     """Spark itself says two where there is less."""
     with bare_cluster(tmp_path) as changing:
@@ -214,8 +208,7 @@ runpy.run_module(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["module", "python", "absent"])
+@pytest.mark.parametrize("kind", ["module", "python"])
 def test_h360_executors_that_are_not_fit_are_named(
     pipeline: HandMadeLog, cluster: Cluster, spawn: Spawn, redis_url: str, bare_python: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -230,14 +223,11 @@ def test_h360_executors_that_are_not_fit_are_named(
         (tmp_path / "blocked" / "confluent_kafka.py").write_text("raise ImportError", encoding="utf-8")
         unfit.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/blocked:$PYTHONPATH" exec {bare_python} "$@"\n')
         said = "lacks the module confluent_kafka"
-    elif kind == "absent":
-        said = f"the executors have no Python {unfit}"
     else:
         (tmp_path / "other.py").write_text(OTHER_PYTHON, encoding="utf-8")
         unfit.write_text(f'#!/bin/sh\nexec {bare_python} {tmp_path}/other.py "$@"\n')
         said = "have Python 3.99"
-    if kind != "absent":
-        unfit.chmod(0o755)
+    unfit.chmod(0o755)
     program = spawn(
         "python", "-m", "cdc", "--config", config, "sink", env={"PYSPARK_PYTHON": os.fspath(unfit), **LIGHT_JVM}
     )
@@ -248,7 +238,6 @@ def test_h360_executors_that_are_not_fit_are_named(
 ARCHIVED = re.compile(r"<!-- archive -->\n```sh\n(.*?)```\n```toml\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.slow
 def test_h423_executors_get_their_libraries_from_an_archive(
     pipeline: HandMadeLog, cluster: Cluster, spawn: Spawn, redis_url: str, opened: Opened, tmp_path: Path
 ) -> None:
@@ -303,7 +292,6 @@ session.stop()
 """
 
 
-@pytest.mark.slow
 def test_h170_executors_without_the_package_say_so(
     pipeline: HandMadeLog, cluster: Cluster, bare_python: Path, spawn: Spawn, tmp_path: Path
 ) -> None:

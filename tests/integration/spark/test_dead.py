@@ -66,10 +66,9 @@ def order(number: int, status: str) -> dict[str, Any]:
     return {"id": number, "status": status, "total": "1.00"}
 
 
-@pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
 @pytest.mark.slow
 def test_h67_poison_stops_no_store_and_none_drops_it(
-    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any]
 ) -> None:
     pipeline.put([order(1, "good")])
     sound = pipeline.headers
@@ -92,7 +91,7 @@ def test_h67_poison_stops_no_store_and_none_drops_it(
     for number, (key, value, headers) in enumerate(poison):
         pipeline.put_raw(key, value, headers, partition=number % 2)
     pipeline.put([order(3, "good too")])
-    settings = pipeline.settings(all_stores, **spark)
+    settings = pipeline.settings(all_stores, **ON_EXECUTORS)
     sinks.catch_up(settings)
     for name in all_stores:
         pipeline.assert_shown(opened(settings, name))
@@ -104,18 +103,16 @@ def test_h67_poison_stops_no_store_and_none_drops_it(
         assert all(one.reason for one in mine)
 
 
-@pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
 @pytest.mark.slow
 def test_h67_a_repaired_key_is_retried_in_order_beside_the_feed(
     pipeline: HandMadeLog,
     sinks: Sinks,
     opened: Opened,
     all_stores: dict[str, Any],
-    spark: dict[str, Any],
     cdc: Cdc,
 ) -> None:
-    cdc.config.write_text(pipeline.toml(all_stores, **spark), encoding="utf-8")
-    settings = pipeline.settings(all_stores, **spark)
+    cdc.config.write_text(pipeline.toml(all_stores, **IN_DRIVER), encoding="utf-8")
+    settings = pipeline.settings(all_stores, **IN_DRIVER)
     pipeline.put([order(number, "first") for number in range(30)])
     shape = orders_schema(pipeline.name, extra=[NOTE])
     known = pipeline.shapes["orders"]

@@ -18,6 +18,7 @@ from tests.integration.spark import frames_program
 from tests.integration.spark.handmade import HandMadeLog
 from tests.programs import Spawn
 from tests.secured import ADMIN, SecuredKafka, login, password, secured_kafka
+from tests.standalone_cluster import LIGHT_JVM
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_h168_no_secret_of_a_frame_shows(
         tmp_path,
         secret,
         orjson.dumps(options).decode(),
-        env={"KAFKA_USER": ADMIN, "JAVA_HOME": os.fspath(java_home()), "PYSPARK_PYTHON": sys.executable},
+        env={"KAFKA_USER": ADMIN, "JAVA_HOME": os.fspath(java_home()), "PYSPARK_PYTHON": sys.executable, **LIGHT_JVM},
     )
     assert program.wait(240) == 0, program.stderr
     assert "rows 50" in program.stdout

@@ -17,6 +17,7 @@ ROWS = 30_000
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h391_records_that_were_read_do_not_stay_in_the_heap(
     kafka: str, topic_prefix: str, redis_url: str, spawn: Spawn, opened: Opened, tmp_path: Path
 ) -> None:
@@ -38,6 +39,7 @@ def test_h391_records_that_were_read_do_not_stay_in_the_heap(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h394_large_first_records_do_not_come_whole(
     pipeline: HandMadeLog, redis_url: str, spawn: Spawn, opened: Opened, tmp_path: Path
 ) -> None:

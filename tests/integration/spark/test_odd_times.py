@@ -30,10 +30,9 @@ def allow_any_time(pipeline: HandMadeLog) -> None:
         done.result(30)
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.slow
 def test_h390_a_time_that_spark_cannot_take_stops_no_store(
-    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], way: str
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any]
 ) -> None:
     allow_any_time(pipeline)
     pipeline.put(row(number) for number in range(10))
@@ -42,7 +41,7 @@ def test_h390_a_time_that_spark_cannot_take_stops_no_store(
     pipeline.time_ms = 0
     pipeline.put(row(number, "paid") for number in range(5))
     lsn = pipeline.progress()
-    settings = pipeline.settings({"cache": all_stores["cache"], "reports": all_stores["reports"]}, **WAYS[way])
+    settings = pipeline.settings({"cache": all_stores["cache"], "reports": all_stores["reports"]}, **WAYS["executors"])
     sinks.catch_up(settings)
     for name in ("cache", "reports"):
         store = opened(settings, name)

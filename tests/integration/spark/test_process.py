@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import orjson
 import pyspark
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT
@@ -27,10 +26,8 @@ from cdc.settings import Settings
 from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.conftest import Stack
-from tests.contract.conftest import postgres_url
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.spark.conftest import Sinks
-from tests.integration.spark.embedded import EmbeddedLog
 from tests.integration.spark.family import Process, below, named
 from tests.integration.spark.handmade import HandMadeLog
 from tests.programs import RunCdc, Spawn, Spawned
@@ -206,17 +203,8 @@ def test_h103_without_its_jvm_the_application_ends(
     job.pipeline.assert_shown(store)
 
 
-@pytest.fixture(params=["ours", pytest.param("debezium", marks=pytest.mark.long)])
-def either_job(request: pytest.FixtureRequest, kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path) -> Job:
-    """A job on topics of ours, and on topics that Debezium fills."""
-    made = (EmbeddedLog if request.param == "debezium" else HandMadeLog)(topic_prefix, kafka)
-    made.init()
-    return Job(made, redis_url, tmp_path)
-
-
 @pytest.mark.slow
-def test_h103_a_python_worker_killed_is_started_again(either_job: Job, spawn: Spawn, opened: Opened) -> None:
-    job = either_job
+def test_h103_a_python_worker_killed_is_started_again(job: Job, spawn: Spawn, opened: Opened) -> None:
     job.write(driver_batch_rows=0, max_offsets_per_trigger=500)
     job.pipeline.put(rows(0, 20_000))
     program = spawn("cdc", "--config", job.config, "sink", "--until-caught-up")
@@ -231,44 +219,28 @@ def test_h103_a_python_worker_killed_is_started_again(either_job: Job, spawn: Sp
     job.pipeline.assert_shown(store)
 
 
-def silent_one(server: str, name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Settings of a store on this server."""
-    match server:
-        case "postgres":
-            return {"kind": "sql", "url": postgres_url(conninfo_to_dict(request.getfixturevalue("database")))}
-        case "redis":
-            return {"kind": server, "url": request.getfixturevalue("redis_url"), "prefix": name}
-        case _:
-            return {"kind": server, "url": request.getfixturevalue("opensearch"), "prefix": name}
-
-
-@pytest.mark.parametrize(
-    "server",
-    ["redis", pytest.param("opensearch", marks=pytest.mark.long), pytest.param("postgres", marks=pytest.mark.long)],
-)
 @pytest.mark.slow
 def test_h115_sigterm_is_heard_while_a_server_is_silent(
-    pipeline: HandMadeLog, spawn: Spawn, stack: Stack, request: pytest.FixtureRequest, tmp_path: Path, server: str
+    pipeline: HandMadeLog, spawn: Spawn, stack: Stack, redis_url: str, tmp_path: Path
 ) -> None:
-    own = {"store": silent_one(server, pipeline.name, request)}
+    own = {"store": {"kind": "redis", "url": redis_url, "prefix": pipeline.name}}
     config = tmp_path / "cdc.toml"
     config.write_text(pipeline.toml(own, checkpoint=str(tmp_path / "checkpoints")), encoding="utf-8")
     pipeline.put(rows(0, 50))
     program = spawn("cdc", "--config", config, "sink")
     wait_until(lambda: "batch_applied" in program.stderr, START_S, lambda: program.stderr)
-    with stack.paused(server):
+    with stack.paused("redis"):
         stopped_while_silent(pipeline, program)
 
 
-@pytest.mark.parametrize("server", ["redis", pytest.param("opensearch", marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_h115_sigterm_is_heard_at_a_black_hole(
-    pipeline: HandMadeLog, spawn: Spawn, request: pytest.FixtureRequest, tmp_path: Path, server: str
+    pipeline: HandMadeLog, spawn: Spawn, redis_url: str, tmp_path: Path
 ) -> None:
     """A firewall that forgot the connection, and lets no new one through: nobody answers, and nobody says so."""
-    own = silent_one(server, pipeline.name, request)
-    with Proxy(urlsplit(own["url"]).port or 0) as hole:
-        own["url"] = urlsplit(own["url"])._replace(netloc=f"127.0.0.1:{hole.port}").geturl()
+    with Proxy(urlsplit(redis_url).port or 0) as hole:
+        url = urlsplit(redis_url)._replace(netloc=f"127.0.0.1:{hole.port}").geturl()
+        own = {"kind": "redis", "url": url, "prefix": pipeline.name}
         config = tmp_path / "cdc.toml"
         config.write_text(pipeline.toml({"store": own}, checkpoint=str(tmp_path / "checkpoints")), encoding="utf-8")
         pipeline.put(rows(0, 50))

@@ -21,7 +21,6 @@ from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_frames_submit import bare_python, installed
-from tests.lakes import lake_section
 from tests.programs import Spawn, Spawned
 from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster
 from tests.waiting import wait_until
@@ -83,25 +82,20 @@ def line() -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("where", ["local[2]", "cluster"])
 def test_the_manuals_line_submits_the_sinks(
     pipeline: HandMadeLog,
     submission: Submission,
     line: str,
     opened: Opened,
     redis_url: str,
-    request: pytest.FixtureRequest,
-    where: str,
+    cluster: Cluster,
 ) -> None:
     """The settings say nothing of a cluster: the submitter's master counts, and the zip goes along."""
     pipeline.put({"id": n, "status": "a", "total": "1.00"} for n in range(500))
     pipeline.progress()
     sinks = {"cache": {"kind": "redis", "url": redis_url}}
     submission.configure(sinks)
-    if where == "cluster":
-        url = request.getfixturevalue("cluster").url
-        line = line.replace("'local[2]'", f"{url} --conf spark.executor.memory=512m")
-    program = submission.begin(line)
+    program = submission.begin(line.replace("'local[2]'", f"{cluster.url} --conf spark.executor.memory=512m"))
     store = opened(pipeline.settings(sinks), "cache")
     wait_until(lambda: len(pipeline.shown(store)) == 500, START_S, lambda: program.stderr[-3000:])
     submission.end(program)
@@ -128,30 +122,6 @@ def test_h458_the_manuals_line_brings_what_a_warehouse_needs(
     submission.end(program)
     [table] = {path.parent for path in warehouse.rglob("_delta_log") if path.parent.name != "_watermark"}
     assert "MERGE" in {one["operation"] for one in deltalake.DeltaTable(str(table)).history()}
-
-
-def test_h458_the_manuals_line_brings_what_iceberg_needs(
-    pipeline: HandMadeLog,
-    submission: Submission,
-    line: str,
-    opened: Opened,
-    database: str,
-    warehouse: Path,
-    tmp_path: Path,
-) -> None:
-    """Its catalog is in a database, and the password in a file."""
-    lake = lake_section(database, warehouse, tmp_path / "secret")
-    submission.configure({"lake": lake})
-    program = submission.begin(line)
-    store = opened(pipeline.settings({"lake": lake}), "lake")
-    for status in ("first", "second"):
-        pipeline.put({"id": n, "status": status, "total": "1.00"} for n in range(20))
-        pipeline.put([{"id": 3}])
-        pipeline.progress()
-        whole = partial(_shows, pipeline, store)
-        wait_until(whole, START_S, lambda: (program.stdout + program.stderr)[-3000:])
-    submission.end(program)
-    assert (tmp_path / "secret").read_text(encoding="utf-8") not in program.stdout + program.stderr
 
 
 def test_h458_a_driver_without_a_warehouses_jars_says_so(
