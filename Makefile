@@ -9,14 +9,15 @@
 
 PYTHON ?= python3
 # Tests mostly wait: for servers, deadlines, states. Each worker has a Postgres and a Redis of its own. Kafka, OpenSearch
-# and Kafka Connect are one set for all in a quick run, and one a worker in a slow one, whose tests stop them.
+# and Kafka Connect are one set for all in a quick run, and one a worker in a slow one, whose tests stop them: there all
+# files that share a JVM go to one worker.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 4
-# Four tests in a hundred take most of the time. A quick run leaves those out that are marked slow, and has the costly
-# random tests try a quarter of their examples; continuous integration tries all, and then the slow ones for its time.
+# Eight tests in a hundred take most of the time. A quick run leaves those out that are marked slow, and has the costly
+# random tests try a quarter of their examples; continuous integration tries all, and then the slow ones.
 TIER ?= quick
 TESTS_quick := -m "not long and not slow" --one-kafka
-TESTS_slow := -m "slow and not long" --durations=100 --durations-min=8
+TESTS_slow := -m "slow and not long" --together --durations=100 --durations-min=8
 EXAMPLES_quick ?= 0.25
 EXAMPLES_slow := 1
 EXAMPLES_all := 1

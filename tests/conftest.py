@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -77,6 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--stack", choices=("local", "docker"), default="local", help="servers: processes or containers")
     group.addoption("--stack-dir", type=Path, help="use the stack that runs in this folder")
     group.addoption("--one-kafka", action="store_true", help="one set of the servers with a JVM for all workers")
+    group.addoption("--together", action="store_true", help="files that share a JVM go to one worker")
     group.addoption("--keep-logs", type=Path, help="copy the servers' logs into this folder at the end")
     group.addoption("--rewrite", action="store_true", help="write expected output anew instead of comparing")
 
@@ -88,6 +89,16 @@ def pytest_configure(config: pytest.Config) -> None:
         common.start(ports=free_ports(share=_COMMON_SHARE), durable=False)
         config.add_cleanup(common.wipe)
         os.environ[_COMMON] = str(common.folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """How the process that has workers gives files to them. None: as ``--dist`` says."""
+    if not config.getoption("--together"):
+        return None
+    from tests.together import TogetherScheduling  # noqa: PLC0415 - of use to the process that has workers alone
+
+    return TogetherScheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

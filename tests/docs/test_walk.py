@@ -113,6 +113,7 @@ def stranger(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_readme_leads_to_three_verified_stores(
     stranger: Stranger, database: str, topic_prefix: str, role: str
 ) -> None:

@@ -102,6 +102,7 @@ def healthy(name: str, address: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_pipeline_of_the_containers_ends_in_equal_stores(
     processes: Processes, settings: dict[str, Any], database: str, tmp_path: Path
 ) -> None:

@@ -22,13 +22,13 @@ from sinks.registry import SinkSpec
 from sinks.stores import spec_of
 from tests.faults.proxy import Fault, Proxy
 from tests.fresh import new_database
-from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.integration.cli.pipeline import Pipeline
 from tests.integration.spark.family import below
 from tests.lakes import foreign_table, lake_catalog
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROWS = 40
 START_S = 400.0
@@ -206,7 +206,6 @@ def test_shapes_generations_and_repairs_of_an_iceberg_lake(pipeline: Pipeline, s
     assert "Traceback" not in sink.stderr
 
 
-@pytest.mark.long
 def test_h379_killed_in_a_merge_or_a_join_it_ends_as_the_source(pipeline: Pipeline, spawn: Spawn) -> None:
     """All processes of the application end at once: with files written and no commit, with a commit of which no
     watermark speaks yet, and while files are joined. Deletes are remembered."""
@@ -250,14 +249,6 @@ def test_h379_a_catalog_away_for_a_minute_is_waited_for(
     proxy.heal()
     wait_until(lambda: lake.live()["1"] == "meanwhile", START_S, lambda: sink.stderr[-2000:])
     assert "Traceback" not in sink.stderr
-
-
-def test_h379_a_wrong_password_is_one_sentence_of_check(pipeline: Pipeline) -> None:
-    pipeline.document["sinks"]["lake"]["password"] = "env:LAKE"
-    pipeline.good("init")
-    done = pipeline.cdc("wait", "lake", "0/1", "--timeout", "1", LAKE="kein-wort-davon")
-    assert_refused(done, Exit.CONFIG, "refuses the login")
-    assert "kein-wort-davon" not in done.stdout + done.stderr
 
 
 def _beyond(point: Callable[[], int], before: int) -> bool:

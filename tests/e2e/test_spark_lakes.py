@@ -17,7 +17,7 @@ from tests.integration.spark.family import below
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROWS = 40
 START_S = 400.0
@@ -112,7 +112,6 @@ def test_a_warehouse_of_spark_goes_through_all_commands(pipeline: Pipeline, spaw
     assert (lake.live()["3"], lake.live()["4"], len(lake.live())) == ("sent", "sent", ROWS - 1)
 
 
-@pytest.mark.long
 def test_h313_killed_in_mid_merge_a_warehouse_ends_as_the_source(pipeline: Pipeline, spawn: Spawn) -> None:
     """All processes of the application end at once: with files written and no commit, and with a commit of rows that
     no watermark speaks of yet. Deletes are remembered."""

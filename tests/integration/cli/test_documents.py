@@ -30,6 +30,7 @@ def insert(pipeline: Pipeline, first: int) -> None:
             connection.execute("insert into documents values (%s, %s::json, %s::jsonb)", [number, text, binary])
 
 
+@pytest.mark.long
 def test_w6_hostile_documents_reach_the_stores_and_verify(
     pipeline: Pipeline, spawn: Spawn, redis_url: str, opensearch: str, index_prefix: str, tmp_path: Path
 ) -> None:

@@ -210,6 +210,7 @@ def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spaw
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: Spawn, redis_url: str) -> None:
     """Capture has to be there, so that something is told of how far the topics are."""
     viewed = replace(shop, views={"counted": "select count(*) as n from orders"}, url=redis_url)

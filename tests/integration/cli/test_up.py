@@ -74,6 +74,7 @@ def _text(url: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h254_a_store_of_a_view_alone_comes_up_with_it(pipeline: Pipeline, spawn: Spawn) -> None:
     """Stores are started first, to be filled while rows are read. The view has no topic before its runner."""
     (pipeline.folder / "slim.sql").write_text("select id, status from orders", encoding="utf-8")

@@ -97,6 +97,7 @@ def cache_alone(pipeline: Pipeline, url: str, folder: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h230_a_table_whose_key_changes_waits(
     pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:

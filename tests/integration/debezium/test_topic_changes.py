@@ -17,6 +17,7 @@ from tests.programs import RunCdc, Spawn
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h212_partitions_that_are_added_end_the_store(
     pipeline: Pipeline, tmp_path: Path, run_cdc: RunCdc, redis_url: str, spawn: Spawn
 ) -> None:

@@ -202,7 +202,7 @@ def stuck(pipeline: HandMadeLog, all_stores: dict[str, Any], redis_url: str, con
     return settings
 
 
-@pytest.mark.parametrize("point", ["sink_after_retry", "sink_after_answers"])
+@pytest.mark.parametrize("point", ["sink_after_retry", pytest.param("sink_after_answers", marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_h67_killed_in_a_retry_it_is_carried_out_once_more(
     pipeline: HandMadeLog, sinks: Sinks, stuck: Settings, opened: Opened, redis_url: str, cdc: Cdc, point: str

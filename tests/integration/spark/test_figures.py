@@ -126,12 +126,14 @@ def log_killed(watched: Watched, stack: Stack) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h110_a_killed_store_shows_in_its_figures_alone(pipeline: HandMadeLog, watched: Watched, stack: Stack) -> None:
     watched.until_ready()
     store_killed(pipeline, watched, stack, "redis")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h110_a_killed_kafka_shows_in_what_stores_lack(watched: Watched, stack: Stack) -> None:
     watched.until_ready()
     log_killed(watched, stack)

@@ -17,7 +17,7 @@ from cdc.jvm.java import java_home
 from cdc.lsn import Lsn
 from tests.integration.spark.handmade import HandMadeLog
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 _LINE = re.compile(r"<!-- submit -->\n```sh\n(.*?)```", re.DOTALL)
 

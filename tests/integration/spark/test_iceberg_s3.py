@@ -16,7 +16,7 @@ from tests.lakes import foreign_table, lake_catalog
 from tests.object_store import REGION, Login, ObjectStore, object_store
 from tests.programs import RunCdc
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BUCKET = "shop-lake"
 ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}

@@ -52,11 +52,10 @@ def java_below(program: Spawned) -> int:
     return java
 
 
-@pytest.mark.parametrize("ui", [True, False])
 @pytest.mark.slow
-def test_h362_sparks_ports_are_on_loopback(spawn: Spawn, tmp_path: Path, ui: bool) -> None:
-    program = spawn("python", "-c", SESSION, tmp_path, str(ui))
+def test_h362_sparks_ports_are_on_loopback(spawn: Spawn, tmp_path: Path) -> None:
+    program = spawn("python", "-c", SESSION, tmp_path, "True")
     wait_until(lambda: "pages" in program.stdout, START_S, lambda: program.stderr)
-    assert ("http://" in program.stdout) is ui
+    assert "http://" in program.stdout
     addresses = listening(java_below(program))
     assert addresses and addresses <= set(_LOOPBACK)

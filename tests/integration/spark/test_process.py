@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,17 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-import pyspark
 import pytest
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
-from cdc.jvm.jars import class_path
-from cdc.jvm.java import LIGHT, java_home
 from cdc.settings import Settings
 from sinks.port import OpenSink
-from spark.stop import STOP_FILE
 from tests.conftest import Stack
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.spark.conftest import Sinks
@@ -96,25 +90,6 @@ def test_a_stop_within_a_backlog_is_clean_the_next_run_goes_on(
 
 
 @pytest.mark.slow
-def test_h1_killed_before_the_watermark_a_batch_is_repeated(
-    job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
-) -> None:
-    job.write(max_offsets_per_trigger=400)
-    job.pipeline.put(rows(0, 600, "old"))
-    job.pipeline.put(rows(0, 600, "new"))
-    job.pipeline.put([{"id": n} for n in range(0, 600, 3)])
-    job.pipeline.put_raw(b'{"id":1}', b"{", job.pipeline.headers())
-    lsn = job.pipeline.progress()
-    program = spawn("cdc", "--config", job.config, "sink", env={"CDC_CRASH_AT": "sink_after_letters:2"})
-    assert program.wait(START_S) == CRASH_EXIT, program.stderr
-    sinks.catch_up(job.settings)
-    store = opened(job.settings, "cache")
-    job.pipeline.assert_shown(store)
-    watermark = store.watermarks.read()
-    assert watermark is not None and (watermark.lsn, watermark.offsets) == (lsn, job.pipeline.offsets())
-
-
-@pytest.mark.slow
 def test_h1_a_sigkill_leaves_no_process_and_nothing_wrong(job: Job, spawn: Spawn, sinks: Sinks, opened: Opened) -> None:
     job.write(max_offsets_per_trigger=300)
     job.pipeline.put(rows(0, 5000))
@@ -144,26 +119,6 @@ def test_refusals_are_a_sentence_before_spark_starts(job: Job, run_cdc: RunCdc, 
     silent = run_cdc("--config", no_kafka, "sink")
     assert silent.returncode == Exit.UNAVAILABLE
     assert "cannot reach Kafka at 127.0.0.1:1" in silent.stderr
-
-
-@pytest.mark.slow
-def test_spark_submit_runs_it_until_the_file_spark_stop_comes(job: Job, spawn: Spawn, opened: Opened) -> None:
-    job.pipeline.put(rows(0, 500))
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    jars = ",".join(str(jar) for jar in class_path("spark-kafka").glob("*.jar"))
-    script = Path(__file__).parents[3] / "spark" / "jobs" / "sink.py"
-    program = spawn(
-        submit, "--master", "local[2]", "--driver-java-options", " ".join(LIGHT), "--jars", jars,
-        script, "--config", job.config, "cache",
-        env={"JAVA_HOME": str(java_home()), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-    )  # fmt: skip
-    store = opened(job.settings, "cache")
-    wait_until(lambda: len(job.pipeline.shown(store)) == 500, START_S, lambda: program.stderr)
-    stop = job.folder / "checkpoints" / STOP_FILE
-    stop.touch()
-    assert program.wait(60) == Exit.OK, program.stderr
-    assert not stop.exists()
-    assert "StackOverflowError" not in program.stderr and "Traceback" not in program.stderr
 
 
 def jvm_of(program: Spawned) -> int:
@@ -204,6 +159,7 @@ def test_h103_without_its_jvm_the_application_ends(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h103_a_python_worker_killed_is_started_again(job: Job, spawn: Spawn, opened: Opened) -> None:
     job.write(driver_batch_rows=0, max_offsets_per_trigger=500)
     job.pipeline.put(rows(0, 20_000))
@@ -234,6 +190,7 @@ def test_h115_sigterm_is_heard_while_a_server_is_silent(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h115_sigterm_is_heard_at_a_black_hole(
     pipeline: HandMadeLog, spawn: Spawn, redis_url: str, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def line() -> str:
     return found[1]
 
 
+@pytest.mark.long
 def test_the_manuals_line_submits_the_sinks(
     pipeline: HandMadeLog,
     submission: Submission,
@@ -122,19 +123,3 @@ def test_h458_the_manuals_line_brings_what_a_warehouse_needs(
     submission.end(program)
     [table] = {path.parent for path in warehouse.rglob("_delta_log") if path.parent.name != "_watermark"}
     assert "MERGE" in {one["operation"] for one in deltalake.DeltaTable(str(table)).history()}
-
-
-def test_h458_a_driver_without_a_warehouses_jars_says_so(
-    submission: Submission, line: str, redis_url: str, warehouse: Path
-) -> None:
-    """Kafka's jars alone, and a cache beside it, which needs no more: the session is of both."""
-    lake = {"kind": "delta", "path": str(warehouse), "engine": "spark"}
-    submission.configure({"cache": {"kind": "redis", "url": redis_url}, "lake": lake})
-    kafka = ",".join(map(str, class_path("spark-kafka").glob("*.jar")))
-    program = submission.begin(re.sub(r'--jars "\$\(.*\)"', f"--jars {kafka}", line))
-    assert program.wait(START_S) == Exit.CONFIG, program.stderr[-3000:]
-    # Spark joins the two streams of a Python program.
-    said = program.stdout + program.stderr
-    assert "jars that these sinks need: io.delta:delta-spark_4.1_2.13:4.3.1\n" in said
-    assert 'hint: --jars "$(cdc sink --jars)" has them all' in said
-    assert "Traceback" not in said and "batch_applied" not in said

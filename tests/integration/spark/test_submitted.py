@@ -154,6 +154,7 @@ def test_h422_the_driver_that_spark_asks_for_is_the_templates(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h422_one_driver_at_a_time_whoever_submits(submitted: Submitted, programs: dict[str, tuple[str, ...]]) -> None:
     """A pod that submits is gone without a word, and the next one ends the driver that it left, then has its own."""
     programs["/opt/headrace/bin/spark-driver"] = ("sh", "-c", "exec tail -f /dev/null")
