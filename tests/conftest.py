@@ -25,8 +25,7 @@ from hypothesis import settings as hypothesis_settings
 from cdc.logs import OURS
 from cdc.stack.free_ports import free_ports
 from cdc.stack.local import Connections
-from tests import emptied, last_lines, limits
-from tests.examples import examples
+from tests import last_lines, limits
 from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
 from tests.order import folders, in_turn
@@ -45,9 +44,10 @@ _COMMON = "CDC_TEST_COMMON"
 _COMMON_SHARE = 7
 """Of the ports: workers have the numbers below."""
 _OWN_JVM = {"spark_session", "connect"}
+_UNIT = Path(__file__).parent / "unit"
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
-hypothesis_settings.register_profile("headrace", deadline=None, max_examples=examples(100))
+hypothesis_settings.register_profile("headrace", deadline=None)
 hypothesis_settings.load_profile("headrace")
 
 
@@ -90,6 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
         common.start(ports=free_ports(share=_COMMON_SHARE), durable=False)
         config.add_cleanup(common.wipe)
         os.environ[_COMMON] = str(common.folder)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A slow run opens no file of unit tests that marks none as slow: to import them all takes each worker half a
+    minute."""
+    own = config.getoption("--together") and collection_path.is_relative_to(_UNIT) and collection_path.is_file()
+    return True if own and "mark.slow" not in collection_path.read_text(encoding="utf-8") else None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -186,11 +193,9 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def postgres(stack: Stack) -> Iterator[str]:
+def postgres(stack: Stack) -> str:
     """libpq connection string of the server's superuser, to the database ``postgres``."""
-    dsn = stack.ensure("postgres")["postgres"]["dsn"]
-    yield dsn
-    emptied.drop_all(dsn)
+    return stack.ensure("postgres")["postgres"]["dsn"]
 
 
 @pytest.fixture(scope="session")

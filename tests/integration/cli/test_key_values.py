@@ -95,6 +95,7 @@ def rows(found: dict[str, Any], side: str) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.long
 def test_w1_w4_w5_w8_each_key_is_a_row_of_its_own(keyed: Pipeline, spawn: Spawn) -> None:
     stores = keyed.document["sinks"]
     count = insert(keyed)

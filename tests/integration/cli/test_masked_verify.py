@@ -21,6 +21,7 @@ TABLES = (
 )
 
 
+@pytest.mark.long
 def test_h333_h334_verify_ends_well_beside_masks(pipeline: Pipeline, spawn: Spawn, tmp_path: Path) -> None:
     (pipeline.folder / "mails.sql").write_text("select id, mail from people", encoding="utf-8")
     pipeline.document["source"] |= {"tables": ["public.people", "public.places"], "mask_key": "env:CDC_MASK_KEY"}

@@ -54,6 +54,7 @@ def waited(pipeline: Pipeline, wanted: Token, timeout_s: int) -> int:
     return pipeline.cdc("wait", "cache", str(wanted), "--timeout", str(timeout_s), timeout_s=120).returncode
 
 
+@pytest.mark.long
 def test_h5_a_token_of_the_former_server_is_never_shown(
     pipeline: Pipeline, spawn: Spawn, redis_url: str, other_server: str
 ) -> None:

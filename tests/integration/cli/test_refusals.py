@@ -16,8 +16,7 @@ from tests.programs import Spawn
 from tests.waiting import wait_until
 
 EVERY = ("check", "init", "snapshot", "run")
-BESIDE = ("snapshot", "status", "check")
-"""Of those that need the log. The others are tried in test_away.py."""
+ON_THE_LOG = (*EVERY, "status", "verify", "events")
 
 
 @pytest.mark.parametrize("command", EVERY)
@@ -27,7 +26,7 @@ def test_postgres_that_does_not_answer(pipeline: Pipeline, no_server: str, comma
     assert_refused(done, Exit.UNAVAILABLE, f"127.0.0.1:{no_server}", "[source] dsn")
 
 
-@pytest.mark.parametrize("command", BESIDE)
+@pytest.mark.parametrize("command", ON_THE_LOG)
 def test_kafka_that_does_not_answer(pipeline: Pipeline, no_server: str, command: str) -> None:
     pipeline.document["log"]["bootstrap_servers"] = f"127.0.0.1:{no_server}"
     pipeline.document["sinks"] = {"warehouse": {"kind": "delta", "path": "warehouse"}}

@@ -23,6 +23,7 @@ TABLES = (
 )
 
 
+@pytest.mark.long
 def test_no_log_line_and_no_error_holds_a_row(pipeline: Pipeline, spawn: Spawn, redis_url: str, tmp_path: Path) -> None:
     assert CLAIM in (Path(__file__).parents[3] / "SECURITY.md").read_text(encoding="utf-8")
     word = f"rowvalue{secrets.token_hex(6)}"

@@ -173,6 +173,9 @@ def test_v7_another_text_meanwhile_is_built_instead(pipeline: Pipeline, spawn: S
 def test_v7_a_rebuild_ends_beside_writes_and_a_parked_row(pipeline: Pipeline, spawn: Spawn) -> None:
     published(pipeline, spawn)
     former = spawn("cdc", "--config", pipeline.config, "view", "run")
+    pipeline.sql("update customers set name = 'kept' where id = 2")
+    shows = ("view", "show", "named", "1")
+    wait_until(lambda: '"kept"' in pipeline.cdc(*shows).stdout, 60, lambda: former.stderr[-2000:])
     pipeline.document["views"]["named"]["largest"] = "1kB"
     text = "repeat(c.name, case when o.id = 7 then 2000 else 1 end)"
     written(pipeline, NAMED.replace("c.name", f"{text} as name"))

@@ -68,6 +68,7 @@ class Written:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_documents_reach_the_stores(
     config: Path, topic_prefix: str, redis_url: str, run_cdc: RunCdc, spawn: Spawn
 ) -> None:
