@@ -25,7 +25,8 @@ from hypothesis import settings as hypothesis_settings
 from cdc.logs import OURS
 from cdc.stack.free_ports import free_ports
 from cdc.stack.local import Connections
-from tests import last_lines, limits
+from tests import emptied, last_lines, limits
+from tests.examples import examples
 from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
 from tests.order import folders, in_turn
@@ -47,7 +48,7 @@ _OWN_JVM = {"spark_session", "connect"}
 _UNIT = Path(__file__).parent / "unit"
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
-hypothesis_settings.register_profile("headrace", deadline=None)
+hypothesis_settings.register_profile("headrace", deadline=None, max_examples=examples(100))
 hypothesis_settings.load_profile("headrace")
 
 
@@ -107,6 +108,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
     from tests.together import TogetherScheduling  # noqa: PLC0415 - of use to the process that has workers alone
 
     return TogetherScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Ten thousand tests and all that they import are made, and nothing of it goes. To look for what could would take a
+    third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -193,9 +206,11 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def postgres(stack: Stack) -> str:
+def postgres(stack: Stack) -> Iterator[str]:
     """libpq connection string of the server's superuser, to the database ``postgres``."""
-    return stack.ensure("postgres")["postgres"]["dsn"]
+    dsn = stack.ensure("postgres")["postgres"]["dsn"]
+    yield dsn
+    emptied.drop_all(dsn)
 
 
 @pytest.fixture(scope="session")

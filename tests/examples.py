@@ -1,6 +1,6 @@
-"""How many examples the costly random tests try: all of them, or the share that a quick run is given.
+"""How many examples random tests try: all of them, or the share that a quick run is given.
 
-What a quick run leaves out, continuous integration tries, and the laboratory more than either.
+The laboratory, and a run without ``make``, try all.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ as any other: at its own exit, or by a signal. What it lacks is a command line f
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib.util
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -200,9 +202,24 @@ def _become(order: Mapping[str, object], out: int, err: int, parent: int) -> Non
     crash.arm(os.environ.get("CDC_CRASH_AT", ""))
 
 
+def _run_and_leave() -> None:
+    """As any program ends, but that the memory which it shares with the fork server is not looked through for what
+    could go: that would copy all of it."""
+    from cdc.cli import main as command  # noqa: PLC0415 - the fork server has it, and another one has no use for it
+
+    code: object = 0
+    try:
+        command()
+    except SystemExit as end:
+        code = end.code
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
 if __name__ == "__main__":
     main(socket.socket(fileno=int(sys.argv[1])))
     if sys.argv[0] == "cdc":
-        from cdc.cli import main as command
-
-        command()
+        _run_and_leave()

@@ -17,6 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.stack.redis import DATABASES
+from tests import emptied
 from tests.waiting import wait_until
 
 
@@ -28,19 +29,23 @@ def fresh_name() -> str:
 @contextlib.contextmanager
 def new_database(postgres: str) -> Iterator[str]:
     """The fixture ``database``, for longer than a test."""
-    name = fresh_name()
-    with psycopg.connect(postgres, autocommit=True) as admin:
-        # Copied as files, it leaves little behind in memory for the checkpoint that dropping it is.
-        admin.execute(sql.SQL("create database {} strategy file_copy").format(sql.Identifier(name)))
+    name = emptied.take(postgres)
+    if name is None:
+        name = fresh_name()
+        with psycopg.connect(postgres, autocommit=True) as admin:
+            # Copied as files, it leaves little behind in memory for the checkpoint that dropping it is.
+            admin.execute(sql.SQL("create database {} strategy file_copy").format(sql.Identifier(name)))
+        emptied.note(postgres, name)
     yield make_conninfo(postgres, dbname=name)
-    wait_until(lambda: _dropped(postgres, name), 60, f"database {name} dropped")
+    wait_until(lambda: _left(postgres, name), 60, f"database {name} empty")
 
 
-def _dropped(postgres: str, name: str) -> bool:
-    """Dropped now; not yet when the server just went away, because it comes back."""
+def _left(postgres: str, name: str) -> bool:
+    """Emptied or dropped now; not yet when the server just went away, because it comes back."""
     try:
         with psycopg.connect(postgres, autocommit=True) as admin:
-            drop_database(admin, name)
+            _release(admin, name)
+        emptied.leave(postgres, name)
     except psycopg.OperationalError:
         return False
     return True
@@ -48,6 +53,11 @@ def _dropped(postgres: str, name: str) -> bool:
 
 def drop_database(admin: psycopg.Connection[tuple[object, ...]], name: str) -> None:
     """Drop a database that may still have slots, prepared transactions and sessions."""
+    _release(admin, name)
+    admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+
+def _release(admin: psycopg.Connection[tuple[object, ...]], name: str) -> None:
     admin.execute(
         "select pg_terminate_backend(active_pid, 5000) from pg_replication_slots"
         " where database = %s and active_pid is not null",
@@ -59,7 +69,6 @@ def drop_database(admin: psycopg.Connection[tuple[object, ...]], name: str) -> N
         with psycopg.connect(admin.info.dsn, dbname=name, password=admin.info.password, autocommit=True) as inside:
             for (gid,) in prepared:
                 inside.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
-    admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,9 @@ from tests.redis_rights import least_user
 BY_SPARK = ("delta-spark", "iceberg")
 """Warehouses that Spark writes. Each merge is some jobs, of two to three CPU-s: they are held against those tests alone
 that are marked ``by_spark``, which show what is theirs: the merge, the types, the commit, and what is put back."""
-KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
+BY_STATEMENTS = "postgres-generic"
+"""The ways of SQLite's with nothing but standard SQL, and the types of Postgres: each is there by itself."""
+KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "folder")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,14 +33,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each store in turn. ``by_spark`` adds those that Spark merges, or some of them; ``alone``: no other one."""
-    if "store" not in metafunc.fixturenames:
+    """Each store in turn. ``by_spark`` adds those that Spark merges, or some of them; ``alone``: no other one. A test
+    may have a list of its own."""
+    own = any("store" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if own or "store" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("by_spark")
     kinds = () if mark is None else mark.args or BY_SPARK
-    cheap = () if mark is not None and mark.kwargs.get("alone") else KINDS
+    alone = mark is not None and mark.kwargs.get("alone")
+    slow = kinds if alone else (*kinds, BY_STATEMENTS)
     metafunc.parametrize(
-        "store", [*cheap, *(pytest.param(kind, marks=pytest.mark.slow) for kind in kinds)], indirect=True
+        "store",
+        [*(() if alone else KINDS), *(pytest.param(kind, marks=pytest.mark.slow) for kind in slow)],
+        indirect=True,
     )
 
 

@@ -100,8 +100,18 @@ RETYPES = [
 ]
 
 
+ALIKE = {
+    "int8 to int4", "float4 to float8", "varchar to text", "json to jsonb", "timestamp(3) to (6)", "array to text",
+    "int4 to text", "int8 to float8",
+}  # fmt: skip
+"""Those that stores take as they take another one of the list."""
+
+
 def named(changes: list[Retype]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("change", changes, ids=[change.name for change in changes])
+    marks = {name: [pytest.mark.slow] for name in ALIKE}
+    return pytest.mark.parametrize(
+        "change", [pytest.param(one, id=one.name, marks=marks.get(one.name, [])) for one in changes]
+    )
 
 
 @named(RETYPES)

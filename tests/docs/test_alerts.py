@@ -51,19 +51,16 @@ def test_each_alert_fires_and_stays_silent_where_it_should() -> None:
     assert tried == sorted((rule["alert"], fires) for rule in RULES for fires in (False, True))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_a_rule_that_is_turned_off_is_noticed(rule: dict[str, Any], tmp_path: Path) -> None:
+def test_a_rule_that_is_turned_off_is_noticed(tmp_path: Path) -> None:
     """Each test of a rule fails without it: what the tool is asked is asked in earnest."""
-    others = [one for one in RULES if one is not rule] + [{**rule, "expr": f"({rule['expr']}) and vector(0) > 1"}]
-    document = {"groups": [{"name": "all", "rules": others}]}
+    off = [{**rule, "expr": f"({rule['expr']}) and vector(0) > 1"} for rule in RULES]
+    document = {"groups": [{"name": "all", "rules": off}]}
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    tests = yaml.safe_load((MONITORING / "rules_test.yml").read_text(encoding="utf-8"))
-    # Its own alone: all of them take 2 s for each rule.
-    asked = [one for one in tests["tests"] if rule["alert"] in [of["alertname"] for of in one["alert_rule_test"]]]
-    (tmp_path / "rules_test.yml").write_text(yaml.safe_dump({**tests, "tests": asked}), encoding="utf-8")
+    (tmp_path / "rules_test.yml").write_bytes((MONITORING / "rules_test.yml").read_bytes())
     done = run_promtool("test", "rules", "rules_test.yml", folder=tmp_path)
     assert done.returncode == 1
-    assert f"alertname: {rule['alert']}" in done.stderr + done.stdout
+    noticed = set(re.findall(r"alertname: (\w+)", done.stderr + done.stdout))
+    assert noticed == {rule["alert"] for rule in RULES}
 
 
 def test_the_boards_expressions_are_sound(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+from tests.examples import examples
 from tests.faults.experiments.schedules import HISTORIES, ORDERS, trial
 from tests.faults.pipeline import expected_of
 from tests.faults.source import make
 
-SEEDS = 4
+SEEDS = examples(8)
 
 
 def test_h1_h7_h70_h75_h79_the_log_is_exact_after_every_schedule() -> None:

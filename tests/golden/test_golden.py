@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -18,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from cdc.settings import load
 from cdc.stack.postgres import install_folder
 from cdc.wiring import open_schemas, open_source
+from tests.fork_server import ForkServer
 from tests.fresh import drop_database, fresh_name
 from tests.golden.compared_record import ComparedRecord, Facts, table_facts
 from tests.golden.differences import RecordDifference, explained_by
@@ -55,7 +55,9 @@ class Replayed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def replayed(encoding: str, postgres: str, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayed]:
+def replayed(
+    encoding: str, postgres: str, kafka: str, tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
+) -> Iterator[Replayed]:
     """All cases replayed at once in one database."""
     folder = tmp_path_factory.mktemp(f"golden-{encoding}")
     name = fresh_name()
@@ -72,21 +74,17 @@ def replayed(encoding: str, postgres: str, kafka: str, tmp_path_factory: pytest.
     )
     captures: list[Spawned] = []
 
+    def begun(*arguments: str) -> Spawned:
+        out, err = folder / f"{arguments[0]}.out", folder / f"{arguments[0]}.err"
+        return Spawned(fork_server.start(arguments, out, err, env=os.environ, cwd=folder), out, err)
+
     def cdc(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "cdc", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=folder,
-        )
-        assert done.returncode == 0, done.stderr
+        done = begun(*arguments)
+        assert done.wait(120) == 0, done.stderr
         return done.stdout
 
     def start(config: Path) -> None:
-        argv = [sys.executable, "-m", "cdc", "run", "--config", str(config)]
-        captures.append(Spawned.cold(argv, folder / "run.out", folder / "run.err", {}))
+        captures.append(begun("run", "--config", str(config)))
 
     try:
         found = replay(script, folder, cdc, start)

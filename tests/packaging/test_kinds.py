@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from sinks.kinds import kinds_of_ours
@@ -17,12 +18,16 @@ SERVERS = {
 }
 
 
+@cache
 def named() -> set[tuple[str, str]]:
     """Files of the product, with the kinds whose name or settings model they have in their code."""
     found = set()
     for package in ("cdc", "connectors", "sinks", "snapshot", "spark"):
         for file in (ROOT / package).rglob("*.py"):
-            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            code = file.read_text(encoding="utf-8")
+            if not any(kind in code or _model(kind) in code for kind in KINDS):
+                continue
+            nodes = list(ast.walk(ast.parse(code)))
             texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
             names = {node.id for node in nodes if isinstance(node, ast.Name)}
             place = str(file.relative_to(ROOT))
@@ -30,6 +35,7 @@ def named() -> set[tuple[str, str]]:
     return found
 
 
+@cache
 def _model(kind: str) -> str:
     return next(one.settings.__name__ for one in kinds_of_ours() if one.name == kind)
 

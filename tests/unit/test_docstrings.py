@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark")
 REFERENCE = re.compile(r":(?:class|func|mod|data|attr|meth):`~?([\w.]+)`")
@@ -74,21 +72,6 @@ def test_every_public_function_says_what_it_promises() -> None:
     assert not silent
 
 
-@pytest.mark.parametrize(("kind", "of_sentences"), [("docstrings", 200), ("comments", 33), ("pages", 33)])
-def test_prose_has_whole_sentences(kind: str, of_sentences: int) -> None:
-    """At most one semicolon in so many sentences. It was one in five docstrings once, and in 14 comments.
-
-    Tables that are written from words in the code are left out: they are lists of options and of types' forms, whose
-    text is the settings' own. So is the list of other people's queries, which quotes what ``cdc view check`` answers.
-    """
-    texts = {"docstrings": docstrings, "comments": comments, "pages": pages}[kind]()
-    marks = sentences = 0
-    for _, text in texts:
-        marks += re.sub(r"`[^`]*`", "", text).count(";")
-        sentences += len([one for one in sentences_of(text) if re.search("[a-z]{2}", one)])
-    assert marks * of_sentences <= sentences, f"{marks} in {sentences} sentences"
-
-
 def test_a_docstring_names_an_error_that_its_function_raises() -> None:
     """At least one of the classes that it raises itself. The help of a command speaks of exit codes instead."""
     silent = [
@@ -117,60 +100,6 @@ def is_command(module: str, node: Function) -> bool:
     """Whether its docstring is what ``cdc ... --help`` prints: text for users, who meet exit codes and no classes."""
     decorated = any(".command(" in ast.unparse(one) for one in node.decorator_list)
     return module.startswith("cdc.cli.") and (decorated or module == f"cdc.cli.{node.name}")
-
-
-RELATIVE = re.compile(r"(?:What|Who|Whoever|Whatever|Whom|Which) [a-z`].*[.]$")
-
-
-def test_no_sentence_begins_with_a_free_relative() -> None:
-    """In docstrings, comments and manuals none begins as in "What is kept ...". A question may."""
-    found = [f"{place}: {one}" for place, text in prose() for one in sentences_of(text) if RELATIVE.match(one)]
-    assert not found, "begin with the subject:\n" + "\n".join(found)
-
-
-def prose() -> Iterator[tuple[str, str]]:
-    """Each docstring, block of comments and paragraph of a manual, with its place."""
-    yield from docstrings()
-    yield from comments()
-    yield from (one for one in pages() if one[0] != "CHANGELOG.md")
-
-
-def docstrings() -> Iterator[tuple[str, str]]:
-    """Each docstring with its module."""
-    for module, tree in modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTION)) and (text := ast.get_docstring(node)):
-                yield module, text
-
-
-def comments() -> Iterator[tuple[str, str]]:
-    """Each block of comments that stands on lines of its own, with its module."""
-    for module in modules():
-        path = ROOT.joinpath(*module.split("."))
-        source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
-        for block in re.findall(r"(?:^[ ]*# .*\n)+", source, re.MULTILINE):
-            yield module, re.sub(r"^[ ]*# ", "", block, flags=re.MULTILINE)
-
-
-def pages() -> Iterator[tuple[str, str]]:
-    """Each paragraph and each cell of a manual, with its page, without code and generated tables."""
-    for folder in (*PACKAGES, "compose", "."):
-        for page in sorted((ROOT / folder).glob("*.md" if folder == "." else "**/*.md")):
-            if page.name != "CLASS.md":
-                text = page.read_text(encoding="utf-8")
-                for left_out in (
-                    r"```.*?```",
-                    r"^    .*?$",
-                    r"<!-- (settings|types|documents|options) -->.*?<!-- /\1 -->",
-                ):
-                    text = re.sub(left_out, "", text, flags=re.DOTALL | re.MULTILINE)
-                for paragraph in re.split(r"\n\s*\n|^#.*$|\||^[-*] ", text, flags=re.MULTILINE):
-                    yield page.relative_to(ROOT).as_posix(), paragraph
-
-
-def sentences_of(text: str) -> list[str]:
-    """Its sentences, each on one line."""
-    return re.split(r"(?<=[.!?]) ", " ".join(text.split()))
 
 
 def test_what_a_docstring_names_exists() -> None:

@@ -38,7 +38,8 @@ def called(text: str) -> set[str]:
 
 
 def test_only_these_modules_unpickle_or_evaluate() -> None:
-    calls = {path: called(text) for path, text in modules()}
+    asked = re.compile(rf"\b(?:exec|eval|yaml\.load|os\.system|os\.popen|{'|'.join(READS_PICKLES)})\b")
+    calls = {path: called(text) for path, text in modules() if asked.search(text)}
     reading = {f"{name}.{how}" for name in READS_PICKLES for how in ("load", "loads", "Unpickler", "open")}
     assert {path for path, names in calls.items() if names & reading} == UNPICKLE
     assert {path for path, names in calls.items() if names & {"exec", "eval"}} == EVALUATE

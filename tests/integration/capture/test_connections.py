@@ -93,6 +93,7 @@ def test_x4_capture_outlives_passwords_that_rotate(pipeline: Pipeline, rotation:
     pipeline.assert_equal("t")
 
 
+@pytest.mark.slow
 def test_x4_a_command_waits_some_seconds_for_the_secret(pipeline: Pipeline, rotation: Rotation) -> None:
     """The program writes the right password behind its first, wrong one: as a file that comes late."""
     late = f"import pathlib; p = pathlib.Path({str(rotation.file)!r}); s = p.with_suffix('.asked'); " \

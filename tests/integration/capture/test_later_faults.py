@@ -234,6 +234,7 @@ def test_h117_a_row_too_large_for_its_topic_fails_its_reading(pipeline: Pipeline
     assert (part.state, part.rows) == ("done", 800)
 
 
+@pytest.mark.slow
 def test_h86_a_partition_that_was_detached_is_read_no_more(pipeline: Pipeline) -> None:
     """Its rows would stand at the floor of the reading that its detaching asks for, or above, and stay."""
     pipeline.execute(

@@ -33,6 +33,7 @@ from tests.integration.capture.test_later_gate import stalled
 from tests.integration.capture.test_refusals import alter_topic
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
 ALL = "create publication {} for all tables with (publish_via_partition_root = true)"
 TABLE = "create table t (id int primary key, v text)"
 
@@ -41,7 +42,6 @@ def publish_all(pipeline: Pipeline) -> None:
     pipeline.execute(ALL.format(pipeline.settings.publication))
 
 
-@pytest.mark.slow
 def test_h62_a_topic_deleted_while_capture_runs_ends_it(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE, "create table u (id int primary key)")
     run = pipeline.stream()
@@ -52,7 +52,6 @@ def test_h62_a_topic_deleted_while_capture_runs_ends_it(pipeline: Pipeline) -> N
     refused(run, Exit.TOPIC, gone)
 
 
-@pytest.mark.slow
 def test_h62_a_topic_set_to_forget_ends_capture_and_is_set_back(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     run = pipeline.stream()
@@ -68,7 +67,6 @@ def test_h62_a_topic_set_to_forget_ends_capture_and_is_set_back(pipeline: Pipeli
     pipeline.assert_equal("t")
 
 
-@pytest.mark.slow
 def test_h101_a_foreign_record_is_written_over_and_ends_nothing(pipeline: Pipeline) -> None:
     """Between two runs, and while capture runs; a row that it may have pushed out of the log comes again."""
     pipeline.prepare(TABLE)
@@ -99,7 +97,6 @@ def test_h101_a_foreign_record_is_written_over_and_ends_nothing(pipeline: Pipeli
     assert last() == {"id": 1, "v": "b"}
 
 
-@pytest.mark.slow
 def test_h96_tables_that_swap_their_names_are_not_mixed(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms"}
     pipeline.prepare(TABLE, "create table u (id int primary key, v text)")
@@ -122,7 +119,6 @@ def test_h96_tables_that_swap_their_names_are_not_mixed(pipeline: Pipeline) -> N
     assert run.terminate() == 0
 
 
-@pytest.mark.slow
 def test_h96_a_table_that_takes_anothers_name_leaves_no_rows(pipeline: Pipeline) -> None:
     """The watch looks too late to see it: the stream itself tells of the other relation."""
     pipeline.document["snapshot"] = {"watch": "1s"}
@@ -179,7 +175,6 @@ AWAY = {
 """What is published, what takes a part of it away, what nobody sends meanwhile, and what puts it back."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", AWAY)
 def test_h139_what_leaves_and_comes_back_is_read(pipeline: Pipeline, what: str) -> None:
     published, leaves, unsent, comes = AWAY[what]
@@ -207,7 +202,6 @@ def test_h139_what_leaves_and_comes_back_is_read(pipeline: Pipeline, what: str) 
         wait_until(lambda: same(pipeline, table) is None, 40)  # type: ignore[func-returns-value]
 
 
-@pytest.mark.slow
 def test_h96_a_table_that_is_not_followed_makes_capture_unready(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE, "create table u (id int primary key)", "create table gone (id int primary key)")
     publication = pipeline.settings.publication
@@ -245,7 +239,6 @@ class Deaf(ReaderPool):
         raise Closed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: bool) -> None:
     settings = pipeline.settings
@@ -310,7 +303,6 @@ def positions(pipeline: Pipeline, table: str) -> list[tuple[str, int]]:
     return [(record.short, record.pos.tx_seq) for record in pipeline.by_position(table)]
 
 
-@pytest.mark.slow
 def test_h97_h140_a_table_whose_ddl_is_not_visible_waits_alone(pipeline: Pipeline) -> None:
     late(pipeline)
     with pipeline.capturing() as capturing:

@@ -76,57 +76,19 @@ VALUES: dict[str, Sequence[str]] = {
     "timestamp": STAMPS,
     "timestamptz": (*STAMPS, "2016-11-04 12:00+00", "2016-11-04 12:00+02"),
     "interval": (
-        "0",
-        "1 mon",
-        "30 days",
-        "30 days 10:30",
-        "31 days",
-        "1 year",
-        "360 days",
-        "365.25 days",
-        "1 day",
-        "24:00",
-        "-0.5 s",
-        "0.5 s",
-        "-1 mon 1 day",
-        "178000000 years",
-        "-178000000 years",
-        "infinity",
-        "-infinity",
+        "0", "1 mon", "30 days", "30 days 10:30", "31 days", "1 year", "360 days", "365.25 days", "1 day", "24:00",
+        "-0.5 s", "0.5 s", "-1 mon 1 day", "178000000 years", "-178000000 years", "infinity", "-infinity",
     ),
     "uuid": ("00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
     "macaddr": ("00:00:00:00:00:00", "08:00:2b:01:02:03"),
     "macaddr8": ("00:00:00:00:00:00:00:00", "08:00:2b:ff:fe:01:02:03"),
     "inet": (
-        "10.0.0.1",
-        "10.0.0.1/8",
-        "10.0.0.1/31",
-        "0.0.0.0/0",
-        "::",
-        "::/0",
-        "::ffff:1.2.3.4",
-        "1.2.3.4",
-        "fe80::1",
+        "10.0.0.1", "10.0.0.1/8", "10.0.0.1/31", "0.0.0.0/0", "::", "::/0", "::ffff:1.2.3.4", "1.2.3.4", "fe80::1",
     ),
     "cidr": ("10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/32", "::/0", "0.0.0.0/0", "::ffff:1.2.3.4/128"),
     "jsonb": (
-        "null",
-        '"null"',
-        "1",
-        "1.0",
-        '"1"',
-        "1e400",
-        "{}",
-        "[]",
-        "[[]]",
-        '""',
-        '{"a": 1, "b": 2}',
-        '{"a": null}',
-        '{"a": "b:%"}',
-        "true",
-        '"true"',
-        "12345678901234567890123",
-        "12345678901234567890124",
+        "null", '"null"', "1", "1.0", '"1"', "1e400", "{}", "[]", "[[]]", '""', '{"a": 1, "b": 2}', '{"a": null}',
+        '{"a": "b:%"}', "true", '"true"', "12345678901234567890123", "12345678901234567890124",
     ),
     "tsvector": ("", "'a'", "'a':1", "'a':1A", "'a' 'b'", "'a b'", "':'"),
     "pg_lsn": ("0/0", "0/1", "1/0", "FFFFFFFF/FFFFFFFF"),
@@ -146,7 +108,7 @@ VALUES: dict[str, Sequence[str]] = {
     "datemultirange": ("{}", "{(,)}", "{[2016-11-04,infinity)}", "{[2016-11-04,)}"),
     "tsmultirange": ("{}", "{(,)}", "{[2016-11-04,infinity)}", "{[2016-11-04,)}"),
     "tstzmultirange": ("{}", "{(,)}", "{[2016-11-04 10:00+02,)}", "{[2016-11-04 10:00+00,)}"),
-}
+}  # fmt: skip
 """Of each type of pg_catalog that a unique index takes."""
 NAMES_OF_OBJECTS = {
     "regproc", "regprocedure", "regoper", "regoperator", "regclass", "regcollation", "regtype", "regconfig",
@@ -228,15 +190,30 @@ def fresh_database(dsn: str) -> Iterator[str]:
         admin.execute(sql.SQL("drop database {} with (force)").format(name))
 
 
+@pytest.fixture(scope="module")
+def one_database(postgres: str) -> Iterator[str]:
+    """One for all types, each of which has the table in its turn."""
+    with fresh_database(postgres) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def session(one_database: str) -> Iterator[Session]:
+    with open_session(one_database, search_path="public") as session:
+        session.execute(MADE)
+        yield session
+
+
 @pytest.fixture
-def session(database: str) -> Iterator[Session]:
+def alone(database: str) -> Iterator[Session]:
+    """In a database of the test's own."""
     with open_session(database, search_path="public") as session:
         yield session
 
 
 @pytest.fixture
-def cut(database: str) -> Iterator[SourceCut]:
-    with closing(open_cut(database)) as opened:
+def cut(one_database: str) -> Iterator[SourceCut]:
+    with closing(open_cut(one_database)) as opened:
         yield opened
 
 
@@ -332,7 +309,6 @@ def test_w1_different_keys_have_different_texts(session: Session, cut: SourceCut
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_w1_keys_of_made_types_have_different_texts(session: Session, cut: SourceCut, kind: str) -> None:
-    session.execute(MADE)
     assert_told_apart(session, cut, kind, OTHERS[kind])
 
 
@@ -355,24 +331,24 @@ def test_w1_keys_that_postgres_prints_alike_are_refused(installed: str) -> None:
         assert_refused(session, dsn, "cut", ["k, a part of the key of public.cut, holds a seg"])
 
 
-def test_w1_a_tsquery_in_a_key_is_refused(session: Session, database: str) -> None:
-    session.execute("create domain sought as tsquery[]; create table t (k tsquery primary key)")
-    session.execute("insert into t values ('a & (b & c)'), ('(a & b) & c')")
-    assert len(set(session.execute("select k::text from t").fetchall())) == 1
-    assert_refused(session, database, "t", ["k, a part of the key of public.t, holds a tsquery"])
-    session.execute("create table deep (k sought primary key)")
-    assert_refused(session, database, "deep", ["k, a part of the key of public.deep, holds a tsquery"])
+def test_w1_a_tsquery_in_a_key_is_refused(alone: Session, database: str) -> None:
+    alone.execute("create domain sought as tsquery[]; create table t (k tsquery primary key)")
+    alone.execute("insert into t values ('a & (b & c)'), ('(a & b) & c')")
+    assert len(set(alone.execute("select k::text from t").fetchall())) == 1
+    assert_refused(alone, database, "t", ["k, a part of the key of public.t, holds a tsquery"])
+    alone.execute("create table deep (k sought primary key)")
+    assert_refused(alone, database, "deep", ["k, a part of the key of public.deep, holds a tsquery"])
 
 
-def test_w1_a_key_whose_text_is_a_name_is_refused(session: Session, database: str) -> None:
-    session.execute(
+def test_w1_a_key_whose_text_is_a_name_is_refused(alone: Session, database: str) -> None:
+    alone.execute(
         "create type called as (f regproc, n int);"
         "create table t (a int, f regproc, c called, o oid, primary key (f, c, o));"
         "create table fine (o oid primary key)"
     )
-    assert_refused(session, database, "fine", [])
+    assert_refused(alone, database, "fine", [])
     columns = ("f", "c")
-    assert_refused(session, database, "t", [f"{c}, a part of the key of public.t, holds a regproc" for c in columns])
+    assert_refused(alone, database, "t", [f"{c}, a part of the key of public.t, holds a regproc" for c in columns])
 
 
 def assert_refused(session: Session, dsn: str, table: str, problems: list[str]) -> None:
@@ -382,8 +358,8 @@ def assert_refused(session: Session, dsn: str, table: str, problems: list[str]) 
     assert [problem.message.partition(":")[0] for problem in found.problems] == problems
 
 
-def test_w1_a_key_that_debezium_writes_alike_is_refused(session: Session, database: str) -> None:
-    session.execute("create table t (a timetz primary key, i int[]); create table fine (a int primary key, t timetz)")
+def test_w1_a_key_that_debezium_writes_alike_is_refused(alone: Session, database: str) -> None:
+    alone.execute("create table t (a timetz primary key, i int[]); create table fine (a int primary key, t timetz)")
     settings = parse(
         {
             "name": "shop",
@@ -391,7 +367,7 @@ def test_w1_a_key_that_debezium_writes_alike_is_refused(session: Session, databa
             "log": {"bootstrap_servers": "none"},
         }
     )
-    found = {str(one.table): [p.message for p in one.problems] for one in survey(session, settings).tables}
+    found = {str(one.table): [p.message for p in one.problems] for one in survey(alone, settings).tables}
     assert found["public.fine"] == []
     (message,) = found["public.t"]
     assert (

@@ -214,7 +214,9 @@ def test_h109_what_needs_the_log_names_it_first(shop: Shop, cdc: Cdc, command: t
         code, words = cdc(shop.without(*away), *command)
         assert code == Exit.UNAVAILABLE, words
         assert_silent_about(away, words)
-        assert "Kafka" in next(line for line in words.splitlines() if line.startswith("error: "))
+        error = next(line for line in words.splitlines() if line.startswith("error: "))
+        assert "cannot reach Kafka at 127.0.0.1:" in error
+        assert "bootstrap_servers" in words
 
 
 def test_status_is_watched_whoever_is_away(shop: Shop, cdc: Cdc) -> None:

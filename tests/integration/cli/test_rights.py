@@ -22,6 +22,8 @@ from tests.secured import SecuredKafka, login, secured_kafka
 from tests.settings_file import write_settings
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+"""A broker of their own, which checks rights."""
 ROOT = Path(__file__).parents[3]
 SECURITY = ROOT / "SECURITY.md"
 SHIPPED = ROOT / "compose" / "rights" / "kafka-acls.sh"
@@ -145,7 +147,6 @@ def cdc(capsys: pytest.CaptureFixture[str]) -> Cdc:
     return call
 
 
-@pytest.mark.slow
 def test_h137_who_has_the_rights_of_the_table_can_do_its_work(shop: Shop, cdc: Cdc, spawn: Spawn) -> None:
     table = rights_of(shop.name, "public.orders")
     assert {user for user, _ in table} == set(USERS)
@@ -195,7 +196,6 @@ def told_which(shop: Shop, cdc: Cdc, user: str, topic: str, right: str, command:
     assert "kafka-acls --add" in words
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spawn, redis_url: str) -> None:
     """Of a store that is empty, so that there is something to read. Spark's reader assigns, and needs no group."""
@@ -210,7 +210,6 @@ def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spaw
     assert "Traceback" not in sink.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: Spawn, redis_url: str) -> None:
     """Capture has to be there, so that something is told of how far the topics are."""
@@ -263,7 +262,6 @@ def test_the_file_gives_what_the_table_says_and_no_more(shop: Shop) -> None:
     assert given == wanted
 
 
-@pytest.mark.slow
 def test_dropping_topics_needs_delete(shop: Shop, cdc: Cdc) -> None:
     other = replace(shop, name="gone")
     other.grant_all()

@@ -11,7 +11,13 @@ from pathlib import Path
 import orjson
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import ActiveError, CdcError, ConfigError, Exit, PoisonError, SlotError, SourceError, TopicError
@@ -176,6 +182,7 @@ def test_h24_slot_creation_says_whom_it_waits_for_and_gives_up(pipeline: Pipelin
     pipeline.assert_equal("public.t")
 
 
+@pytest.mark.slow
 def test_h24_a_half_made_slot_of_a_killed_run_is_cleaned_up(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()
@@ -352,13 +359,6 @@ def test_h58_an_oversized_row_stops_with_its_name_then_goes_on(pipeline: Pipelin
 
 
 def raise_limit(kafka: str, topic: str, limit: int) -> None:
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # noqa: PLC0415
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
-
     entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": kafka})

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.conftest import Stack
+from tests.fresh import new_database
 from tests.processes import ProcessStack
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
@@ -34,6 +35,47 @@ def test_slots_and_prepared_transactions_go_with_their_database(database: str) -
         connection.execute("begin; insert into t values (1); prepare transaction 'left over'")
         slots = connection.execute("select count(*) from pg_replication_slots where database = current_database()")
         assert slots.fetchone() == (1,)
+
+
+LEFT = [
+    "create table t (id int primary key, v text); create view w as select * from t; insert into t values (1)",
+    "create type mood as enum ('a'); create domain d as int; create type pair as (a int, b mood)",
+    "create function f() returns int language sql return 1; create procedure p() language sql begin atomic; end",
+    "create table part (id int) partition by range (id); create publication all_of_it for all tables",
+    "create schema other; create table other.t (id serial); create sequence s; create materialized view m as select 1",
+]
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_database_is_handed_on_with_nothing_in_it(postgres: str, left: str) -> None:
+    with new_database(postgres) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(left)
+    with new_database(postgres) as again, psycopg.connect(again) as connection:
+        assert again == dsn
+        found = connection.execute("select oid::regclass::text from pg_class where oid >= 16384").fetchall()
+        found += connection.execute("select typname from pg_type where oid >= 16384").fetchall()
+        found += connection.execute("select proname from pg_proc where oid >= 16384").fetchall()
+        found += connection.execute("select pubname from pg_publication").fetchall()
+        found += connection.execute("select nspname from pg_namespace where oid >= 16384").fetchall()
+    assert [name for (name,) in found if not name.startswith(("pg_temp", "pg_toast_temp"))] == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "revoke create on schema public from pg_database_owner",
+        "revoke execute on function pg_current_wal_lsn() from public",
+        "do $$ begin execute format('alter database %I set work_mem = 1024', current_database()); end $$",
+        "do $$ begin execute format('revoke connect on database %I from public', current_database()); end $$",
+        'create collation mine from "C"',
+        "alter default privileges grant select on tables to public",
+    ],
+)
+def test_a_database_that_is_not_as_new_is_dropped(postgres: str, changed: str) -> None:
+    with new_database(postgres) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(changed)
+    with new_database(postgres) as another:
+        assert another != dsn
 
 
 def test_topics_are_never_made_by_themselves(kafka: str, topic_prefix: str) -> None:

@@ -15,6 +15,7 @@ from cdc.errors import ConfigError
 from cdc.javaclient import java_options
 from cdc.settings import parse
 from connectors.kafka.clients import fetching_config, producer_config
+from tests.examples import examples
 
 CONFLUENT: dict[str, Value] = {
     # As Confluent Cloud prints it for librdkafka and for Java, less what the settings say elsewhere.
@@ -89,7 +90,7 @@ def test_x8_a_secret_option_is_judged_by_its_name() -> None:
         parse({**document({}), "log": {"bootstrap_servers": "a:1", "client_secrets": {"sasl.jaas.config": "env:X"}}})
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.dictionaries(st.sampled_from(sorted(OPTIONS)) | st.text(min_size=1), st.text(max_size=5)))
 def test_x8_what_is_passed_says_the_same_twice(client: dict[str, Value]) -> None:
     """Options by librdkafka's names are taken as they are, and none that the table names is both passed and unused."""

@@ -15,6 +15,7 @@ from cdc.ports import Record
 from cdc.position import CHUNK_SEQ, Position
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
+from tests.examples import examples
 
 KEYS = 4
 PARTITIONS = 2
@@ -222,7 +223,7 @@ def run(world: World, script: Sequence[tuple[str, object]]) -> None:
     world.finish()
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(script=steps)
 @pytest.mark.slow
 def test_h72_h74_whatever_the_order_the_log_ends_as_the_source(script: list[tuple[str, object]]) -> None:
@@ -235,7 +236,7 @@ def test_h72_h74_whatever_the_order_the_log_ends_as_the_source(script: list[tupl
     assert all(isinstance(window.outcome, Written) for window in world.open)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(script=steps)
 def test_a_window_never_writes_a_key_behind_a_newer_change(script: list[tuple[str, object]]) -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))

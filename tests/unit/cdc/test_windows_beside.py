@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cdc.position import Position
 from cdc.visibility import Visibility, VisibilityGate
 from cdc.windows import Window, WindowPairs, Written
+from tests.examples import examples
 from tests.unit.cdc.test_windows import FIRST_XID, KEYS, PARTITIONS, World, changes
 
 MARK = b"sweep"
@@ -157,7 +158,7 @@ def beside(
     return world
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(script=steps, between=choices, parts=st.lists(some, max_size=2), behind=choices)
 def test_h99_readings_beside_each_other_leave_the_source(
     script: list[tuple[str, object]], between: list[int], parts: list[frozenset[int]], behind: list[int]

@@ -18,6 +18,7 @@ from spark.apply import Outcome, behind_letters, events_of_letters
 from spark.source import parse
 from spark.store_thread import Store
 from spark.watermark import LogEnds
+from tests.examples import examples
 from tests.unit.spark.doubles import MemoryDead
 from tests.unit.spark.records import TOPIC, records_of
 from tests.unit.spark.test_store import TABLE, Bench, at, row
@@ -154,7 +155,7 @@ def test_a_key_refused_in_a_batch_parks_its_later_events_there(made: Bench) -> N
     assert [one.offset for one in waiting(made.dead.letters)] == [7, 8]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 @pytest.mark.slow
 def test_h67_a_key_never_goes_back_and_ends_at_its_newest(

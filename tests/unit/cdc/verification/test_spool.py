@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cdc.verification.compare import differences, row_count
 from cdc.verification.result import Kind
 from cdc.verification.spool import MAX_PARTS, PART_ROWS, Spool, digest, part_count
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("parts", [1, 7])
@@ -50,7 +51,7 @@ def test_parts_grow_with_the_table() -> None:
     assert [part_count(n) for n in (0, 1, PART_ROWS, PART_ROWS + 1, 10**12)] == [1, 1, 1, 2, MAX_PARTS]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.binary(), st.binary())
 def test_digests_tell_rows_apart(one: bytes, other: bytes) -> None:
     assert (digest(one) == digest(other)) == (one == other)

@@ -49,7 +49,11 @@ def literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def spelled(path: Path) -> Iterator[tuple[str, str]]:
     file = path.relative_to(ROOT).as_posix()
-    for _, text in literals(ast.parse(path.read_text(encoding="utf-8"))):
+    code = path.read_text(encoding="utf-8")
+    plain = code.replace("\\", "").replace("'", '"')
+    if not PIECES.search(plain) and not any(f'"{word}"' in plain for word in WORDS):
+        return
+    for _, text in literals(ast.parse(code)):
         if (text in WORDS or PIECES.search(text)) and (file, text) not in ELSEWHERE:
             yield file, text
 

@@ -33,7 +33,7 @@ def test_h94_a_row_of_any_type_takes_steps_as_it_has_bytes(kind: str, encoding: 
 
 
 @pytest.mark.parametrize("nulls", PATTERNS)
-@pytest.mark.parametrize("columns", [1, 2, 3, 199, 200, 201, 400, 401, MOST])
+@pytest.mark.parametrize("columns", [1, 2, 200, 201, MOST])
 def test_h94_a_row_of_any_width_takes_steps_as_it_has_bytes(columns: int, nulls: str) -> None:
     schema = wide(["text"], columns)
     check(schema, row(schema, PATTERNS[nulls], 7), row(schema, PATTERNS[nulls], 7))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cdc.schema import Column, Encoding
 from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS
 from connectors.postgres.wire_values import codec
+from tests.examples import examples
 from tests.unit.connectors.postgres.written import column
 
 ENCODINGS: tuple[Encoding, Encoding] = ("readable", "debezium")
@@ -194,7 +195,7 @@ def test_text_of_another_type_is_refused(kind: str, text: str | bytes, encoding:
 
 
 @example("int2", "readable", False, b"00")
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.sampled_from(sorted(CATALOG_KINDS | EXTENSION_KINDS)),
     st.sampled_from(ENCODINGS),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.postgres.wal_beginning import is_untouched
+from tests.examples import examples
 
 BEGIN, SYSTEM = 0x8000000, 7713498631746935819
 HEADER = struct.pack("=HHIQI4xQII", 0xD118, 2, 1, BEGIN, 0, SYSTEM, 16 * 1024**2, 8192)
@@ -48,7 +49,7 @@ def test_x12_other_wal_proves_nothing(data: bytes, begin: int, system: int) -> N
     assert not is_untouched(data, begin, str(system))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300))
 def test_x12_no_bytes_are_too_odd(data: bytes) -> None:
     """A record of a transaction is one wherever it stands, and bytes without a header are none."""
