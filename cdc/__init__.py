@@ -13,20 +13,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cdc.version import __version__
+from cdc.process.version import __version__
 
 if TYPE_CHECKING:
-    from cdc.errors import CdcError, Exit
-    from cdc.lsn import Lsn
-    from cdc.position import Position
-    from cdc.settings import Settings
-    from cdc.topic import TableName
+    from cdc.process.errors import CdcError, Exit
+    from cdc.record.position import Lsn, Position
+    from cdc.record.topic_names import TableName
+    from cdc.settings.model import Settings
     from cdc.wire.events import Change
     from cdc.wiring import open_changes
     from cdc.wiring.freshness import Freshness
-    from connectors.view_showing import View
-    from sinks.sections import load_settings, parse_settings
-    from sinks.stores import open_store
+    from connectors.views.view_showing import View
+    from sinks.contract.kinds import load_settings, parse_settings
+    from sinks.contract.stores import open_store
 
 __all__ = [
     "CdcError",
@@ -46,19 +45,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CdcError": "cdc.errors",
+    "CdcError": "cdc.process.errors",
     "Change": "cdc.wire.events",
-    "Exit": "cdc.errors",
+    "Exit": "cdc.process.errors",
     "Freshness": "cdc.wiring.freshness",
-    "Lsn": "cdc.lsn",
-    "Position": "cdc.position",
-    "Settings": "cdc.settings",
-    "TableName": "cdc.topic",
-    "View": "connectors.view_showing",
-    "load_settings": "sinks.sections",
+    "Lsn": "cdc.record.position",
+    "Position": "cdc.record.position",
+    "Settings": "cdc.settings.model",
+    "TableName": "cdc.record.topic_names",
+    "View": "connectors.views.view_showing",
+    "load_settings": "sinks.contract.kinds",
     "open_changes": "cdc.wiring",
-    "open_store": "sinks.stores",
-    "parse_settings": "sinks.sections",
+    "open_store": "sinks.contract.stores",
+    "parse_settings": "sinks.contract.kinds",
 }
 """Loaded when first asked for: `import cdc` alone costs nothing, and `cdc --help` is quick."""
 

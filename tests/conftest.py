@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from cdc.logs import OURS
-from cdc.stack.free_ports import free_ports
-from cdc.stack.local import Connections
+from cdc.process.logs import OURS
+from cdc.stack.local import Connections, free_ports
 from tests import emptied, last_lines, limits
 from tests.examples import examples
 from tests.fork_server import ForkServer

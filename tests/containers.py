@@ -16,9 +16,8 @@ from psycopg.conninfo import make_conninfo
 from testcontainers.compose import DockerCompose
 
 from cdc.jvm.jars import class_path
-from cdc.stack.free_ports import free_ports
 from cdc.stack.inventory import PARTS
-from cdc.stack.local import Connections
+from cdc.stack.local import Connections, free_ports
 
 COMPOSE = Path(__file__).parent.parent / "compose"
 # Where a part listens for the other containers.

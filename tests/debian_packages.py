@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.jvm.cache import cache_folder, only_one
+from cdc.jvm.java import cache_folder, only_one
 
 
 def unpacked(

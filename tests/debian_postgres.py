@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from cdc.stack.account import ordinary_account
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.waiting import wait_until
 
 INSTALLS = Path("/usr/lib/postgresql")

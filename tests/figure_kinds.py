@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc.exposition import Figure
+from cdc.figures.http_server import Figure
 
 AGE = "_age_seconds"
 KNOWN = "_known"

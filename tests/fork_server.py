@@ -25,20 +25,20 @@ from types import ModuleType
 
 import orjson
 
-from cdc import crash
+from cdc.process import crash_points as crash
 
 _PRELOADED = (
     "cdc.cli.app",
     "connectors.session.opening",
-    "connectors.prepare",
-    "connectors.snapshots",
-    "connectors.asked_status",
-    "connectors.verified",
+    "connectors.operate.init",
+    "connectors.operate.snapshot",
+    "connectors.operate.status",
+    "connectors.operate.verify",
     "snapshot.later.request_scheduler",
     "snapshot.first.worker_pool",
-    "sinks.registry",
-    "spark.application",
-    "spark.generation_fill",
+    "sinks.contract.registry",
+    "spark.runner.application",
+    "spark.runner.generation_fill",
     "cdc.wiring.capture",
     "cdc.wiring.sinks",
     "cdc.wiring.snapshot",

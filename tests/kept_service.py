@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.process.clock import SYSTEM_CLOCK, Clock
 from tests.programs import Spawned
 
 UNITS = Path(__file__).parents[1] / "compose" / "systemd"

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from cdc.jvm.jars import spark_jars
 from cdc.jvm.java import java_home
+from sinks.contract.spark_parts import with_parts
 from sinks.delta import delta_kind
 from sinks.iceberg import iceberg_kind
-from sinks.spark_parts import with_parts
-from spark.spark_session import SessionSpec, end_session, start_session
+from spark.session.spark_session import SessionSpec, end_session, start_session
 
 PARTS = (delta_kind.SPARK_PARTS, iceberg_kind.SPARK_PARTS)
 

@@ -14,9 +14,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
-from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from sinks.contract.registry import Option, SinkSpec
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
-from sinks.registry import Option, SinkSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import requests
 
-from cdc.jvm.cache import cache_folder, only_one
-from cdc.stack.free_ports import free_ports
+from cdc.jvm.java import cache_folder, only_one
+from cdc.stack.local import free_ports
 from tests.programs import Spawned
 from tests.waiting import wait_until
 

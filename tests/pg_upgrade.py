@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from cdc.stack.account import ordinary_account
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from cdc.stack.part import LOOPBACK
 from cdc.stack.postgres import SETTINGS, USER, install_folder
 from tests.programs import Spawn, Spawned

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.jvm.cache import only_one
+from cdc.jvm.java import only_one
 from cdc.stack.local import Connections, LocalStack
 from cdc.stack.supervisor import READY_TIMEOUT_S
 from tests.waiting import TIME_SCALE

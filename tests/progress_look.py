@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer
 
-from cdc.errors import DamagedError
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.settings import Settings
-from cdc.topic import progress_topic
+from cdc.process.errors import DamagedError
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.topic_names import progress_topic
+from cdc.settings.model import Settings
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import read_on
+from connectors.kafka.compacted_topic import read_on
 
 
 class ProgressLook:

@@ -11,7 +11,7 @@ from typing import Any
 import requests
 import yaml
 
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.programs import Spawned
 from tests.promtool import prometheus_program
 from tests.waiting import wait_until

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.jvm.cache import cache_folder, only_one
+from cdc.jvm.java import cache_folder, only_one
 
 PACKAGE, VERSION = "prometheus", "2.42.0+ds-5+deb12u1"
 PACKAGE_SHA256 = "81d59a24fce84f7fbe97a45a4f2914b6a5881b5cd1db2a6a0e129e515e1a5f55"

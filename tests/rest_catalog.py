@@ -26,7 +26,7 @@ from cdc.jvm import lock_jars
 from cdc.jvm.ivy import Coordinate
 from cdc.jvm.jars import parse_lock, resolve
 from cdc.jvm.java import java_executable
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.lakes import lake_catalog
 from tests.programs import Spawned
 from tests.waiting import wait_until

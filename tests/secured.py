@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 )
 
 from cdc.jvm.jars import class_path
-from cdc.stack.free_ports import free_ports
 from cdc.stack.kafka import KafkaPart
+from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
 from tests.waiting import wait_until
 

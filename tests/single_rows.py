@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
 

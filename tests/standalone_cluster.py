@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from cdc.jvm.java import LIGHT, java_home
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.integration.spark.family import below, named
 from tests.programs import Spawned
 from tests.waiting import wait_until

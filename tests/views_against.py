@@ -9,22 +9,21 @@ from collections.abc import Callable, Iterable, Mapping
 import orjson
 import psycopg
 
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import TableSchema
-from cdc.settings import SourceSettings
-from cdc.topic import TableName
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import SourceSettings
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.record_rows import StateRows, view_shape
-from cdc.views.refused import NotComputable, ViewRefused
-from cdc.views.row_changes import RowChange
+from cdc.views.row_changes import RowChange, UnseenRows
 from cdc.views.sqlite_rows import SqliteRows
-from cdc.views.unseen_rows import UnseenRows
+from cdc.views.syntax import NotComputable, ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
-from connectors.postgres.catalog_shapes import table_schema
-from connectors.postgres.connections import connect
-from connectors.postgres.encoder import compile_table
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.server.catalog_shapes import table_schema
+from connectors.postgres.server.connections import connect
 
 
 def shapes_of(conn: psycopg.Connection, schema: str = "public") -> dict[TableName, TableSchema]:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import psycopg
 
-from cdc.views.refused import NotComputable, ViewRefused
+from cdc.views.syntax import NotComputable, ViewRefused
 from tests.views_against import Beside
 from tests.views_generated import TABLES, Schema, Text
 from tests.views_grouped import GroupText

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.process.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T")
 

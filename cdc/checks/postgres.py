@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from cdc.checks.conditions import CONNECTOR_SLOT_LOST, SLOT_LOST
-from cdc.checks.facts import PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
-from cdc.checks.finding import Finding, fail, ok, warn
-from cdc.checks.providers import PLAIN
-from cdc.errors import Exit
-from cdc.found import Found, Unknown
-from cdc.settings import Settings
-from cdc.sql import quote_identifier, quote_literal
-from cdc.state import SlotState
-from cdc.topic import TableName
+from cdc.checks.findings import CONNECTOR_SLOT_LOST, SLOT_LOST, Finding, fail, ok, warn
+from cdc.process.errors import Exit
+from cdc.process.sql_files import quote_identifier, quote_literal
+from cdc.record.ports import Found, Unknown
+from cdc.record.providers import PLAIN
+from cdc.record.server_facts import PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
+from cdc.record.state import SlotState
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
 
 PART = "postgres"
 OLDEST_VERSION = 140000

@@ -1,24 +1,34 @@
-"""All checks of all parts, in the order in which a person would repair what they find."""
+"""All checks of all parts, in the order in which a person would repair what they find. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
-from cdc.aside import AsideState, asides_of
-from cdc.checks.facts import LogFacts, SourceFacts
-from cdc.checks.finding import Finding, fail, failure, ok
-from cdc.checks.following import check_following, check_processes, check_readings, check_views
-from cdc.checks.kafka import check_log
+from cdc.capture.topic_specs import topic_problems
+from cdc.checks.findings import (
+    Finding,
+    absence,
+    aside_condition,
+    fail,
+    failed_reading,
+    failed_readings,
+    failure,
+    ok,
+    troubles,
+    unfed_view,
+    waiting_reading,
+    warn,
+)
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
-from cdc.errors import CdcError
-from cdc.following import Unfollowed
-from cdc.found import Unknown, look
-from cdc.kept_topics import topic_problems
-from cdc.running import Process
-from cdc.settings import Settings, is_postgres, topics_maker
-from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.figures.processes import Process
+from cdc.process.errors import CdcError, Exit
+from cdc.record.ports import Unknown, look
+from cdc.record.server_facts import LogFacts, SourceFacts, TopicRights
+from cdc.record.state import ReadingState, SlotState, SnapshotState, TopicsState, find_all, requests_of
+from cdc.record.tables_aside import AsideState, TableState, Unfollowed, asides_of
+from cdc.settings.model import Settings, is_postgres, topics_maker
 
 
 class Probes(Protocol):
@@ -102,3 +112,118 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
             yield from probes.store(name)
         except CdcError as error:
             yield failure(name, "reachable", error)
+
+
+PART = "kafka"
+
+
+def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") -> Iterator[Finding]:
+    """Every finding about Kafka. ``initialised``: the topics were made. ``maker``: the
+    command that makes them."""
+    yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
+    if facts.unused:
+        names = ", ".join(facts.unused)
+        yield ok(PART, "options", f"no client gets these options of [log.client], which have no meaning here: {names}")
+    yield from check_topics(facts, initialised=initialised, maker=maker)
+    if facts.rights is not None:
+        yield check_rights(facts.rights)
+
+
+def check_rights(rights: TopicRights) -> Finding:
+    """Check which principals may write requests: a writer to the state topic can have tables read
+    again."""
+    if rights.checked is None:
+        message = f"who may write to {rights.topic} was not told: this login may not ask for ACLs"
+        return ok(PART, "rights", message)
+    if not rights.checked:
+        message = f"the brokers check no rights: whoever reaches them may write to {rights.topic}"
+        fix = "set authorizer.class.name on the brokers; SECURITY.md lists the rights that each part needs"
+        return warn(PART, "rights", message, fix)
+    everybody = [writer for writer in rights.writers if writer.endswith(":*")]
+    if everybody:
+        message = f"everybody who logs in to Kafka may write to {rights.topic}"
+        return warn(PART, "rights", message, "give the right to capture's and the operators' principals alone")
+    named = ", ".join(rights.writers) or "super users alone"
+    return ok(PART, "rights", f"may write to {rights.topic}: {named}")
+
+
+def check_topics(facts: LogFacts, *, initialised: bool, maker: str) -> Iterator[Finding]:
+    """Policy, partitions, retention, size and identity of each topic."""
+    for message, fix, fatal in facts.faults:
+        if fatal:
+            yield fail(PART, "topic", message, fix, exit=Exit.TOPIC)
+        else:
+            yield warn(PART, "topic", message, fix)
+    if facts.missing and initialised:
+        message = f"topics are missing: {', '.join(facts.missing)}"
+        yield fail(PART, "topic", message, f"{maker} makes the topics of tables that were added", exit=Exit.TOPIC)
+    elif facts.missing:
+        yield ok(PART, "topic", f"{len(facts.missing)} topics will be made by {maker}")
+    if facts.present and not facts.faults:
+        yield ok(PART, "topic", f"{len(facts.present)} topics are as they have to be")
+
+
+# The checks of how captured tables are followed: pure, from what ``cdc status`` shows as well.
+#
+# A table that waits, is set aside or is not followed lets ``cdc run`` go on. So nothing else that ``cdc check`` looks
+# at fails because of it.
+
+_CAPTURE, PROCESSES = "capture", "processes"
+
+
+def check_following(
+    asides: Mapping[str, AsideState],
+    not_followed: Mapping[str, Unfollowed] | Unknown,
+    tables: int,
+    documents: Mapping[bytes, bytes],
+) -> Iterator[Finding]:
+    """One finding for each table that is not followed as the others are, or one for all.
+
+    ``asides``: from the state topic. ``not_followed``: table -> why, from the catalog, or that it was not read.
+    ``tables``: how many are captured. ``documents``: of the state topic, for the tables that are read again.
+    """
+    left = {} if isinstance(not_followed, Unknown) else not_followed
+    for _, unfollowed in sorted(left.items()):
+        yield fail(_CAPTURE, "following", unfollowed.why, unfollowed.fix)
+    read = {one.table for one in requests_of(documents)}
+    for table, one in sorted(asides.items()):
+        if table not in left:
+            yield _judged(one, read)
+    if not isinstance(not_followed, Unknown) and not left and not asides:
+        yield ok(_CAPTURE, "following", f"each of the {tables} captured tables is followed")
+
+
+def check_readings(documents: Mapping[bytes, bytes]) -> Iterator[Finding]:
+    """A finding for each table that could not be read again, or that waits for something. ``documents``: of the state
+    topic."""
+    states = find_all(documents, ReadingState)
+    for state in failed_readings(states):
+        sentence, cure = failed_reading(state.table, state.detail)
+        yield fail(_CAPTURE, "readings", sentence, cure, exit=Exit.DIFFERENCE)
+    for state in states:
+        if state.state == "waiting" and state.detail:
+            yield warn(_CAPTURE, "readings", *waiting_reading(state.table, state.detail))
+
+
+def check_processes(processes: Iterable[Process]) -> Iterator[Finding]:
+    """A finding for each process of the pipeline, by its own words."""
+    for process in processes:
+        found = list(troubles(process))
+        yield from (fail(PROCESSES, "running", *one, exit=Exit.DIFFERENCE) for one in found)
+        unsaid = [part for part in process.parts if part not in process.said]
+        if unsaid:
+            yield warn(PROCESSES, "running", *absence(process, unsaid))
+        elif not found:
+            yield ok(PROCESSES, "running", f"{process.command} answers at {process.address}, and goes on")
+
+
+def check_views(unfed: Iterable[str]) -> Iterator[Finding]:
+    """A finding for each view that no sink takes. ``unfed``: their names."""
+    yield from (warn("views", "stores", *unfed_view(name)) for name in unfed)
+
+
+def _judged(one: AsideState, read: Collection[str]) -> Finding:
+    sentence, cure = aside_condition(one, read)
+    if one.state is TableState.ASIDE:
+        return fail(_CAPTURE, "following", sentence, cure, exit=Exit.DIFFERENCE)
+    return warn(_CAPTURE, "following", sentence, cure)

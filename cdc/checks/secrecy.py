@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from cdc.checks.finding import Finding, fail, ok, warn
-from cdc.dsn import SYSTEM, parts_of, secrets_in, secrets_in_url
-from cdc.errors import ConfigError
-from cdc.setting_types import Secret
-from cdc.settings import Settings
+from cdc.checks.findings import Finding, fail, ok, warn
+from cdc.process.errors import ConfigError
+from cdc.settings.dsn import SYSTEM, parts_of, secrets_in, secrets_in_url
+from cdc.settings.model import Settings
+from cdc.settings.setting_types import Secret
 
 PART = "settings"
 

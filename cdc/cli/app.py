@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import logging
 import os
 import re
@@ -16,17 +17,15 @@ from typing import Annotated, Any, NamedTuple
 import typer
 import typer.core
 from rich.console import Console
+from rich.markup import escape
 
-from cdc import logs
-from cdc.cli.help_text import as_written
 from cdc.cli.loading import ending_at_once
-from cdc.cli.refusal import report
-from cdc.cli.terminal import TerminalConsole
-from cdc.errors import Exit, UsageError
-from cdc.settings import Settings
-from cdc.siblings import check_packages
-from cdc.version import __version__
-from sinks.sections import load_settings
+from cdc.cli.terminal import TerminalConsole, report
+from cdc.process import logs
+from cdc.process.errors import ConfigError, Exit, UsageError
+from cdc.process.version import __version__
+from cdc.settings.model import Settings
+from sinks.contract.kinds import load_settings
 
 
 class Entry(NamedTuple):
@@ -228,3 +227,51 @@ def _path(misuse: typer.TyperException) -> str:
     """The command that was misused, as typed: ``cdc verify``."""
     context = getattr(misuse, "ctx", None)
     return context.command_path if context is not None else "cdc"
+
+
+SIBLINGS = ("connectors", "snapshot", "sinks", "spark")
+
+
+def check_packages(home: Path | None = None) -> None:
+    """ConfigError when a folder of the user's hides one of the packages that live beside ``cdc``.
+
+    The five packages are flat, so somebody's own ``connectors/`` earlier on the path would be taken for ours.
+    """
+    home = home or Path(__file__).resolve().parents[2]
+    for name in SIBLINGS:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"headrace's package {name} is not installed beside cdc", hint="install headrace again")
+        found = Path(spec.origin).resolve().parent
+        if found.parent != home:
+            raise ConfigError(
+                f"another package called {name}, in {found}, hides headrace's own",
+                hint="start cdc from another folder, or take that one off PYTHONPATH",
+            )
+
+
+# Help that reads as it was written.
+#
+# Rich takes words in square brackets for markup and leaves them out, and keeps the line ends of docstrings, so that at
+# another width a paragraph breaks twice.
+
+
+def as_written(command: Any) -> Any:
+    """The same Typer command. Its help, and that of its subcommands, shows every word, in whole paragraphs."""
+    command.help = paragraphs(command.help or "")
+    for parameter in command.params:
+        if getattr(parameter, "help", None):
+            parameter.help = escape(parameter.help)
+    for below in getattr(command, "commands", {}).values():
+        as_written(below)
+    return command
+
+
+def paragraphs(text: str) -> str:
+    """Each paragraph in one line, in rich's markup.
+
+    >>> paragraphs("Read [spark] conf,\\nand more.\\n\\nThe end.")
+    'Read \\\\[spark] conf, and more.\\n\\nThe end.'
+    """
+    each = inspect.cleandoc(text).split("\n\n")
+    return escape("\n\n".join(" ".join(one.split()) for one in each))

@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cdc.checks.finding import Finding, Level, exit_code
+from cdc.checks.findings import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.cli.terminal import TerminalConsole
-from cdc.errors import CdcError, Exit
+from cdc.process.errors import CdcError, Exit
 from cdc.wiring.debezium import check_connect
-from cdc.wiring.probes import open_probes
+from cdc.wiring.pipeline import open_probes
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 

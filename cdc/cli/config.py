@@ -11,14 +11,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cdc.errors import ConfigError, UsageError
-from cdc.foreign import quoted
-from cdc.proposal.proposed import Proposal, described, pipeline_name
-from cdc.proposal.texts import rights_text, settings_text
-from cdc.reference import example as example_text
-from cdc.settings import DebeziumSettings, is_postgres
-from cdc.wiring.proposal import look_at_database
-from sinks.sections import parse_settings, sink_sections
+from cdc.operate.proposal import Proposal, described, pipeline_name, rights_text, settings_text
+from cdc.process.errors import ConfigError, UsageError
+from cdc.process.untrusted_text import quoted
+from cdc.settings.model import DebeziumSettings, is_postgres
+from cdc.settings.settings_reference import example as example_text
+from cdc.wiring.pipeline import look_at_database
+from sinks.contract.kinds import parse_settings, sink_sections
 
 config = typer.Typer(
     name="config", help="Write a settings file for a database, print an example, or check one.", no_args_is_help=True
@@ -115,7 +114,7 @@ def example() -> None:
 @config.command("schema")
 def schema() -> None:
     """Print a JSON Schema of the settings file, with which an editor completes and checks it."""
-    from sinks.settings_schema import settings_schema  # noqa: PLC0415 - the other commands need none of it
+    from sinks.contract.kinds import settings_schema  # noqa: PLC0415 - the other commands need none of it
 
     typer.echo(orjson.dumps(settings_schema(), option=orjson.OPT_INDENT_2).decode())
 

@@ -10,9 +10,9 @@ import typer
 
 from cdc.cli import completion
 from cdc.cli.terminal import echo
-from cdc.errors import ConfigError, DifferenceFound, UsageError
-from cdc.found import Unknown, look
-from cdc.lsn import Lsn
+from cdc.process.errors import ConfigError, DifferenceFound, UsageError
+from cdc.record.ports import Unknown, look
+from cdc.record.position import Lsn
 from cdc.wiring.debezium import open_connector, open_handover, warnings_of_connect
 
 _READS = {

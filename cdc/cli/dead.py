@@ -10,13 +10,13 @@ import typer
 
 from cdc.cli import completion
 from cdc.cli.terminal import echo
-from cdc.dead import CAPTURE, DeadLetter, Why, waiting
-from cdc.errors import DifferenceFound, SinkError, UsageError
-from cdc.settings import Settings
-from cdc.topic import TableName, table_topic
+from cdc.process.errors import DifferenceFound, SinkError, UsageError
+from cdc.record.topic_names import TableName, table_topic
+from cdc.settings.model import Settings
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why, waiting
 from cdc.wire.plain import escape_key, store_key
 from cdc.wiring.dead import open_letters
-from sinks.stores import sink_settings
+from sinks.contract.stores import sink_settings
 
 _KEY_CHARACTERS = 100
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cdc.demo.looking import stop_kept
 from cdc.demo.shop import ShopSize
+from cdc.demo.shop_views import stop_kept
 from cdc.demo.story import Story
 
 

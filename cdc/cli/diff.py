@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from cdc.cli.terminal import TerminalConsole
-from cdc.diff.rules import Difference, differences, silent
-from cdc.errors import Exit
-from cdc.wiring.probes import open_probes
-from connectors.asked_diff import ask_made
-from sinks.stores import open_store, sink_settings
-from sinks.tries import looking
+from cdc.operate.diff import Difference, differences, silent
+from cdc.process.errors import Exit
+from cdc.wiring.pipeline import open_probes
+from connectors.operate.diff import ask_made
+from sinks.contract.stores import open_store, sink_settings
+from sinks.contract.tries import looking
 
 
 def diff(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cdc.checks.ownership import Owner
-from cdc.errors import UsageError
+from cdc.process.errors import UsageError
+from cdc.record.server_facts import Owner
 from cdc.wiring.pipeline import open_drop
 
 

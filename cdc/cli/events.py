@@ -8,9 +8,9 @@ import typer
 
 from cdc.cli import completion
 from cdc.cli.terminal import echo
-from cdc.errors import UsageError
-from cdc.settings import Settings
-from cdc.topic import TableName
+from cdc.process.errors import UsageError
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
 from cdc.wire.events import Change, short_names
 from cdc.wiring import open_changes
 

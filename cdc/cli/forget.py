@@ -8,10 +8,10 @@ import orjson
 import typer
 from rich.text import Text
 
-from cdc import logs
 from cdc.cli import completion
 from cdc.cli.terminal import TerminalConsole
-from connectors.forgetting import forget_report
+from cdc.process import logs
+from connectors.operate.forget import forget_report
 
 
 def forget(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import UsageError
-from cdc.lsn import Lsn
-from cdc.settings import Settings
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import UsageError
+from cdc.record.position import Lsn
+from cdc.settings.model import Settings
 from cdc.wiring.pipeline import accept_server, begin_epoch, prepare_pipeline
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from cdc import logs
 from cdc.cli import completion
+from cdc.process import logs
 from cdc.wiring.rebuild import open_rebuild
 
 

@@ -9,11 +9,11 @@ from types import FrameType
 
 import typer
 
-from cdc.capture import CaptureStop, keep_capturing
-from cdc.capture_server import MetricsServer
-from cdc.clock import SYSTEM_CLOCK
-from cdc.logs import configure
-from cdc.metrics import CaptureFigures
+from cdc.capture.capture_loop import CaptureStop, keep_capturing
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.figures.capture_server import MetricsServer
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.logs import configure
 from cdc.wiring.capture import Stopped, open_capture
 
 

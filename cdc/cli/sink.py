@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdc import logs
 from cdc.cli import completion
 from cdc.cli.terminal import echo
-from cdc.errors import UsageError
 from cdc.jvm.jars import spark_jars
+from cdc.process import logs
+from cdc.process.errors import UsageError
 from cdc.wiring.sinks import run_sinks
-from sinks.spark_parts import jar_sets, parts_of
+from sinks.contract.spark_parts import jar_sets, parts_of
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
+    from cdc.settings.model import Settings
 
 
 def sink(
@@ -57,6 +57,6 @@ def sink(
 
 
 def _views_beside(settings: Settings) -> AbstractContextManager[object]:
-    from connectors.view_beside import views_beside  # noqa: PLC0415 - it loads clients, which a completion does not need
+    from connectors.views.view_running import views_beside  # noqa: PLC0415 - it loads clients, which a completion does not need
 
     return views_beside(settings)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import orjson
@@ -14,13 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import completion
-from cdc.cli.again import Again
 from cdc.cli.terminal import TerminalConsole
-from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.operate.rereads import Rereads, WantedRows
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, ConfigError, UsageError
+from cdc.record.state import ReadingState, RequestState
+from cdc.settings.model import Settings
 from cdc.wiring.snapshot import build_snapshot, open_rereads
 
 if TYPE_CHECKING:
     from cdc.wiring.snapshot import SnapshotSummary
+
 
 _TALK_S = 10.0
 """How often a table says how far it is, where nobody looks at a bar."""
@@ -141,7 +146,7 @@ class _Totals(Protocol):
 
 class Lines:
     """Progress as plain lines, for logs and pipes: now and then per table, and when one is done. Implements
-    :class:`snapshot.edges.Reporter`."""
+    :class:`snapshot.source.edges.Reporter`."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self._console = console
@@ -170,7 +175,7 @@ class Lines:
 
 class Bars:
     """Progress as bars, one per table. Of very many tables, those that are being read. Implements
-    :class:`snapshot.edges.Reporter`."""
+    :class:`snapshot.source.edges.Reporter`."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -209,3 +214,89 @@ def progress_on(console: Console) -> Iterator[Lines | Bars]:
     )
     with Progress(*columns, console=console) as progress:
         yield Bars(progress)
+
+
+_LOOK_S = 1.0
+_QUIET_S = 10.0
+
+
+class Again:
+    """``tables``: as they were typed."""
+
+    def __init__(
+        self, settings: Settings, console: Console, tables: Sequence[str], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._settings = settings
+        self._console = console
+        self._tables = tables
+        self._clock = clock
+        self._said: dict[str, tuple[str, str]] = {}
+        self._said_s: dict[str, float] = {}
+
+    def command(self, commands: Sequence[str]) -> None:
+        """Pause, resume or cancel. UsageError for more than one at once."""
+        if len(commands) > 1:
+            raise UsageError("--pause, --resume and --cancel exclude each other", hint="give one of them")
+        for sentence in open_rereads(self._settings).command(self._tables, commands[0]):
+            self._say(sentence)
+
+    def read(self, where: str | None, keys: Sequence[str] | None, *, detach: bool, as_json: bool) -> None:
+        """Ask, and follow to the end. CdcError when a request failed."""
+        if not self._tables:
+            raise UsageError("--where and --keys need a table", hint="cdc snapshot TABLE --where CONDITION")
+        if where is not None and keys:
+            raise UsageError("--where and --keys exclude each other", hint="give one of them")
+        rereads = open_rereads(self._settings, self._clock)
+        asked = rereads.ask(self._tables, WantedRows(where=where, keys=keys or None))
+        for request in asked:
+            self._say(f"{request.table}: asked for; cdc run carries it out")
+        if detach:
+            return
+        ended = self._follow(rereads, asked)
+        if as_json:
+            typer.echo(orjson.dumps([asdict(one) for one in ended], option=orjson.OPT_INDENT_2).decode())
+        failed = [one for one in ended if one.state == "failed"]
+        if failed:
+            raise ConfigError(failed[0].detail, hint="mend it, and ask again")
+        if any(one.state == "cancelled" for one in ended):
+            raise CdcError("cancelled", hint="what was read of it stays")
+
+    def _follow(self, rereads: Rereads, asked: Sequence[RequestState]) -> list[ReadingState]:
+        try:
+            while True:
+                states = rereads.look(asked)
+                for request, state in zip(asked, states, strict=True):
+                    self._tell(request, state)
+                ended = [state for state in states if state is not None and state.over]
+                if len(ended) == len(asked):
+                    return ended
+                self._clock.sleep(_LOOK_S)
+        except KeyboardInterrupt:
+            self._say("it goes on without this command; cdc snapshot --cancel gives it up")
+            raise
+
+    def _tell(self, request: RequestState, state: ReadingState | None) -> None:
+        now_s = self._clock.monotonic()
+        told = ("", "") if state is None else (state.state, state.detail)
+        news = told != self._said.get(request.id, ("", ""))
+        if not news and now_s - self._said_s.setdefault(request.id, now_s) < _QUIET_S:
+            return
+        self._said[request.id], self._said_s[request.id] = told, now_s
+        self._say(f"{request.table}: {progress(state)}")
+
+    def _say(self, sentence: str) -> None:
+        self._console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+
+
+def progress(state: ReadingState | None) -> str:
+    """How far a request is, in words.
+
+    >>> progress(ReadingState(id="a", table="t", serial=1, epoch=1, state="running", rows=1200, share=0.4))
+    'running, 1,200 rows, 40%'
+    >>> progress(None)
+    'waits for cdc run'
+    """
+    if state is None:
+        return "waits for cdc run"
+    said = f"{state.state}, {state.rows:,} rows, {state.share:.0%}"
+    return f"{said}: {state.detail}" if state.detail else said

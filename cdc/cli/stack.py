@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from cdc.cli.terminal import TerminalConsole
-from cdc.errors import Exit
 from cdc.jvm.jars import ALWAYS, locked
-from cdc.stack.free_ports import DEFAULT_PORTS
+from cdc.process.errors import Exit
 from cdc.stack.inventory import checked_parts, jar_sets
-from cdc.stack.local import LocalStack
+from cdc.stack.local import DEFAULT_PORTS, LocalStack
 from cdc.stack.settings_file import make_database, write_settings
 from cdc.stack.start import fetch, start_watched
 from cdc.wiring.archive import prepare_spark

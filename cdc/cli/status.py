@@ -15,9 +15,9 @@ from rich.text import Text
 
 from cdc.cli.status_text import fitted, view
 from cdc.cli.terminal import TerminalConsole
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, UsageError
-from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, UsageError
+from cdc.status.pace import LiveLook, LiveLooks
 from cdc.status.page_server import StatusPages
 from cdc.status.rules import Status, status_of
 from cdc.wiring.status import open_status

@@ -9,18 +9,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from cdc.aside import AsideState
-from cdc.checks.conditions import Condition, unfed_view
-from cdc.found import Unknown
-from cdc.lsn import Lsn
+from cdc.checks.findings import Condition, unfed_view
+from cdc.record.ports import Unknown
+from cdc.record.position import Lsn
+from cdc.record.tables_aside import AsideState
 from cdc.status.facts import Reread
-from cdc.status.figures import age, aged, share_text, size
-from cdc.status.fresh import fresh_text
-from cdc.status.live_looks import LiveLook, utc_text
-from cdc.status.pace import Pace, StorePace
+from cdc.status.pace import LiveLook, Pace, StorePace, utc_text
 from cdc.status.rules import Status
-from cdc.status.sink_lines import SinkStatus
-from cdc.status.view_lines import ViewStatus
+from cdc.status.view_lines import SinkStatus, ViewStatus, age, aged, fresh_text, share_text, size
 
 T = TypeVar("T")
 _STYLES = {"consistent": "green", "level": "green", "unreachable": "bold red", "empty": "bold red"}

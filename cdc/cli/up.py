@@ -13,20 +13,16 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from cdc.cli.refusal import report
+from cdc.cli.pipeline_processes import Children, StepFailed, Together, interruptible, parts_of, slot_to_make
 from cdc.cli.status import Watching, served, watched
-from cdc.cli.terminal import TerminalConsole
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, ConfigError, Exit, UsageError
-from cdc.lsn import Lsn
-from cdc.settings import Settings
-from cdc.status.figures import age, size
-from cdc.status.live_looks import LiveLook, LiveLooks
-from cdc.status.looks_beside import LooksBeside
+from cdc.cli.terminal import TerminalConsole, report
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, ConfigError, Exit, UsageError
+from cdc.record.position import Lsn
+from cdc.settings.model import Settings
+from cdc.status.pace import LiveLook, LiveLooks, LooksBeside
 from cdc.status.rules import Status, status_of
-from cdc.up.children import Children
-from cdc.up.parts import parts_of, slot_to_make
-from cdc.up.together import StepFailed, Together, interruptible
+from cdc.status.view_lines import age, size
 from cdc.wiring.status import open_status
 
 _WATCH_S = 2.0

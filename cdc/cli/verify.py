@@ -15,9 +15,9 @@ from rich.text import Text
 
 from cdc.cli import completion
 from cdc.cli.terminal import TerminalConsole, echo
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import DifferenceFound, UsageError
-from cdc.topic import TableName
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import DifferenceFound, UsageError
+from cdc.record.topic_names import TableName
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from cdc.wiring.dead import open_letters
 from cdc.wiring.freshness import Freshness

@@ -13,23 +13,22 @@ import typer
 
 from cdc.cli import completion
 from cdc.cli.terminal import echo
-from cdc.errors import CdcError, UsageError
-from cdc.lsn import Lsn
-from cdc.status.figures import size
+from cdc.process.errors import CdcError, UsageError
+from cdc.record.position import Lsn
+from cdc.status.view_lines import size
 from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
-from connectors.verified import open_cut
-from connectors.view_ending import drop_view, end_former_generations
-from connectors.view_generations import ViewRebuild
-from connectors.view_importing import imported_views, write_text
-from connectors.view_planning import newest_shapes, plan_view, view_settings
-from connectors.view_running import run_views
-from connectors.view_showing import View
-from connectors.view_statistics import StatisticsOnce, read_statistics
-from connectors.view_topics import known_views
+from connectors.operate.source_cut import open_cut
+from connectors.views.view_ending import drop_view, end_former_generations
+from connectors.views.view_generations import ViewRebuild
+from connectors.views.view_importing import imported_views, write_text
+from connectors.views.view_planning import StatisticsOnce, newest_shapes, plan_view, read_statistics, view_settings
+from connectors.views.view_running import run_views
+from connectors.views.view_showing import View
+from connectors.views.view_topics import known_views
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
+    from cdc.settings.model import Settings
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
 

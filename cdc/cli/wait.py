@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from cdc.cli import completion
-from cdc.errors import UsageError
-from cdc.lsn import Lsn
-from cdc.tokens import Token
+from cdc.process.errors import UsageError
+from cdc.record.position import Lsn
+from cdc.record.tokens import Token
 from cdc.wiring.freshness import Freshness
 
 

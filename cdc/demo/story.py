@@ -11,29 +11,34 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cdc.cli.pipeline_processes import Child, Children
 from cdc.cli.status_text import fitted, view
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.demo.looking import look_around, same_order
-from cdc.demo.one_change import paid_order
-from cdc.demo.shop import ShopSize, make_shop
-from cdc.demo.shop_views import ORDER_SEARCH, TAKEN, order_search_text, renamed_customer, write_views
-from cdc.demo.workload import KINDS, Workload
-from cdc.errors import CdcError, DifferenceFound
-from cdc.lsn import Lsn
-from cdc.settings import Settings
-from cdc.stack.free_ports import DEFAULT_PORTS, free_ports
+from cdc.demo.shop import KINDS, ShopSize, Workload, make_shop
+from cdc.demo.shop_views import (
+    ORDER_SEARCH,
+    TAKEN,
+    look_around,
+    order_search_text,
+    paid_order,
+    renamed_customer,
+    same_order,
+    write_views,
+)
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, DifferenceFound
+from cdc.record.position import Lsn
+from cdc.settings.model import Settings
 from cdc.stack.inventory import own_ports
-from cdc.stack.local import LocalStack
+from cdc.stack.local import DEFAULT_PORTS, LocalStack, free_ports
 from cdc.stack.part import refuse_taken_port
 from cdc.stack.settings_file import make_database, write_settings
 from cdc.stack.start import start_watched
-from cdc.status.figures import age, size
-from cdc.status.live_looks import LiveLook, LiveLooks
+from cdc.status.pace import LiveLook, LiveLooks
 from cdc.status.rules import status_of
 from cdc.status.run import StatusReader
-from cdc.up.children import Child, Children
+from cdc.status.view_lines import age, size
 from cdc.wiring.status import open_status
-from sinks.sections import load_settings
+from sinks.contract.kinds import load_settings
 
 PARTS = ("postgres", "kafka", "redis", "opensearch")
 WATCH_S = 1.0

@@ -1,7 +1,7 @@
 """Read your own write: wait until a store shows an LSN.
 
 The token is ``pg_current_wal_insert_lsn()``, taken after the commit: ``pg_current_wal_lsn()`` lies behind one's
-own commit under synchronous_commit=off. A :class:`cdc.tokens.Token` names the server as well, and is
+own commit under synchronous_commit=off. A :class:`cdc.record.tokens.Token` names the server as well, and is
 judged by the store's watermark alone. A bare LSN is taken as one of the pipeline's present epoch.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import DifferenceFound
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
-from cdc.tokens import Standing, Token, sentence, standing
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import DifferenceFound
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.tokens import Standing, Token, sentence, standing
 
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.2
@@ -22,7 +22,7 @@ NUDGE_AFTER_S = 1.0
 
 
 class ReadsWatermarks(Protocol):
-    """The part of ``sinks.port.Watermarks`` that is used here."""
+    """The part of ``sinks.contract.port.Watermarks`` that is used here."""
 
     def read(self) -> Watermark | None:
         """The store's watermark. None for an empty store. SinkError when it does not answer."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from threading import TIMEOUT_MAX
 from typing import NamedTuple
 
-from cdc.errors import CdcError, DifferenceFound, UsageError
 from cdc.freshness.rules import not_shown, require_whole, shows, speaks_for
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
-from cdc.tokens import Standing, Token, standing
-from cdc.topic import VIEW_SCHEMA, TableName, table_topic, view_topic
+from cdc.process.errors import CdcError, DifferenceFound, UsageError
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.tokens import Standing, Token, standing
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, table_topic, view_topic
 
 _USELESS = (Standing.LOST, Standing.STRANGE)
 _UNREAD = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from cdc.errors import CdcError
 from cdc.jvm.java import java_home
+from cdc.process.errors import CdcError
 
 
 def main() -> int:

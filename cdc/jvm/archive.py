@@ -15,9 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cdc.errors import CdcError
-from cdc.jvm.cache import only_one
-from cdc.jvm.java import ARCHIVE, BASE_ARCHIVE, java_executable, java_home
+from cdc.jvm.java import ARCHIVE, BASE_ARCHIVE, java_executable, java_home, only_one
+from cdc.process.errors import CdcError
 
 _OF = "spark.of"
 """The sources of the archive."""

@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from cdc.errors import ConfigError
 from cdc.jvm.java import download_options, java_executable
+from cdc.process.errors import ConfigError
 
 _MODULE = (
     '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'

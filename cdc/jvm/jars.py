@@ -18,16 +18,17 @@ from pathlib import Path
 
 import orjson
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, Exit
 from cdc.jvm import ivy
-from cdc.jvm.cache import cache_folder, only_one
 from cdc.jvm.ivy import Coordinate
+from cdc.jvm.java import cache_folder, only_one
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, Exit
 
 ALWAYS = ("spark-kafka", "kafka", "opensearch")
 """The sets that the local stack needs. Others are fetched when asked for."""
 OF_SINKS = ("delta-spark", "iceberg-spark", "iceberg-aws")
-"""Beside Spark's Kafka source, the sets that sinks may ask for (``sinks.spark_parts``). An image has them all."""
+"""Beside Spark's Kafka source, the sets that sinks may ask for (``sinks.contract.spark_parts``). An image has them
+all."""
 ATTEMPTS = 3
 _STAMP = "verified.json"
 

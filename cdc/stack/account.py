@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdc.errors import ConfigError
-from cdc.jvm.cache import only_one
+from cdc.jvm.java import only_one
+from cdc.process.errors import ConfigError
 
 _UNSHARE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 _SHARED = Path("/var/tmp")

@@ -5,23 +5,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, ConfigError, Exit
-from cdc.jvm.cache import only_one
 from cdc.jvm.jars import Progress, resolve
+from cdc.jvm.java import only_one
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, ConfigError, Exit
 from cdc.stack.account import outside_folder
-from cdc.stack.free_ports import DEFAULT_PORTS, free_ports
 from cdc.stack.inventory import NEEDS, PARTS, jar_sets, own_ports
-from cdc.stack.part import StackError, refuse_taken_port
+from cdc.stack.part import LOOPBACK, StackError, refuse_taken_port
 from cdc.stack.supervisor import READY_TIMEOUT_S
 
 Connections = dict[str, dict[str, str]]
@@ -258,3 +259,59 @@ def _raise_fault(states: Mapping[str, Mapping[str, Any]]) -> None:
 
 class _PartFault(CdcError):
     """The failure that stopped a part, in the supervisor's words."""
+
+
+DEFAULT_PORTS: dict[str, int] = {
+    "postgres": 5432,
+    "kafka": 9092,
+    "kafka_controller": 9093,
+    "redis": 6379,
+    "opensearch": 9200,
+    "opensearch_transport": 9300,
+    "connect": 8083,
+}
+
+# Below the kernel's range for outgoing connections: a client's own port never takes a server's place.
+_FREE = range(20_000, 32_000)
+# OpenSearch's runner refuses a higher one.
+_FREE_OPENSEARCH = range(9_201, 9_300)
+_SHARES = 8
+
+
+def free_ports(names: Iterable[str] = DEFAULT_PORTS, *, share: int | None = None) -> dict[str, int]:
+    """A free port for every name, chosen at random so that two stacks started at once seldom meet.
+
+    ``share``: a number from 0 on. Stacks with different ones, up to eight, never choose the same port, and one without
+    a share takes theirs last: a server may be started long after the choice. Raises ConfigError when a range has no
+    free port.
+    """
+    chosen: dict[str, int] = {}
+    for name in names:
+        ports = _FREE_OPENSEARCH if name == "opensearch" else _FREE
+        free = (port for port in _candidates(ports, share) if port not in chosen.values() and _is_free(port))
+        port = next(free, None)
+        if port is None:
+            raise ConfigError(f"no free port for {name} between {ports[0]} and {ports[-1]}")
+        chosen[name] = port
+    return chosen
+
+
+def _candidates(ports: range, share: int | None) -> list[int]:
+    number = _SHARES if share is None else share % _SHARES
+    own = ports[number :: _SHARES + 1]
+    others = [port for port in ports if port not in own] if share is None else []
+    return [*_drawn(own), *_drawn(others)]
+
+
+def _drawn(ports: Sequence[int]) -> list[int]:
+    return random.SystemRandom().sample(ports, len(ports))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

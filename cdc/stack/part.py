@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cdc.errors import CdcError, ConfigError, Exit
+from cdc.process.errors import CdcError, ConfigError, Exit
 from cdc.stack.account import ANYBODY, Account
 
 LOOPBACK = "127.0.0.1"
@@ -67,3 +67,25 @@ def refuse_taken_port(name: str, port: int) -> None:
                 f"port {port} for {name} is taken by another program",
                 hint="stop that program, or let cdc stack up --free-ports choose",
             ) from None
+
+
+HEAP = ("-Xms256m", "-Xmx512m")
+
+_LOG4J = """\
+Configuration:
+  status: warn
+  Appenders:
+    Console:
+      name: out
+      PatternLayout: {pattern: "%d{ISO8601} %p %c{1} %m%n"}
+  Loggers:
+    Root:
+      level: info
+      AppenderRef: {ref: out}
+    Logger:
+"""
+
+
+def log4j(quiet: Iterable[str]) -> str:
+    """Log4j's settings as YAML. ``quiet``: loggers of which only warnings are shown, one at least."""
+    return _LOG4J + "".join(f"      - {{name: {name}, level: warn}}\n" for name in quiet)

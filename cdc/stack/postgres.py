@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cdc.errors import ConfigError
+from cdc.process.errors import ConfigError
 from cdc.stack.account import Account, ordinary_account
 from cdc.stack.part import LOOPBACK, Command, PartFiles, StackError
 

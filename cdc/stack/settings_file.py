@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cdc.sql import load
+from cdc.process.sql_files import load
 from cdc.stack.local import Connections
 
 NAME = "shop"

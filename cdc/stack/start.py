@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.jvm.jars import JarSet, resolve
+from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.stack.local import Connections, LocalStack
 
 

@@ -23,8 +23,8 @@ from typing import IO, Any
 
 import orjson
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError
 from cdc.stack.inventory import NEEDS, PARTS, make_part, own_ports
 from cdc.stack.part import Command, StackError, StackPart, refuse_taken_port
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from cdc.checks.conditions import unfed_view
-from cdc.foreign import without_urls
-from cdc.status.figures import age, aged, count, rate, seconds_text, share_text, size
-from cdc.status.live_looks import LiveLook, utc_text
+from cdc.checks.findings import unfed_view
+from cdc.process.untrusted_text import without_urls
+from cdc.status.pace import LiveLook, utc_text
+from cdc.status.view_lines import age, aged, count, rate, seconds_text, share_text, size
 
 Document: TypeAlias = Mapping[str, Any]
 

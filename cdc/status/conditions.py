@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cdc.checks.conditions import (
+from cdc.checks.findings import (
     BY_ITSELF,
     CONNECTOR_SLOT_LOST,
     SLOT_LOST,
@@ -15,15 +15,13 @@ from cdc.checks.conditions import (
     failed_reading,
     process_conditions,
 )
-from cdc.found import Unknown
-from cdc.progress import Hold
-from cdc.reference import size_text
-from cdc.running import CAPTURE, view_part
-from cdc.settings import LimitSettings
+from cdc.figures.processes import CAPTURE, view_part
+from cdc.record.ports import Unknown
+from cdc.record.progress import Hold
+from cdc.settings.model import LimitSettings
+from cdc.settings.settings_reference import size_text
 from cdc.status.facts import StatusFacts
-from cdc.status.figures import age, aged, size
-from cdc.status.sink_lines import SinkStatus
-from cdc.status.view_lines import view_conditions
+from cdc.status.view_lines import SinkStatus, age, aged, size, view_conditions
 
 if TYPE_CHECKING:
     from cdc.status.rules import Status

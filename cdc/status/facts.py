@@ -1,21 +1,25 @@
-"""The facts read for a status, and the requests in the state topic: pure."""
+"""The facts read for a status, the requests in the state topic, and the ports that are asked for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from cdc.aside import AsideState
-from cdc.checks.conditions import Condition, failed_readings
-from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.following import Unfollowed
-from cdc.found import Found, Unknown
-from cdc.measures import Quantiles
-from cdc.progress import Mark, Offsets, Watermark
-from cdc.rebuild.rules import RebuildState
-from cdc.running import FillShare, Process
-from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
+from cdc.checks.findings import Condition, failed_readings
+from cdc.figures.measures import Quantiles
+from cdc.figures.processes import FillShare, Process
+from cdc.freshness.bounded_ports import OpenedStore
+from cdc.operate.rebuild_rules import RebuildState
+from cdc.record.ports import Found, Unknown
+from cdc.record.progress import Mark, Offsets, Watermark
+from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts
+from cdc.record.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
+from cdc.record.tables_aside import AsideState, Unfollowed
+from cdc.record.topic_names import TableName
 from cdc.status.view_lines import ViewFacts
+from cdc.wire.dead_letter import DeadLetter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.ReadingState`.
+    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.record.state.ReadingState`.
     ``first``: these are its first rows, so that stores are not whole before."""
 
     table: str
@@ -159,3 +163,56 @@ def _reread(state: ReadingState, reason: str, first: bool) -> Reread:
         share=state.share,
         first=first,
     )
+
+
+class TopicStatus(Protocol):
+    """The pipeline's topics. LogError when no broker answers, TopicError before ``cdc init``."""
+
+    def state(self) -> Mapping[bytes, bytes]:
+        """The newest record of each key of the state topic."""
+
+    def marks(self) -> Sequence[Mark]:
+        """The newest progress records, oldest first."""
+
+    def letters(self) -> Iterable[DeadLetter]:
+        """Every dead letter. TopicError where there is no such topic."""
+
+    def ends(self, topics: Sequence[str]) -> Offsets:
+        """Where those of these topics that exist end."""
+
+
+class DatabaseStatus(Protocol):
+    """The Postgres server. Its session is kept between looks."""
+
+    def facts(self) -> SourceState:
+        """The server and the pipeline's slot."""
+
+    def publication(self) -> PublicationFacts | None:
+        """The pipeline's publication, if the server has it."""
+
+    def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
+        """The relations of the catalog that have one of these names or oids."""
+
+    def children(self, oids: Sequence[int]) -> Mapping[int, Sequence[TableName]]:
+        """The tables that inherit from one of these relations and that the settings do not mention."""
+
+    def close(self) -> None:
+        """Never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusPorts:
+    """All parts that a status reads.
+
+    ``source``: None where it is no Postgres. ``connector``: None where the native capture writes.
+    ``open_store``: a store by its sink's name. ``briefly``: within, a store is given up within a second. ``fresh``:
+    what the running processes say, at once where none answers. It never raises. ``views``: those of the settings.
+    """
+
+    log: TopicStatus
+    source: DatabaseStatus | None
+    connector: Callable[[], ConnectorFacts] | None
+    open_store: Callable[[str], OpenedStore]
+    briefly: Callable[[], AbstractContextManager[None]]
+    fresh: Callable[[], FreshFacts] = FreshFacts
+    views: Callable[[], Sequence[ViewFacts]] = tuple

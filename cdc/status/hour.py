@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from cdc.found import known
-from cdc.status.live_looks import LiveLook
+from cdc.record.ports import known
+from cdc.status.pace import LiveLook
 
 POINT_S = 10.0
 """A point stands for so many seconds, with the highest value seen in them."""

@@ -1,22 +1,30 @@
-"""The status page on an HTTP address: the newest look, for any number of readers. GET and HEAD, and nothing changes."""
+"""The status page: one HTML document that asks nobody else for anything, and its server for any number of readers."""
 
 from __future__ import annotations
 
+import socket
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
+from hashlib import sha256
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import NamedTuple
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
 
-from cdc.answering import Answering, PagesServer
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import ConfigError
-from cdc.json_bytes import dumped
-from cdc.status.board import board_of, document_of, first_board, old_board
-from cdc.status.bounded_server import BoundedServer
-from cdc.status.hour import Hour
-from cdc.status.live_looks import LiveLook
-from cdc.status.page import headers, page
+import orjson
+
+from cdc.figures.http_server import Answering, PagesServer, ThreadEach
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import ConfigError
+from cdc.record.documents import dumped
+from cdc.status.board import Board, Grid, Shown, Tile, board_of, document_of, first_board, old_board
+from cdc.status.hour import Curve, Hour
+from cdc.status.html import Html, element, plots, together
+from cdc.status.pace import LiveLook
 
 _OLD_S = 30.0
 _ASKED_S = 5.0
@@ -36,7 +44,7 @@ class _Newest(NamedTuple):
 
 
 class StatusAnswering(Answering):
-    """Answers with the headers of :func:`cdc.status.page.headers`. ``names``: the hosts that it is asked by."""
+    """Answers with the headers of :func:`cdc.status.page_server.headers`. ``names``: the hosts that it is asked by."""
 
     names: AbstractSet[str] = frozenset()
 
@@ -154,3 +162,177 @@ class StatusPages:
     def _document(self) -> tuple[str, bytes]:
         newest = self._newest
         return _JSON, newest.document if newest is not None and not self._is_old(newest) else b"null"
+
+
+MOST = 64
+"""Connections at once. One more is closed without an answer: a browser asks again."""
+READER_S = 10.0
+"""A reader who takes longer for his request and its answer is left."""
+
+
+class BoundedServer(ThreadEach):
+    """Looks after its connections about twice a second, as :meth:`serve_forever` calls it."""
+
+    def __init__(self, address: tuple[str, int], handler: type[Answering]) -> None:
+        self._open: dict[socket.socket, float] = {}
+        self._lock = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, where there is room for it."""
+        with self._lock:
+            full = len(self._open) >= MOST
+            if not full:
+                self._open[request] = SYSTEM_CLOCK.monotonic() + READER_S
+        if full:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End the connections of those who are slow: one byte each few seconds is no silence."""
+        now_s = SYSTEM_CLOCK.monotonic()
+        with self._lock:
+            slow = [request for request, until_s in self._open.items() if until_s < now_s]
+        for request in slow:
+            # Its thread is in the middle of a read or a write, and ends by it.
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+
+_ICON = "data:,"
+"""Without an icon of its own a browser asks for one."""
+_FIRST = ("Stores", "Views")
+"""Above the plots."""
+_NUMBERS = frozenset((
+    "behind", "age", "takes up", "caught up in", "p50", "p99", "parked keys", "waiting", "late", "on disk", "done",
+    "rows",
+))  # fmt: skip
+"""The columns whose figures stand below each other."""
+
+
+@cache
+def _inline(name: str) -> Html:
+    return Html((Path(__file__).with_name(name)).read_text(encoding="utf-8"))
+
+
+@cache
+def headers() -> Mapping[str, str]:
+    """The headers of the page: a browser may fetch the page itself again, and run and apply the two inline parts."""
+    policy = {
+        "default-src": "'none'",
+        "script-src": _hash(_inline("page.js")),
+        "style-src": _hash(_inline("page.css")),
+        "connect-src": "'self'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return {
+        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def page(board: Board, curves: Sequence[Curve], every_s: float) -> str:
+    """The whole document. ``every_s``: after how many seconds it is to be fetched again."""
+    head = element(
+        "head",
+        Html('<meta charset="utf-8">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html(f'<link rel="icon" href="{_ICON}">'),
+        element("title", f"{board.title}: {board.verdict.text}"),
+        element("style", _inline("page.css")),
+        element("noscript", Html(f'<meta http-equiv="refresh" content="{max(1, round(every_s))}">')),
+    )
+    gone = element("p", id="gone", class_="bad", role="alert", hidden=True)
+    body = element("body", gone, _main(board, curves), element("script", _inline("page.js")), data_every=f"{every_s:g}")
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _main(board: Board, curves: Sequence[Curve]) -> Html:
+    title = element(
+        "header",
+        element("h1", board.title),
+        element("span", board.verdict.text, class_=f"verdict {board.verdict.tone}"),
+        element("span", "looked at ", _figure(board.at), class_="at"),
+    )
+    faults = element("ul", *(element("li", words) for words in board.faults), class_="faults")
+    return element(
+        "main",
+        title,
+        faults if board.faults else Html(""),
+        element("div", *map(_tile, board.tiles), class_="tiles") if board.tiles else Html(""),
+        *(_grid(grid) for grid in board.grids if grid.title in _FIRST),
+        plots(curves),
+        *(_grid(grid) for grid in board.grids if grid.title not in _FIRST),
+    )
+
+
+def _tile(tile: Tile) -> Html:
+    lines = (
+        element("div", element("dt", label), element("dd", _figure(shown)), class_="line-of")
+        for label, shown in tile.lines
+    )
+    return element("section", element("h2", tile.title), _notes(tile.notes), element("dl", *lines), class_="tile")
+
+
+def _notes(notes: Sequence[str]) -> Html:
+    return together(*(element("p", words, class_="note unknown") for words in notes))
+
+
+def _grid(grid: Grid) -> Html:
+    head = element("thead", element("tr", *(_column(title) for title in grid.columns)))
+    rows = (element("tr", *_cells(row, grid.columns)) for row in grid.rows)
+    table = element("div", element("table", head, element("tbody", *rows)), class_="grid") if grid.rows else Html("")
+    return together(element("h2", grid.title), _notes(grid.notes), table)
+
+
+def _column(title: str) -> Html:
+    return element("th", title, scope="col", **_aligned(title))
+
+
+def _aligned(title: str) -> dict[str, str]:
+    return {"class_": "number"} if title in _NUMBERS else {}
+
+
+def _cells(row: Sequence[Shown], columns: Sequence[str]) -> list[Html]:
+    first, *rest = row
+    return [
+        element("th", _figure(first), scope="row"),
+        *(
+            element("td", _figure(shown), data_label=title, **_aligned(title))
+            for shown, title in zip(rest, columns[1:], strict=True)
+        ),
+    ]
+
+
+def _figure(shown: Shown) -> Html:
+    """A figure with its place in the document and its value there, for programs that read the page."""
+    tone = {"class": shown.tone} if shown.tone else {}
+    if not shown.at:
+        text = element("span", shown.text, **tone)
+    else:
+        text = element("data", shown.text, value=_plain(shown.value), data_at=shown.at, **tone)
+    if shown.share is None:
+        return text
+    bar = element("progress", max="1", value=f"{shown.share:.3f}", aria_label=shown.text)
+    return element("span", text, bar)
+
+
+def _plain(value: Any) -> str:
+    """As JSON has it, a string without its quotes."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

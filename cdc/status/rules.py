@@ -6,22 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdc.aside import AsideState
-from cdc.checks.conditions import Condition
-from cdc.checks.facts import SlotFacts
-from cdc.errors import CdcError, Exit
-from cdc.found import Found, Unknown, known
-from cdc.lsn import Lsn
-from cdc.measures import Quantiles
-from cdc.progress import Mark, Offsets, Watermark
-from cdc.rebuild.rules import RebuildState
-from cdc.settings import LimitSettings
-from cdc.state import SlotState
+from cdc.checks.findings import Condition
+from cdc.figures.measures import Quantiles
+from cdc.operate.rebuild_rules import RebuildState
+from cdc.process.errors import CdcError, Exit
+from cdc.record.ports import Found, Unknown, known
+from cdc.record.position import Lsn
+from cdc.record.progress import Mark, Offsets, Watermark
+from cdc.record.server_facts import SlotFacts
+from cdc.record.state import SlotState
+from cdc.record.tables_aside import AsideState
+from cdc.settings.model import LimitSettings
 from cdc.status.conditions import conditions
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
-from cdc.status.fresh import fresh_document, lag_of
-from cdc.status.sink_lines import SinkStatus
-from cdc.status.view_lines import ViewFacts, ViewStatus, view_status
+from cdc.status.view_lines import SinkStatus, ViewFacts, ViewStatus, fresh_document, lag_of, view_status
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""

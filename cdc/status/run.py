@@ -1,25 +1,105 @@
-"""Reads what ``cdc status`` shows, part by part. One that does not answer does not hide the others."""
+"""Reads what ``cdc status`` shows, each part in a thread of its own. One that does not answer hides no other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from threading import Event, Thread
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from cdc.aside import asides_of
-from cdc.clock import Clock
-from cdc.dead import CAPTURE, Parked, waiting
-from cdc.errors import TopicError
-from cdc.following import Unfollowed, stopped_following
-from cdc.found import Found, Unknown
-from cdc.freshness.opened_stores import KeptStores
-from cdc.progress import Mark, Offsets, Watermark
-from cdc.rebuild.rules import RebuildState, find_rebuild
-from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.status.asked_parts import PART_S, AskedParts
-from cdc.status.facts import FreshFacts, SinkFacts, SourceState, StatusFacts, rereads_of, store_part
-from cdc.status.ports import DatabaseStatus, StatusPorts
+from cdc.freshness.bounded_ports import KeptStores
+from cdc.operate.rebuild_rules import RebuildState, find_rebuild
+from cdc.process.clock import Clock
+from cdc.process.errors import CdcError, Exit, Retry, TopicError
+from cdc.record.ports import Found, Unknown, look
+from cdc.record.progress import Mark, Offsets, Watermark
+from cdc.record.state import SlotState, SnapshotState, TopicsState
+from cdc.record.tables_aside import Unfollowed, asides_of, stopped_following
+from cdc.status.facts import (
+    DatabaseStatus,
+    FreshFacts,
+    SinkFacts,
+    SourceState,
+    StatusFacts,
+    StatusPorts,
+    rereads_of,
+    store_part,
+)
 from cdc.status.view_lines import ViewFacts
+from cdc.wire.dead_letter import CAPTURE, Parked, waiting
+
+T = TypeVar("T")
+PART_S = 15.0
+"""How long a look waits for a part. Each client gives up a server that is away before that, and says why."""
+_HINT = "a part is asked again when it has ended its last answer: a new cdc status asks at once"
+
+
+class AskedPart(Generic[T]):
+    """A question that a part was asked. ``at_s``: when it was answered, by the clock of the parts."""
+
+    def __init__(self, who: str, question: Callable[[], T], limit_s: float, clock: Clock) -> None:
+        self._who, self._question, self._limit_s, self._clock = who, question, limit_s, clock
+        self._ended = Event()
+        self._found: T | Unknown
+        self._bug: BaseException | None = None
+        self._began_s = self.at_s = clock.monotonic()
+        # Of those that hang none may hold the end of the process.
+        Thread(target=self._ask, name=f"status {who}", daemon=True).start()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has no answer yet."""
+        return not self._ended.is_set()
+
+    def wait(self) -> T | Unknown:
+        """The answer. Unknown where there is none within the limit, which counts from the question on."""
+        left_s = self._limit_s - (self._clock.monotonic() - self._began_s)
+        if not self._ended.wait(max(0.0, left_s)):
+            return self.late()
+        if self._bug is not None:
+            raise self._bug
+        return self._found
+
+    def late(self) -> Unknown:
+        """The answer of a part that gives none."""
+        words = f"{self._who} has not answered in {self._limit_s:g} s"
+        return Unknown(CdcError(words, hint=_HINT, retry=Retry.LATER, exit=Exit.UNAVAILABLE))
+
+    def _ask(self) -> None:
+        try:
+            self._found = look(self._question)
+        except BaseException as bug:  # raised where it is waited for
+            self._bug = bug
+        self.at_s = self._clock.monotonic()
+        self._ended.set()
+
+
+class AskedParts:
+    """Asks parts by their names, from look to look. One that hangs is asked nothing more until it has answered, so that
+    it has one thread and no more. Its answer is of no use then: it is too old."""
+
+    def __init__(self, clock: Clock, limit_s: float = PART_S) -> None:
+        self._clock, self._limit_s = clock, limit_s
+        self._asked: dict[str, AskedPart[Any]] = {}
+
+    def ask(self, part: str, who: str, question: Callable[[], T]) -> Callable[[], T | Unknown]:
+        """Ask, and return at once. The answer comes of the function that is returned, see :meth:`AskedPart.wait`."""
+        if self.hangs(part):
+            return self._asked[part].late
+        asked = self._asked[part] = AskedPart(who, question, self._limit_s, self._clock)
+        return asked.wait
+
+    def hangs(self, *parts: str) -> bool:
+        """Whether one of these has not ended its last answer."""
+        return any(part in self._asked and self._asked[part].hangs for part in parts)
+
+    def answered_s(self) -> dict[str, float]:
+        """When each part last answered."""
+        return {part: asked.at_s for part, asked in self._asked.items() if not asked.hangs}
+
+    def stamp(self, part: str, at_s: float) -> None:
+        """Take an earlier answer of a part for its last one."""
+        self._asked[part].at_s = at_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

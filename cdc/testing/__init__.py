@@ -5,12 +5,19 @@ They keep the promises of the real parts: one contract suite runs over both.
 
 from __future__ import annotations
 
-from cdc.clock import ManualClock
-from cdc.testing.letters import MemoryDeadLetters, MemoryLetterFeed
-from cdc.testing.log import MemoryBroker, MemoryStreamLog, MemoryTopics, StoredRecord
-from cdc.testing.record_reader import MemoryReading, MemoryRecords
-from cdc.testing.stream import MemoryStream
-from cdc.testing.topic import MemoryCompactedTopic
+from cdc.process.clock import ManualClock
+from cdc.testing.log import (
+    MemoryBroker,
+    MemoryCompactedTopic,
+    MemoryDeadLetters,
+    MemoryLetterFeed,
+    MemoryReading,
+    MemoryRecords,
+    MemoryStream,
+    MemoryStreamLog,
+    MemoryTopics,
+    StoredRecord,
+)
 
 __all__ = [
     "ManualClock",

@@ -1,15 +1,18 @@
-"""A broker in memory, and the stream's log on it."""
+"""Memory doubles of the log's ports: a broker, a small topic, dead letters, a source's changes, records in lots."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc.errors import CdcError, LogError, PoisonError
-from cdc.ports import Record
-from cdc.position import Position
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, LogError, PoisonError
+from cdc.record.ports import Record, StreamBatch
+from cdc.record.position import Position
+from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import POS
+from cdc.wire.records import Lot, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class MemoryBroker:
 
 
 class MemoryTopics:
-    """:class:`cdc.ports.Topics` on a :class:`MemoryBroker`."""
+    """:class:`cdc.record.ports.Topics` on a :class:`MemoryBroker`."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -74,7 +77,7 @@ class MemoryTopics:
 
 
 class MemoryStreamLog:
-    """:class:`cdc.ports.StreamLog` on a :class:`MemoryBroker`.
+    """:class:`cdc.record.ports.StreamLog` on a :class:`MemoryBroker`.
 
     ``auto_ack`` (default): what was produced arrives when :meth:`acked` is called next. Otherwise when :meth:`deliver`
     is. A process that is killed is a log that is dropped: what it had not delivered never arrives. ``refuse``: records
@@ -166,3 +169,170 @@ class MemoryStreamLog:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+class MemoryDeadLetters:
+    """:class:`cdc.wire.dead_letter.DeadLetters` in memory.
+
+    ``answering`` stands for the application that feeds a store: what it returns of the letters of one write is
+    appended behind them. ``clock`` moves by what a follower waits.
+    """
+
+    def __init__(
+        self,
+        letters: Iterable[DeadLetter] = (),
+        *,
+        answering: Callable[[list[DeadLetter]], Iterable[DeadLetter]] = lambda written: (),
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.all = list(letters)
+        """Every letter, order and answer, in order."""
+        self._answering = answering
+        self._clock = clock or ManualClock()
+
+    def read(self) -> list[DeadLetter]:
+        return list(self.all)
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        written = list(letters)
+        self.all += written
+        self.all += self._answering(written)
+
+    def follow(self) -> MemoryLetterFeed:
+        """Yield the letters that are written from now on."""
+        return MemoryLetterFeed(self, self._clock)
+
+
+class MemoryLetterFeed:
+    """:class:`cdc.wire.dead_letter.LetterFeed` of :class:`MemoryDeadLetters`."""
+
+    def __init__(self, letters: MemoryDeadLetters, clock: ManualClock) -> None:
+        self._letters = letters
+        self._clock = clock
+        self._next = len(letters.all)
+        self.closed = False
+
+    def poll(self, timeout_s: float) -> list[DeadLetter]:
+        found = self._letters.all[self._next :]
+        self._next += len(found)
+        if not found:
+            self._clock.advance(timeout_s)
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True)
+class MemoryReading:
+    """:class:`cdc.wire.records.ReaderOpener` over lots that are given. ``failure`` is raised in their place."""
+
+    lots: tuple[Lot, ...]
+    failure: CdcError | None = None
+
+    def open(self) -> MemoryRecords:
+        return MemoryRecords(self)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class MemoryRecords:
+    """:class:`cdc.wire.records.RecordReader`: one lot for each record, so that no caller counts on more."""
+
+    def __init__(self, reading: MemoryReading) -> None:
+        self._reading = reading
+        self._busy = False
+        self.closed = False
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        if self._reading.failure is not None:
+            raise self._reading.failure
+        assert not self._busy, "a reader is in the middle of another read"
+        self._busy = True
+        try:
+            for span in spans:
+                for lot in self._reading.lots:
+                    if (lot.topic, lot.partition) == (span.topic, span.partition):
+                        yield from _single(lot, span)
+        finally:
+            self._busy = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _single(lot: Lot, span: Span) -> Iterator[Lot]:
+    for number, offset in enumerate(lot.offsets):
+        if max(0, span.start) <= offset < span.end:
+            yield Lot(
+                topic=lot.topic,
+                partition=lot.partition,
+                offsets=[offset],
+                times_ms=[lot.times_ms[number]],
+                keys=[lot.keys[number]],
+                values=[lot.values[number]],
+                pos=[lot.pos[number]],
+                op=[lot.op[number]],
+                ver=[lot.ver[number]],
+                headers={0: lot.headers[number]} if number in lot.headers else {},
+            )
+
+
+class MemoryStream:
+    """:class:`cdc.record.ports.ChangeStream` over batches that are given. Each read returns the next one.
+
+    ``at_end`` is called by each read behind the last batch, and may raise. ``clock`` moves by what a read waits.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[StreamBatch] = (),
+        *,
+        at_end: Callable[[], None] = lambda: None,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.batches = deque(batches)
+        self.at_end = at_end
+        self.received = 0
+        self.last_feedback_s = 0.0
+        self.acknowledged: list[int] = []
+        """Every acknowledgement, in order."""
+        self.closed = False
+        self._clock = clock or ManualClock()
+
+    def read(self, timeout_s: float) -> StreamBatch:
+        self.last_feedback_s = self._clock.monotonic()
+        if not self.batches:
+            self._clock.advance(timeout_s or 0.001)
+            self.at_end()
+            return StreamBatch([], None)
+        self._clock.advance(0.001)
+        batch = self.batches.popleft()
+        self.received = max(self.received, batch.wal_end or 0)
+        return batch
+
+    def acknowledge(self, lsn: int) -> None:
+        self.acknowledged.append(lsn)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class MemoryCompactedTopic:
+    """:class:`cdc.record.ports.CompactedTopic` in memory. ``writes`` counts the calls that appended something."""
+
+    def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
+        self._newest = dict(records or {})
+        self.writes = 0
+
+    def read(self) -> dict[bytes, bytes]:
+        return dict(self._newest)
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        appended = list(records)
+        self.writes += bool(appended)
+        for key, value in appended:
+            self._newest.pop(key, None)
+            if value is not None:
+                self._newest[key] = value

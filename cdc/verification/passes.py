@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.cuts import Cut, SourceReader, VerifiedTable
-from cdc.position import CHUNK_SEQ, Position
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.verification.compare import KeyDifference, difference_of, differences, row_count
+from cdc.verification.cut_port import Cut, SourceReader, VerifiedTable
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from cdc.verification.spool import Spool, digest, part_count
 from cdc.wire.canonical import CanonicalTable
@@ -28,6 +28,7 @@ from cdc.wire.format import POS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 declare("verify_cut", "verify_reached", "verify_looked")
 
@@ -52,7 +53,7 @@ class Stored(Protocol):
 
 
 class ScansStore(Protocol):
-    """The part of ``sinks.port.StoreReader`` that is used here."""
+    """The part of ``sinks.contract.port.StoreReader`` that is used here."""
 
     def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Every stored version of a table, in no order, in bounded memory."""

@@ -1,4 +1,4 @@
-"""The ports of a verification, beside the source's cuts (:mod:`cdc.cuts`)."""
+"""The ports of a verification, beside the source's cuts (:mod:`cdc.verification.spool`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from cdc.cuts import SourceReader, SourceRows, VerifiedTable
 from cdc.freshness.rules import ReadsWatermarks
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
+from cdc.verification.cut_port import SourceReader, SourceRows, VerifiedTable
 from cdc.verification.passes import ScansStore
 from cdc.verification.repair import RepairTarget
 

@@ -24,14 +24,14 @@ from urllib.parse import unquote
 
 import orjson
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.cuts import Cut, RepairRow, SourceRows, VerifiedTable
-from cdc.errors import SourceError
-from cdc.json_bytes import dumped
-from cdc.position import SNAPSHOT_SEQ, Position
-from cdc.schema import Column, TableSchema
-from cdc.topic import TableName
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import SourceError
+from cdc.record.documents import dumped
+from cdc.record.position import SNAPSHOT_SEQ, Position
+from cdc.record.schema import Column, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.verification.cut_port import Cut, RepairRow, SourceRows, VerifiedTable
 from cdc.verification.result import StoreVerdict, VerificationReport
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, PlainTable
 from cdc.wire.types import INTEGERS, Plain, kinds

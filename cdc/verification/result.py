@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cdc.lsn import Lsn
-from cdc.topic import TableName
+from cdc.record.position import Lsn
+from cdc.record.topic_names import TableName
 
 SHOWN_KEYS = 5
 KEPT_KEYS = 200_000

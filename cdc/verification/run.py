@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
-from cdc.clock import Clock
-from cdc.cuts import Cut
-from cdc.errors import ConfigError, DifferenceFound, SinkError
 from cdc.freshness.rules import wait_until_shown, wait_until_spoken_for
-from cdc.position import Position
-from cdc.verification.known_pipeline import KnownPipeline
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError, DifferenceFound, SinkError
+from cdc.record.position import Position
+from cdc.record.progress import EpochsState
+from cdc.record.state import SlotState, SnapshotState, TopicsState
+from cdc.verification.cut_port import Cut
 from cdc.verification.passes import Watch, verify
 from cdc.verification.ports import VerificationPorts
 from cdc.verification.repair import Repaired, repair
@@ -151,3 +153,25 @@ def _require_repairable(ports: VerificationPorts, report: VerificationReport) ->
                 f"{verdict.sink} holds no row of {verdict.table} at all: that is not repaired row by row",
                 hint=f"cdc rebuild {verdict.sink} fills it from the log",
             )
+
+
+class KnownPipeline(NamedTuple):
+    """``kind``: of the source, ``postgres`` or ``debezium``."""
+
+    topics: TopicsState
+    epoch: int
+    kind: str
+
+
+def known_of(documents: Mapping[bytes, bytes], kind: str) -> KnownPipeline:
+    """The memory of a pipeline, by its state topic. ConfigError while the first snapshot is not complete."""
+    topics, slot, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
+    if topics is not None and kind == "debezium":
+        return KnownPipeline(topics, (EpochsState.find(documents) or EpochsState()).latest, kind)
+    if topics is None or slot is None or snapshot is None:
+        native = "cdc init, then cdc snapshot, then cdc run and cdc sink"
+        hint = "cdc connect deploy, then cdc sink" if kind == "debezium" else native
+        raise ConfigError("there is nothing to compare yet", hint=hint)
+    if snapshot.state != "complete":
+        raise ConfigError("the first snapshot is not complete", hint="cdc snapshot goes on where it stopped")
+    return KnownPipeline(topics, slot.epoch, kind)

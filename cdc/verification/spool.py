@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from cdc.errors import CdcError, Exit
+from cdc.process.errors import CdcError, Exit
 from cdc.wire.format import POS
 
 PART_ROWS = 1_000_000

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from cdc.clock import Clock
-from cdc.cuts import RepairRow, VerifiedTable
-from cdc.errors import CdcError, Exit, Retry
-from cdc.position import Position
-from cdc.topic import TableName
+from cdc.process.clock import Clock
+from cdc.process.errors import CdcError, Exit, Retry
+from cdc.record.position import Position
+from cdc.record.topic_names import TableName
+from cdc.verification.cut_port import RepairRow, VerifiedTable
 from cdc.verification.ports import AsksRunners, PublishedDocument, VerifiedSource
 from cdc.verification.repair import Repaired, RepairTarget, certain_cut, record_key, remove_impossible
 from cdc.verification.result import StoreVerdict

@@ -11,9 +11,12 @@ from decimal import Decimal
 from typing import Any
 
 from cdc.views import decimals as dec
-from cdc.views.json_values import equal_form
-from cdc.views.refused import NotComputable
-from cdc.views.sql_types import Group, SqlType
+from cdc.views.conversions import to_json
+from cdc.views.json_values import aggregated_array, equal_form, jsonb_object_aggregate, object_aggregate, quoted
+from cdc.views.sql_types import PRINTED, Group, SqlType
+from cdc.views.stored_values import wire_text
+from cdc.views.syntax import NotComputable
+from cdc.views.terms import Aggregate, Const
 from cdc.views.text_values import unpadded
 
 Key = Callable[[Any], Any]
@@ -196,3 +199,62 @@ def among(value: Any, rows: Sequence[tuple[Any, ...]], key: Key | None) -> bool 
 def in_items(value: Any, items: Sequence[Any], key: Key | None) -> bool | None:
     """``value in (a, b, …)``"""
     return among(value, [(item,) for item in items], key)
+
+
+def json_or_null(kind: SqlType, binary: bool) -> Callable[[Any], str]:
+    """A value as JSON text, ``null`` for NULL."""
+    convert = to_json(kind, binary) or str
+    return lambda value: "null" if value is None else convert(value)
+
+
+_AGGREGATES: dict[str, Callable[[Any], Any]] = {
+    "bool_and": every,
+    "bool_or": some,
+    "string_agg": joined,
+    "array_agg": collected,
+    "first": first_of,
+    "jsonb_agg": json_list,
+    "json_object_agg": object_aggregate,
+    "jsonb_object_agg": jsonb_object_aggregate,
+    "avg": average,
+}
+
+
+def aggregate_function(part: Aggregate) -> Callable[[Any], Any]:
+    """The function that makes an aggregate of its values."""
+    if part.name == "sum":
+        return numeric_sum if part.args[0].type.group is Group.NUMERIC else int_sum
+    if part.name == "json_agg":
+        of_rows = part.args[0].type.group is Group.RECORD or part.args[0].type.array
+        return aggregated_array if of_rows else json_list
+    return _AGGREGATES[part.name]
+
+
+_QUOTED = (Group.TEXT, Group.UUID, Group.ENUM, Group.JSON, Group.JSONB, Group.OPAQUE)
+
+
+def wire_function(kind: SqlType, name: str) -> Callable[[Any], str]:
+    """How an output of the view is written, where it is not null."""
+    if not kind.array and kind.group in _QUOTED and kind.kind not in PRINTED:
+        return quoted
+    return wire_text(kind, name)
+
+
+def gathering(part: Aggregate) -> Callable[[list[Any]], Any]:
+    """The function that makes an aggregate of its values over all rows of a group, in their order."""
+    function = aggregate_function(part)
+    if not part.distinct:
+        return function
+    kind = part.args[0].type
+    same, order = same_key(kind), order_key(kind)
+
+    def of_different(values: list[Any]) -> Any:
+        kept = without_repeats(values, same, order)
+        if part.name == "string_agg":
+            assert isinstance(part.args[1], Const)
+            kept = paired(kept, part.args[1].value)
+        elif part.name != "array_agg":
+            kept = each(json_or_null(kind, part.name == "jsonb_agg"), kept)
+        return function(kept)
+
+    return of_different

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cdc.json_bytes import dumped
-from cdc.state import Document
-from cdc.views.answers import RunnerAnswer
+from cdc.record.documents import dumped
+from cdc.record.state import Document
 from cdc.views.lookups import Row
 from cdc.views.view_plan import ViewPlan
-from cdc.views.view_ports import ViewInput, ViewOutput
+from cdc.views.view_ports import RunnerAnswer, ViewInput, ViewOutput
 from cdc.views.view_records import key_row
 
 REASON_CHARACTERS = 100

@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from cdc.aside import asides_of
-from cdc.clock import Clock
-from cdc.position import Position
-from cdc.state import FormState, ReadingState, find_all, requests_of
-from cdc.topic import TableName
-from cdc.views.cut_reading import CutReading
+from cdc.process.clock import Clock
+from cdc.record.position import Position
+from cdc.record.state import FormState, ReadingState, find_all, requests_of
+from cdc.record.tables_aside import asides_of
+from cdc.record.topic_names import TableName
 from cdc.views.fences import Fence
+from cdc.views.record_changes import CutReading
 from cdc.views.state_reach import Reached
 from cdc.views.view_ports import ViewInput, ViewOutput
 

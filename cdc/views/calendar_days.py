@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cdc.views.refused import NotComputable
+from cdc.views.syntax import NotComputable
 
 INFINITY = 2**63 - 1
 """``infinity``. Its negative is ``-infinity``."""

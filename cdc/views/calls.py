@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal
 
-from cdc.views.casting import coerced, common_type, comparable, written_in_json
-from cdc.views.conversions import to_json
+from cdc.views.conversions import coerced, common_type, comparable, to_json, written_in_json
 from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
 from cdc.views.naming import NameScope
+from cdc.views.series import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, date_field_of, field_of, truncated_to
 from cdc.views.sql_types import BOOL, INT8, INTERVAL, JSON, JSONB, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Group, SqlType
 from cdc.views.syntax import Node, texts, unwrapped
 from cdc.views.term_walks import walk
@@ -27,7 +27,6 @@ from cdc.views.terms import (
     ToJson,
     WholeRow,
 )
-from cdc.views.time_fields import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, date_field_of, field_of, truncated_to
 
 Handler = Callable[[Resolving, list[Expr], Node], Expr]
 
@@ -145,7 +144,7 @@ def _summed(on: Resolving, name: str, arg: Expr, location: int) -> tuple[list[Ex
 
 
 def sort_of(on: Resolving, node: Node, by: Expr) -> Sort:
-    """A term of an ORDER BY. :class:`cdc.views.refused.ViewRefused` where only Postgres knows the order."""
+    """A term of an ORDER BY. :class:`cdc.views.syntax.ViewRefused` where only Postgres knows the order."""
     term = node.sort_by
     if term.sortby_dir == 4:  # SORTBY_USING
         raise on.text.refused("a view may not hold ORDER BY … USING", by.location)

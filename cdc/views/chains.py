@@ -103,7 +103,7 @@ class Untied(Exception):
 def arranged(text: ViewText, query: Select, root: Source | None = None) -> Arranged:
     """The order of a query's lookups. ``root``: the table whose rows come first, for the whole view.
 
-    :class:`cdc.views.refused.ViewRefused` where a table is tied to nothing.
+    :class:`cdc.views.syntax.ViewRefused` where a table is tied to nothing.
     """
     try:
         return _Arranging(text, root).query(query, [], set())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdc.views import aggregating as agg
-from cdc.views.aggregate_calls import aggregate_function, json_or_null, wire_function
+from cdc.views.aggregating import aggregate_function, json_or_null, wire_function
 from cdc.views.chains import Arranged, Derive, Fetch, Outer, Spread, Step, arranged, needed
 from cdc.views.emitting import Emitter, Namespace
 from cdc.views.json_values import quoted

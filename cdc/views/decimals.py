@@ -1,7 +1,7 @@
 """Postgres's arithmetic, exactly: integers with their bounds, numeric with its scales, float8 with its text.
 
 After src/backend/utils/adt/numeric.c and float.c of Postgres 18. Values: int, Decimal (the exponent is the scale),
-float. Every function takes values that are not null. :class:`cdc.views.refused.NotComputable` where Postgres raises.
+float. Every function takes values that are not null. :class:`cdc.views.syntax.NotComputable` where Postgres raises.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
-from cdc.views.refused import NotComputable
+from cdc.views.syntax import NotComputable
 
 EXACT = Context(prec=400_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 """No result of Postgres has more digits."""

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from cdc.position import Position
-from cdc.topic import TableName
+from cdc.record.position import Position
+from cdc.record.topic_names import TableName
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.lookups import Row, TieValues, parts, twins_of
-from cdc.views.row_changes import NO_PLACES, Places, RowChange, filled, newest, parted
+from cdc.views.row_changes import NO_PLACES, Places, RowChange, UnseenRows, filled, newest, parted
 from cdc.views.sqlite_rows import SqliteRows
-from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import Occurrence, ViewPlan
 
 

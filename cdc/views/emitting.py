@@ -16,9 +16,9 @@ from typing import Any
 from cdc.views import aggregating as agg
 from cdc.views.conversions import to_json
 from cdc.views.json_values import json_array, json_object, jsonb_object, jsonb_order, quoted, row_json
-from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group
 from cdc.views.stored_values import loaded
+from cdc.views.syntax import NotComputable
 from cdc.views.terms import (
     Aggregate,
     ArrayOf,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
 from cdc.views.lookups import twins_of
 from cdc.views.view_plan import Occurrence, ViewPlan
 

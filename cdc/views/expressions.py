@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from cdc.views.calendar_days import negated
-from cdc.views.casting import chosen_type, coerced, common_type, comparable, named_type
+from cdc.views.conversions import chosen_type, coerced, common_type, comparable, named_type
 from cdc.views.decimals import numeric_of
 from cdc.views.functions import Signature, arithmetic, signature
 from cdc.views.naming import Catalog, NameScope, Numbered, column, names_column, whole_row
@@ -53,7 +53,7 @@ class Resolving:
     notes: list[str] = field(default_factory=list)
 
     def expression(self, node: Node, reach: NameScope) -> Expr:
-        """A node as a term. :class:`cdc.views.refused.ViewRefused` for what a view may not hold."""
+        """A node as a term. :class:`cdc.views.syntax.ViewRefused` for what a view may not hold."""
         kind, inner = unwrapped(node)
         handler = self.handlers.get(kind) or _HANDLERS.get(kind)
         if handler is None:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cdc.position import MAX_EPOCH, Position
-from cdc.progress import Offsets, Progress
+from cdc.record.position import MAX_EPOCH, Position
+from cdc.record.progress import Offsets, Progress
 from cdc.wire.format import SEEN_LSN
 from cdc.wire.records import BEGINNING, Lot, Span
 

@@ -14,14 +14,12 @@ from typing import Any
 import orjson
 
 from cdc.views.aggregating import same_key
-from cdc.views.contributing import Contributed
 from cdc.views.decimals import EXACT, add, average, bounded, rounded, subtract
-from cdc.views.group_plan import PAIR, GroupFigure, Grouping
+from cdc.views.group_plan import PAIR, Contributed, GroupFigure, Grouping
 from cdc.views.lookups import Row
-from cdc.views.order_bytes import in_one, ordered_float, ordered_number
-from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
-from cdc.views.stored_values import cell, link_text, loaded
+from cdc.views.stored_values import cell, in_one, link_text, loaded, ordered_float, ordered_number
+from cdc.views.syntax import NotComputable
 from cdc.views.text_values import unpadded
 
 Function = Callable[[Any], Any]

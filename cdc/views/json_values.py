@@ -11,7 +11,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from cdc.views.decimals import numeric_of, numeric_text
-from cdc.views.refused import NotComputable
+from cdc.views.syntax import NotComputable
 from cdc.wire.canonical import number_text
 from cdc.wire.jsontree import loads, value_at
 from cdc.wire.jsontree import written as tree_text

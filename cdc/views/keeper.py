@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from cdc.clock import Clock
-from cdc.topic import TableName
+from cdc.process.clock import Clock
+from cdc.record.topic_names import TableName
 from cdc.views.asked_keys import AskedOnce, rows_asked
 from cdc.views.awaited_tables import AwaitedTables
-from cdc.views.cut_reading import CutReading
-from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_of
 from cdc.views.keeper_rules import (
+    LACKS,
+    DocumentPiece,
+    PieceMaker,
     cut_is_whole,
     log_cut,
     noted_after,
@@ -33,9 +34,9 @@ from cdc.views.keeper_rules import (
 )
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import Post
-from cdc.views.record_changes import RecordChanges
-from cdc.views.refused import NotComputable
+from cdc.views.record_changes import CutReading, RecordChanges
 from cdc.views.state_reach import Reached
+from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecords, key_row

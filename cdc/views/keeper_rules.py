@@ -5,16 +5,21 @@ of its own but that of the log's port.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
-from cdc.position import Position
-from cdc.topic import TableName
-from cdc.views.cut_reading import CutReading
+from cdc.record.position import Position
+from cdc.record.topic_names import TableName
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
+from cdc.views.lookups import Row
+from cdc.views.post_functions import Post, finished
+from cdc.views.record_changes import CutReading
 from cdc.views.state_reach import Reached
+from cdc.views.syntax import NotComputable
 from cdc.views.view_ports import ViewInput
-from cdc.views.view_records import NUMBERS
+from cdc.views.view_records import NUMBERS, ViewRecord, ViewRecords
 
 log = logging.getLogger(__name__)
 
@@ -135,3 +140,61 @@ def log_cut(cut: CutReading, waits: bool, progress_ms: int, unswept: Iterable[st
     tables = list(unswept)
     if tables:
         log.warning("view_waits_for_sweep", extra={"tables": tables})
+
+
+LACKS = "a row that it is made of is put aside, or stands in the log as it was later alone"
+
+
+@dataclass(slots=True)
+class DocumentPiece:
+    """``written``: records for the topic. ``digests``: of what is published, None for a deletion. ``parked``: documents
+    that cannot be, each with why."""
+
+    written: list[ViewRecord] = field(default_factory=list)
+    digests: dict[Row, bytes | None] = field(default_factory=dict)
+    parked: dict[Row, str] = field(default_factory=dict)
+
+
+class PieceMaker:
+    """``post``: the user's function on finished documents. ``largest``: bytes of a document's row."""
+
+    def __init__(self, records: ViewRecords, post: Post | None, largest: int) -> None:
+        self._records = records
+        self._post = post
+        self._largest = largest
+
+    def _finished(self, row: str | NotComputable | None) -> str | NotComputable | None:
+        """A computed row as it is published. NotComputable, with the reason, for one that cannot be."""
+        made = finished(self._post, row)
+        if isinstance(made, str) and len(made) > self._largest and len(made.encode()) > self._largest:
+            return NotComputable(f"the document is larger than {self._largest} bytes")
+        return made
+
+    def of(
+        self,
+        computed: Mapping[Row, str | NotComputable | None],
+        known: Mapping[Row, bytes],
+        blocked: Collection[Row],
+        above: Position,
+        now_ns: int,
+    ) -> DocumentPiece:
+        """``computed``: a row for each key. ``known``: digests of what was published last. ``blocked``: documents of
+        which a row is not known. ``above``: the position that records are numbered above.
+        """
+        piece = DocumentPiece()
+        for key, found in computed.items():
+            if key in blocked:
+                piece.parked[key] = LACKS
+                continue
+            row = self._finished(found)
+            if isinstance(row, NotComputable):
+                piece.parked[key] = str(row)
+            elif row is not None:
+                digest = blake2b(row.encode(), digest_size=16).digest()
+                if known.get(key) != digest:
+                    piece.written += self._records.document(key, row, above, known=key in known, now_ns=now_ns)
+                    piece.digests[key] = digest
+            elif key in known:
+                piece.written += self._records.deletion(key, above, now_ns)
+                piece.digests[key] = None
+        return piece

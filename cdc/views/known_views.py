@@ -8,11 +8,10 @@ from typing import Any
 
 import orjson
 
-from cdc.errors import DamagedError
-from cdc.json_bytes import dumped
-from cdc.progress import Progress
-from cdc.schema import TableSchema
-from cdc.stored import FIRST, FORMAT, read_members, record_of
+from cdc.process.errors import DamagedError
+from cdc.record.documents import FIRST, FORMAT, dumped, read_members, record_of
+from cdc.record.progress import Progress
+from cdc.record.schema import TableSchema
 from cdc.views.view_identity import ViewIdentity
 
 _VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
@@ -22,7 +21,7 @@ _VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
 class KnownView:
     """The generation of a view that is published now. ``digest``: of its text and of what it keeps and gives.
 
-    ``topic_id``: Kafka's, as of its making. ``shape``: as :meth:`cdc.schema.TableSchema.to_json` writes it.
+    ``topic_id``: Kafka's, as of its making. ``shape``: as :meth:`cdc.record.schema.TableSchema.to_json` writes it.
     """
 
     view: str
@@ -51,7 +50,7 @@ class KnownView:
 
     @property
     def made(self) -> dict[str, Any]:
-        """Its topic as :class:`cdc.state.TopicsState` notes one."""
+        """Its topic as :class:`cdc.record.state.TopicsState` notes one."""
         return {"id": self.topic_id, "partitions": self.partitions}
 
     @property

@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cdc.views.aggregating import same_key
-from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import link_parameter, loaded
+from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import KeptTable, Occurrence, Tie, ViewPlan
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from cdc.views.syntax import ViewText
 from cdc.views.terms import (
     Aggregate,
@@ -55,7 +55,7 @@ class Taint(NamedTuple):
 
 
 def refuse_masked(text: ViewText, query: Select) -> None:
-    """:class:`cdc.views.refused.ViewRefused`, with the column's place, for an expression over a masked column."""
+    """:class:`cdc.views.syntax.ViewRefused`, with the column's place, for an expression over a masked column."""
     outputs = [expression for _, expression in query.outputs]
     for output in outputs:
         # Rows that are set side by side, as those of a group, are equal where their HMACs are.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cdc.dead import DeadLetter
-from cdc.errors import ActiveError
-from cdc.position import Position
-from cdc.progress import Offsets, Progress
-from cdc.schema import TableSchema
-from cdc.views.answers import RunnerAnswer
+from cdc.process.errors import ActiveError
+from cdc.record.position import Position
+from cdc.record.progress import Offsets, Progress
+from cdc.record.schema import TableSchema
 from cdc.views.fences import Fence
+from cdc.views.view_ports import RunnerAnswer
 from cdc.views.view_records import ViewRecord
+from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import POS
 from cdc.wire.records import Headers, Lot, Span
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from cdc.views.refused import ViewRefused
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.views.sql_types import SqlType, type_of
-from cdc.views.syntax import ViewText
+from cdc.views.syntax import ViewRefused, ViewText
 from cdc.views.terms import Expr, Select, Source, WholeRow
 
 
@@ -44,7 +43,7 @@ class Catalog:
     """The database's collation, where it is known to be C."""
 
     def table(self, text: ViewText, schema: str, name: str, location: int) -> TableSchema:
-        """A table by its name. :class:`cdc.views.refused.ViewRefused` where it is not captured."""
+        """A table by its name. :class:`cdc.views.syntax.ViewRefused` where it is not captured."""
         for candidate in (schema,) if schema else self.search_path:
             found = self.tables.get(TableName(candidate, name))
             if found is not None:
@@ -87,7 +86,7 @@ class Numbered:
 
 
 def column(text: ViewText, reach: NameScope, parts: list[str], location: int) -> Expr:
-    """A column by its name, qualified or not. :class:`cdc.views.refused.ViewRefused` for none and for several."""
+    """A column by its name, qualified or not. :class:`cdc.views.syntax.ViewRefused` for none and for several."""
     name = parts[-1]
     if len(parts) > 1:
         source = reach.by_alias(parts[-2])
@@ -123,7 +122,7 @@ def uncarried(text: ViewText, what: str, kind: SqlType, location: int) -> ViewRe
 
 
 def whole_row(text: ViewText, source: Source, location: int) -> WholeRow:
-    """A source by its name alone. :class:`cdc.views.refused.ViewRefused` where a column of it cannot be carried."""
+    """A source by its name alone. :class:`cdc.views.syntax.ViewRefused` where a column of it cannot be carried."""
     if source.inlined:
         raise text.refused("a view has no whole rows of this query", location, hint="name its columns")
     found = WholeRow(type=SqlType("record", fields=source.columns), source=source, location=location)

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc.errors import ConfigError
-from cdc.foreign import quoted
-from cdc.sql import quote_identifier, quote_literal
+from cdc.process.errors import ConfigError
+from cdc.process.sql_files import quote_identifier, quote_literal
+from cdc.process.untrusted_text import quoted
 
 _ARROWS = re.compile(r"(#>>|#>|->>|->)")
 _TEXTS = ("text", "varchar", "bpchar", "name")

@@ -7,16 +7,16 @@ from typing import Any
 
 import orjson
 
-from cdc.errors import CdcError, ConfigError, Exit, Retry
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import VIEW_SCHEMA, TableName
+from cdc.process.errors import CdcError, ConfigError, Exit, Retry
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
 from cdc.views.row_changes import KEPT
 from cdc.views.sql_types import Group, SqlType, type_of
 from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
+from cdc.wire.envelope import is_unavailable, may_be_unavailable
 from cdc.wire.plain import PlainTable
-from cdc.wire.unavailable import is_unavailable, may_be_unavailable
 
 
 class PlanOutdated(CdcError):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cdc.views.calls import CALL_HANDLERS, sort_of
-from cdc.views.casting import coerced, comparable
+from cdc.views.conversions import coerced, comparable
 from cdc.views.expressions import Resolving, compared
 from cdc.views.masked_columns import refuse_masked
 from cdc.views.naming import Catalog, NameScope, Numbered
@@ -41,7 +41,7 @@ class ResolvedSelect:
 
 
 def resolved(sql: str, catalog: Catalog, *, inlined: bool = False) -> ResolvedSelect:
-    """Names and types of a view's text. :class:`cdc.views.refused.ViewRefused` for what a view may not be.
+    """Names and types of a view's text. :class:`cdc.views.syntax.ViewRefused` for what a view may not be.
 
     ``inlined``: a plain query in the FROM of the whole view is taken apart, its tables stand in its place.
     """

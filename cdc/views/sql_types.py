@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import orjson
 
-from cdc.schema import Column
+from cdc.record.schema import Column
 from cdc.wire.types import FAMILIES, OTHER, Plain
 from cdc.wire.types import kinds as kinds_of
 

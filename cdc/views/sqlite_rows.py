@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
 from cdc.views.lookups import Row
 from cdc.views.sql_types import Group
 from cdc.views.stored_values import link_text

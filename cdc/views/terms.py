@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from cdc.views.sql_types import SqlType
 
 

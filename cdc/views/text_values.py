@@ -9,7 +9,7 @@ import hashlib
 import re
 from functools import lru_cache
 
-from cdc.views.refused import NotComputable
+from cdc.views.syntax import NotComputable
 
 _UPPER = str.maketrans({chr(c): chr(c + 32) for c in range(ord("A"), ord("Z") + 1)})
 _LOWER = str.maketrans({chr(c): chr(c - 32) for c in range(ord("a"), ord("z") + 1)})

@@ -13,9 +13,8 @@ from typing import Any
 
 import orjson
 
-from cdc.json_bytes import dumped
-from cdc.schema import TableSchema
-from cdc.stored import FIRST, FORMAT, read_members, record_of
+from cdc.record.documents import FIRST, FORMAT, dumped, read_members, record_of
+from cdc.record.schema import TableSchema
 from cdc.views.group_plan import Grouping
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.view_plan import ViewPlan

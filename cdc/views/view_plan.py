@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arranging, untied_refusal
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
 from cdc.views.masked_columns import taint_of
 from cdc.views.naming import Catalog, uncarried
-from cdc.views.refused import ViewRefused
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
 from cdc.views.sql_types import SqlType, type_of
-from cdc.views.syntax import ViewText, nested_too_deeply
+from cdc.views.syntax import ViewRefused, ViewText, nested_too_deeply
 from cdc.views.term_walks import base_column
 from cdc.views.terms import FromItem, Join, Select, Source
 

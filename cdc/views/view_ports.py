@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from cdc.dead import DeadLetter
-from cdc.position import Position
-from cdc.progress import Offsets, Progress
-from cdc.schema import TableSchema
-from cdc.views.answers import RunnerAnswer
+from cdc.record.documents import FIRST, FORMAT, dumped, read_members, record_of
+from cdc.record.position import Position
+from cdc.record.progress import Offsets, Progress
+from cdc.record.schema import TableSchema
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
+from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.records import Lot, Span
 
 
@@ -136,3 +137,31 @@ class SilentOutput:
     def answered(self) -> str:
         """Nothing."""
         return ""
+
+
+_ABOUT = "a runner's answer in the views topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerAnswer:
+    """All keys of a wish are published, but those that cannot be. ``id``: of the wish.
+
+    ``parked``: key of a record as JSON -> why there is no document of it.
+    """
+
+    id: str
+    parked: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The value under :func:`answer_key`. :func:`read_answer` reads it back."""
+        return dumped({FORMAT: FIRST, "id": self.id, "parked": dict(self.parked)})
+
+
+def answer_key(view: str, generation: int) -> bytes:
+    """The key of what a view's runner answers, in the views topic."""
+    return dumped({"what": "answer", "view": view, "generation": generation})
+
+
+def read_answer(value: bytes | None) -> RunnerAnswer | None:
+    """The newest answer. None before the first. FormatError and DamagedError as every stored document."""
+    return None if value is None else record_of(RunnerAnswer, read_members(value, _ABOUT), _ABOUT)

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.position import Position
-from cdc.topic import VIEW_SCHEMA, TableName, partition_of
+from cdc.record.position import Position
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, partition_of
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import loaded, stored, wire_text
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.envelope import Envelope, Headers, Stamp, record_headers
-from cdc.wire.floors import sweep_key, sweep_value
 from cdc.wire.format import (
     CREATE_OP,
     DELETE_OP,
@@ -28,7 +27,8 @@ from cdc.wire.format import (
     TRUNCATE_OP,
     UPDATE_OP,
 )
-from cdc.wire.jsontext import quote
+from cdc.wire.jsontree import quote
+from cdc.wire.records import sweep_key, sweep_value
 
 NUMBERS = 3
 """Of a fence's positions a document has the first, and a deletion the next two."""

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import orjson
 
-from cdc.foreign import quoted
+from cdc.process.untrusted_text import quoted
 from cdc.views.fences import Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
+from cdc.views.row_changes import UnseenRows
 from cdc.views.sqlite_rows import SqliteRows
-from cdc.views.state_faults import StateAway, is_damaged, opening_fault
-from cdc.views.state_reach import Bound, Reached
-from cdc.views.unseen_rows import UnseenRows
+from cdc.views.state_reach import Bound, Reached, StateAway, is_damaged, opening_fault
 from cdc.views.view_plan import ViewPlan
 
 _NEWEST_SHARE = 4

@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from cdc.json_bytes import dumped
-from cdc.schema import Column, TableSchema
+from cdc.record.documents import dumped
+from cdc.record.schema import Column, TableSchema
 from cdc.wire.jsontree import loads, written
 from cdc.wire.types import BY_KIND, INTEGERS, NESTED_KINDS
 from cdc.wire.types import Canonical as Rule

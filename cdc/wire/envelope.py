@@ -1,19 +1,37 @@
-"""The part of an event's value that is not the row: ``source`` and what stands around it, as prebuilt text.
-
-Within one transaction and one batch everything in it is constant but the record's LSN and the ``tx_seq``, so
-it is made once as a template with three ``%d`` (LSN, LSN, tx_seq) and filled together with the row.
-"""
+"""The part of an event's value that is not the row, the row in it, and values that capture could not have."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import base64
+import hashlib
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from cdc.position import Position
-from cdc.topic import TableName
-from cdc.version import __version__
-from cdc.wire.format import OP, POS, RESELECTED, RESELECTED_COLUMNS, SEEN_LSN, VER
-from cdc.wire.jsontext import quote
+import orjson
+
+from cdc.process.version import __version__
+from cdc.record.documents import dumped
+from cdc.record.position import Position
+from cdc.record.schema import Column, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.wire.format import (
+    AFTER,
+    NEW_ROW,
+    NO_OLD_ROW,
+    OLD_ROW,
+    OP,
+    POS,
+    RESELECTED,
+    RESELECTED_COLUMNS,
+    SEEN_LSN,
+    SOURCE,
+    UNAVAILABLE,
+    VER,
+)
+from cdc.wire.jsontree import quote
+from cdc.wire.types import FIXED
 
 Headers = list[tuple[str, bytes]]
 
@@ -138,3 +156,115 @@ def record_headers(position: Position, op: str, version: int, more: Sequence[tup
 
 def _constant(text: str) -> bytes:
     return escaped(quote(text.encode()))
+
+
+_SOURCE = b'"source":{'
+_TIME = re.compile(rb'"ts_ms":(\d{1,16})[,}]')
+
+
+def committed_ms(value: bytes | None) -> int | None:
+    """The commit time that a record's envelope names, in ms since 1970. None where it has none: in a tombstone, and in
+    a record that is no envelope.
+
+    The member ``source`` stands behind ``before`` and ``after``, whose texts cannot hold an unescaped quote.
+
+    >>> committed_ms(b'{"before":null,"after":{"id":1},"source":{"name":"shop","ts_ms":1700000000000},"op":"c"}')
+    1700000000000
+    >>> committed_ms(None), committed_ms(b'{"id":1}')
+    (None, None)
+    """
+    if value is None or (at := value.rfind(_SOURCE)) < 0:
+        return None
+    found = _TIME.search(value, at)
+    return int(found[1]) if found is not None else None
+
+
+# From a record's value to its row, without reading more of the envelope than is needed.
+#
+# Our envelope has a fixed order of members (see the wire manual), so the row is a slice between two fixed marks. An
+# envelope of any other order is read whole.
+
+_HEAD = NO_OLD_ROW + NEW_ROW + b"{"
+_HEAD_LENGTH = len(_HEAD) - 1
+_SOURCE_BEGIN = b'},"source":{"version":'
+_OLD = OLD_ROW + b"{"
+_AFTER = b"}" + NEW_ROW + b"{"
+
+RowOf = Callable[[bytes], bytes]
+
+
+def row_reader(columns: Sequence[str]) -> RowOf:
+    """How to get at the row of a table with these columns: value -> JSON of ``after`` as it stands on the wire.
+
+    The result is not checked to be JSON where it was cut out. A reader of it does that. Raises ValueError when
+    the value is not an envelope with a row.
+    """
+    # The marks hold quotes, which stand in no string unescaped. Only a column of the same name could be one.
+    if AFTER in columns or SOURCE in columns:
+        return row_of
+    return _cut
+
+
+def row_of(value: bytes) -> bytes:
+    """The row, by reading the whole envelope. ValueError when there is none."""
+    try:
+        envelope = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        raise ValueError("the value is not JSON") from None
+    after: Any = envelope.get(AFTER) if isinstance(envelope, dict) else None
+    if not isinstance(after, dict):
+        raise ValueError("the value holds no row")
+    return dumped(after)
+
+
+def _cut(value: bytes) -> bytes:
+    if value.startswith(_HEAD):
+        start = _HEAD_LENGTH
+    elif value.startswith(_OLD):
+        start = value.find(_AFTER) + len(_AFTER) - 1
+        if start < len(_AFTER):
+            return row_of(value)
+    else:
+        return row_of(value)
+    end = value.find(_SOURCE_BEGIN, start)
+    return value[start : end + 1] if end > 0 and value.endswith(b"}") else row_of(value)
+
+
+BASE64 = base64.b64encode(UNAVAILABLE.encode()).decode()
+NUMBERS = list(UNAVAILABLE.encode())
+UUID = str(uuid.UUID(bytes=hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))
+"""As Java's ``UUID.nameUUIDFromBytes`` makes it: of an unchanged ``uuid[]``."""
+_HSTORE = orjson.dumps({UNAVAILABLE: UNAVAILABLE}).decode()
+_SHAPES: tuple[Any, ...] = (
+    UNAVAILABLE,
+    BASE64,
+    [UNAVAILABLE],
+    [BASE64],
+    NUMBERS,
+    _HSTORE,
+    [_HSTORE],
+    [UUID],
+)
+
+
+_TEXTS = frozenset(shape for shape in _SHAPES if isinstance(shape, str))
+
+
+def may_be_unavailable(column: Column) -> bool:
+    """Whether Postgres stores such values out of line when they are long."""
+    return column.array or column.kind not in FIXED
+
+
+def is_unavailable(value: Any) -> bool:
+    """
+    >>> is_unavailable("__debezium_unavailable_value"), is_unavailable(["__debezium_unavailable_value"])
+    (True, True)
+    """
+    if isinstance(value, str):
+        return value in _TEXTS
+    return isinstance(value, list) and value in _SHAPES
+
+
+def missing(after: Mapping[str, Any], schema: TableSchema) -> list[str]:
+    """Names of the columns of a row (as on the wire) whose values are unavailable."""
+    return [c.name for c in schema.columns if may_be_unavailable(c) and is_unavailable(after.get(c.name))]

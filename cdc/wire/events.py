@@ -8,13 +8,12 @@ from typing import Any
 
 import orjson
 
-from cdc.lsn import Lsn
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.record.position import Lsn, Position
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from cdc.wire.envelope import missing
 from cdc.wire.format import AFTER, BEFORE, CREATE_OP, DELETE_OP, OP, POS, READ_OP, SWEEP, TRUNCATE_OP, UPDATE_OP
 from cdc.wire.plain import PlainTable
-from cdc.wire.unavailable import missing
 
 WORDS = {CREATE_OP: "insert", UPDATE_OP: "update", DELETE_OP: "delete", READ_OP: "row", TRUNCATE_OP: "truncate"}
 """Operations as words. ``row`` is a row of a snapshot."""

@@ -16,9 +16,9 @@ from typing import Any
 
 import orjson
 
-from cdc.json_bytes import dumped
-from cdc.schema import Column, TableSchema
-from cdc.topic import VIEW_SCHEMA
+from cdc.record.documents import dumped
+from cdc.record.schema import Column, TableSchema
+from cdc.record.topic_names import VIEW_SCHEMA
 from cdc.wire.jsontree import loads
 from cdc.wire.types import DATED, INTEGERS, NESTED_KINDS
 

@@ -2,7 +2,8 @@
 
 Capture finds a column's kind in it, the readers of the log its plain and canonical values, the stores their columns,
 and the manual its table. To add a type, add its row here and, where its form is new, the function that writes it to
-:mod:`connectors.postgres.wire_values`. A test (tests/unit/cdc/wire/test_types.py) names each part that lacks it.
+:mod:`connectors.postgres.encoding.wire_values`. A test (tests/unit/cdc/wire/test_types.py) names each part that lacks
+it.
 """
 
 from __future__ import annotations

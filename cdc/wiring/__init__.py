@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc.settings import require_postgres
-from cdc.topic import schema_topic, state_topic
+from cdc.record.topic_names import schema_topic, state_topic
+from cdc.settings.model import require_postgres
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
-    from connectors.kafka.changes import Changes
-    from connectors.kafka.compacted import KafkaCompactedTopic
+    from cdc.settings.model import Settings
+    from connectors.kafka.compacted_topic import KafkaCompactedTopic
+    from connectors.kafka.follow import Changes
     from connectors.kafka.schema_registry import SchemaRegistry
-    from connectors.postgres.connections import Connection
+    from connectors.postgres.server.connections import Connection
 
 
 def open_source(settings: Settings, *, application_name: str = "cdc", autocommit: bool = True) -> Connection:
     """A session with the source, its text format pinned. SourceError or ConfigError when there is none, and where the
     source is another database than Postgres."""
-    from connectors.postgres.connections import connect
+    from connectors.postgres.server.connections import connect
 
     require_postgres(settings, application_name)
     return connect(settings.source, application_name=application_name, autocommit=autocommit)
@@ -30,7 +30,7 @@ def open_source(settings: Settings, *, application_name: str = "cdc", autocommit
 
 def require_broker(settings: Settings) -> None:
     """LogError, at once, when no broker takes a connection."""
-    from connectors.kafka.reach import require_broker as reach
+    from connectors.kafka.doubted_topics import require_broker as reach
 
     reach(settings.log)
 
@@ -49,14 +49,14 @@ def open_schemas(settings: Settings) -> SchemaRegistry:
 
 def open_changes(settings: Settings) -> Changes:
     """Open the changes that ``cdc events`` reads. TopicError before ``cdc init``."""
-    from connectors.kafka.changes import Changes
-    from connectors.view_topics import known_shapes
+    from connectors.kafka.follow import Changes
+    from connectors.views.view_topics import known_shapes
 
     require_broker(settings)
     return Changes(settings.log, known_shapes(settings))
 
 
 def _compacted(settings: Settings, topic: str) -> KafkaCompactedTopic:
-    from connectors.kafka.compacted import KafkaCompactedTopic
+    from connectors.kafka.compacted_topic import KafkaCompactedTopic
 
     return KafkaCompactedTopic(settings.log, topic)

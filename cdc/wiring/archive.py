@@ -20,8 +20,8 @@ def prepare_spark(console: Console) -> None:
         from cdc.jvm.archive import archived, prepare
         from cdc.jvm.jars import spark_jars
         from cdc.jvm.java import java_home
-        from spark.spark_session import SessionSpec
-        from spark.training import train
+        from spark.session.session_warmup import train
+        from spark.session.spark_session import SessionSpec
     except ImportError:
         return
     jars = Path(pyspark.__file__).parent / "jars"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cdc.capture import CaptureStop, Stopped
-from cdc.clock import Clock
-from cdc.metrics import CaptureFigures
-from cdc.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.capture_loop import CaptureStop, Stopped
+from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import Clock
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
+    from cdc.settings.model import Settings
     from connectors.session.opening import Opening
 
 __all__ = ["Stopped", "open_capture"]
@@ -26,7 +26,7 @@ def open_capture(
     gate: Callable[[Visibility], Gate] = VisibilityGate,
 ) -> Opening:
     """The opener of capture's sessions, later snapshots included. See :class:`connectors.session.opening.Opening`."""
-    from connectors.later import later_of
+    from connectors.operate.session_rereads import later_of
     from connectors.session.opening import Opening
 
     return Opening(settings, figures=figures, stop=stop, clock=clock, later=later_of(settings, clock), gate=gate)

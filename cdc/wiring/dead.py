@@ -7,16 +7,15 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.letters.ports import LetterPorts
-from cdc.letters.run import LettersRun
-from cdc.topic import dead_topic
+from cdc.operate.letters import LetterPorts, LettersRun
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.record.topic_names import dead_topic
 from cdc.wiring import require_broker
-from sinks.stores import open_store
+from sinks.contract.stores import open_store
 
 if TYPE_CHECKING:
-    from cdc.letters.ports import ReadsStore
-    from cdc.settings import Settings
+    from cdc.operate.letters import ReadsStore
+    from cdc.settings.model import Settings
 
 
 def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
@@ -24,7 +23,7 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
     connection."""
     from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed
-    from connectors.view_topics import all_shapes
+    from connectors.views.view_topics import all_shapes
 
     @contextmanager
     def reader(sink: str) -> Iterator[ReadsStore]:

@@ -7,23 +7,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import ConfigError
-from cdc.found import Unknown, look
-from cdc.kept_topics import KeyedAnewState
-from cdc.state import TopicsState
-from cdc.turn import WriterState
+from cdc.capture.topic_specs import KeyedAnewState
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import ConfigError
+from cdc.record.ports import Unknown, look
+from cdc.record.state import TopicsState
+from cdc.record.writers import WriterState
 from cdc.wiring import open_schemas, open_state
 
 if TYPE_CHECKING:
-    from cdc.checks.finding import Finding
-    from cdc.handover.run import Handover
-    from cdc.progress import Offsets
-    from cdc.settings import Settings
+    from cdc.checks.findings import Finding
+    from cdc.operate.handover import Handover
+    from cdc.record.progress import Offsets
+    from cdc.settings.model import Settings
     from connectors.connect.connector import Connector
     from connectors.debezium.source_progress import ConnectProgress
-    from spark.application import SinkApplication
-    from spark.debezium_feed import Translation
+    from spark.records.translate import Translation
+    from spark.runner.application import SinkApplication
 
 
 def open_connector(settings: Settings) -> Connector:
@@ -49,7 +49,7 @@ def check_connect(settings: Settings) -> list[Finding]:
 
 def open_feed(settings: Settings) -> ConnectProgress:
     """How far the topics hold the source, asked of Kafka Connect."""
-    from cdc.epochs import epoch_of
+    from cdc.record.progress import epoch_of
     from connectors.connect.topics import noted_ends
     from connectors.debezium.source_progress import ConnectProgress
 
@@ -79,10 +79,10 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     How far the topics are is asked of the capture that writes them now. ConfigError for a table whose changes do not
     come whole.
     """
-    from connectors.connect.identities import partial_tables
+    from connectors.connect.connector_publication import partial_tables
     from connectors.debezium.connector_config import reader_of
     from connectors.kafka.schema_registry import EmbeddedShapes
-    from spark.debezium_feed import Translation
+    from spark.records.translate import Translation
 
     shapes, state = EmbeddedShapes(open_schemas(settings)), open_state(settings)
 
@@ -114,7 +114,7 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
 
 
 def open_handover(settings: Settings, say: Callable[[str], None], clock: Clock = SYSTEM_CLOCK) -> Handover:
-    """See :func:`connectors.connect.handed_over.handover_of`."""
-    from connectors.connect.handed_over import handover_of
+    """See :func:`connectors.operate.handover.handover_of`."""
+    from connectors.operate.handover import handover_of
 
     return handover_of(settings, say, clock)

@@ -10,21 +10,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.settings import require_postgres
-from sinks.stores import open_store, sink_settings
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.settings.model import require_postgres
+from sinks.contract.stores import open_store, sink_settings
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
+    from cdc.settings.model import Settings
 
 
 class Freshness(Waits):
     """Waits for stores of the pipeline that the settings describe. A context. One thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        from connectors.freshness import nudge, read_epoch, read_letters, topic_of
-        from sinks.tries import looking
+        from connectors.operate.wait import nudge, read_epoch, read_letters, topic_of
+        from sinks.contract.tries import looking
 
         ports = WaitPorts(
             open=lambda sink: open_store(sink, settings),

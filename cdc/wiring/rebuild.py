@@ -7,20 +7,20 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cdc.rebuild.ports import RebuildPorts
-from cdc.rebuild.run import Rebuild
-from cdc.settings import Settings
-from cdc.topic import dead_topic
+from cdc.operate.rebuild import Rebuild
+from cdc.operate.rebuild_rules import RebuildPorts
+from cdc.record.topic_names import dead_topic
+from cdc.settings.model import Settings
 from cdc.wiring import open_state, require_broker
 from cdc.wiring.debezium import snapshot_ends
 from cdc.wiring.sinks import build_sinks, open_sink_log
-from sinks.stores import sink_settings, spec_of
+from sinks.contract.stores import sink_settings, spec_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc.schema import TableSchema
-    from spark.application import SinkApplication
+    from cdc.record.schema import TableSchema
+    from spark.runner.application import SinkApplication
 
 
 @contextmanager
@@ -31,9 +31,9 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
     when the store does not answer.
     """
     from connectors.kafka.dead_letters import DeadLetterTopic
-    from connectors.newest_progress import newest_progress
-    from sinks.kinds import open_generations, rebuilds_of
-    from spark.generation_fill import SparkFilling
+    from connectors.kafka.feed import newest_progress
+    from sinks.contract.kinds import open_generations, rebuilds_of
+    from spark.runner.generation_fill import SparkFilling
 
     sink_settings(sink, settings)
     require_broker(settings)

@@ -7,31 +7,31 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc.errors import ConfigError
-from cdc.javaclient import allowed_urls, java_options
-from cdc.topic import dead_topic, progress_topic
+from cdc.process.errors import ConfigError
+from cdc.record.topic_names import dead_topic, progress_topic
+from cdc.settings.client_options import allowed_urls, java_options
 from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
-from sinks.spark_parts import jar_sets, needed_classes, parts_of, with_parts
-from sinks.stores import kind_of, sink_settings, spec_of
+from sinks.contract.spark_parts import jar_sets, needed_classes, parts_of, with_parts
+from sinks.contract.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
-    from connectors.sink_log import SinkLog
-    from spark.application import SinkApplication
-    from spark.spark_session import SessionSpec
+    from cdc.settings.model import Settings
+    from connectors.reading.sink_log import SinkLog
+    from spark.runner.application import SinkApplication
+    from spark.session.spark_session import SessionSpec
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
-    """Feed these sinks (all by default) until asked to stop. See :func:`spark.application.run`.
+    """Feed these sinks (all by default) until asked to stop. See :func:`spark.runner.application.run`.
 
     UsageError for a sink that the settings do not name.
     """
     for name in names:
         sink_settings(name, settings)
     application = build_sinks(settings, list(dict.fromkeys(names)))
-    from spark.application import run
-    from spark.stop import STOP_FILE, SinkStop
+    from spark.runner.application import run
+    from spark.session.stop import STOP_FILE, SinkStop
 
     run(application, SinkStop(application.session.log_folder / STOP_FILE), until_caught_up=until_caught_up)
 
@@ -43,19 +43,19 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
-    from connectors.kafka.heads import KafkaHeads
     from connectors.kafka.record_reader import KafkaReading
-    from connectors.view_topics import views_feed
+    from connectors.kafka.topic_ends import KafkaHeads
+    from connectors.views.view_topics import views_feed
 
     try:
-        from spark.application import SinkApplication
-        from spark.package import build_zip, openers_of
+        from spark.runner.application import SinkApplication
+        from spark.session.package import build_zip, openers_of
     except ImportError as missing:
         raise ConfigError(
             f"cdc sink needs a package that is not installed: {missing.name}", hint="pip install 'headrace[all]'"
         ) from None
-    from sinks.registry import open_sink
-    from spark.source import KafkaInput
+    from sinks.contract.registry import open_sink
+    from spark.records.source import KafkaInput
 
     chosen = list(names) or list(settings.sinks)
     if not chosen:
@@ -97,7 +97,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
 def open_sink_log(settings: Settings) -> SinkLog:
     """The log as the queries ask about it. Nothing is opened before the first question."""
-    from connectors.sink_log import SinkLog
+    from connectors.reading.sink_log import SinkLog
 
     return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 
@@ -106,7 +106,7 @@ def session_of(settings: Settings, stores: Sequence[str]) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others. ``stores``: those
     that the session may have to write itself."""
     from cdc.jvm.jars import spark_jars
-    from spark.spark_session import SessionSpec, submitted
+    from spark.session.spark_session import SessionSpec, submitted
 
     spark = settings.spark
     own = not submitted()

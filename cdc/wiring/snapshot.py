@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.masks import as_masked
-from cdc.rereads.ports import RereadPorts
-from cdc.rereads.run import Rereads
+from cdc.capture.table_masks import as_masked
+from cdc.operate.rereads import RereadPorts, Rereads
+from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.wiring import open_schemas, open_source, open_state, require_broker
 
 if TYPE_CHECKING:
-    from cdc.rereads.ports import RereadSource
-    from cdc.settings import Settings
-    from snapshot.edges import Reporter
+    from cdc.operate.rereads import RereadSource
+    from cdc.settings.model import Settings
     from snapshot.first.first_snapshot import FirstSnapshot
     from snapshot.first.summary import Summary as SnapshotSummary
+    from snapshot.source.edges import Reporter
 
 __all__ = ["SnapshotSummary", "build_snapshot", "open_rereads"]
 
@@ -26,7 +25,7 @@ def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | Non
     """One run of the first snapshot. ``workers`` over the settings'. LogError, at once, when no broker takes a
     connection."""
 
-    from connectors.snapshots import SnapshotEdges
+    from connectors.operate.snapshot import SnapshotEdges
     from snapshot.first.first_snapshot import FirstSnapshot
 
     require_broker(settings)

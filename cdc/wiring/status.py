@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.settings import is_postgres
-from cdc.status.ports import StatusPorts
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.settings.model import is_postgres
+from cdc.status.facts import StatusPorts
 from cdc.status.run import StatusPlan, StatusReader
 from cdc.wiring.debezium import open_connector
-from sinks.stores import open_store
+from sinks.contract.stores import open_store
 
 if TYPE_CHECKING:
-    from cdc.settings import Settings
+    from cdc.settings.model import Settings
 
 
 def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader:
     """A look at the pipeline that the settings describe, to be repeated. Nothing is opened before the first one."""
-    from connectors.asked_status import StatusLog, StatusSource, read_fresh
-    from connectors.postgres.selection import takes
-    from connectors.view_looks import look_at_views
-    from sinks.tries import looking
+    from connectors.operate.status import StatusLog, StatusSource, read_fresh
+    from connectors.postgres.server.table_selection import takes
+    from connectors.views.view_topics import look_at_views
+    from sinks.contract.tries import looking
 
     plan = StatusPlan(
         name=settings.name,

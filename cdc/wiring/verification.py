@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from cdc.aside import lacking
-from cdc.clock import SYSTEM_CLOCK
-from cdc.settings import Settings, require_postgres
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.tables_aside import lacking
+from cdc.settings.model import Settings, require_postgres
 from cdc.wiring import open_state, require_broker
-from sinks.stores import open_store
+from sinks.contract.stores import open_store
 
 if TYPE_CHECKING:
-    from cdc.verification.known_pipeline import KnownPipeline
     from cdc.verification.passes import Watch
-    from cdc.verification.run import Verification
+    from cdc.verification.run import KnownPipeline, Verification
 
 
 @contextmanager
@@ -31,7 +30,7 @@ def open_verification(
     """
     from cdc.verification.ports import VerificationPorts
     from cdc.verification.run import Verification
-    from connectors.verified_stores import open_side, sinks_of, verified_store
+    from connectors.operate.verify import open_side, sinks_of, verified_store
 
     require_postgres(settings, "cdc verify")
     sinks, only = sinks_of(settings, names)
@@ -55,6 +54,6 @@ def open_verification(
 
 def read_known(settings: Settings) -> KnownPipeline:
     """The pipeline's memory. ConfigError while the first snapshot is not complete."""
-    from cdc.verification.known_pipeline import known_of
+    from cdc.verification.run import known_of
 
     return known_of(open_state(settings).read(), settings.source.kind)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cdc.checks.finding import Finding, Level, fail, failure, ok, warn
-from cdc.errors import CdcError, Exit
-from cdc.found import Unknown, look
-from cdc.settings import Settings
+from cdc.checks.findings import Finding, Level, fail, failure, ok, warn
+from cdc.process.errors import CdcError, Exit
+from cdc.record.ports import Unknown, look
+from cdc.settings.model import Settings
 from connectors.connect.connector import Connector
-from connectors.connect.identities import partial_tables
-from connectors.connect.published import captured_now, makes_publication
+from connectors.connect.connector_publication import captured_now, makes_publication, partial_tables
 from connectors.connect.topics import moved_topics
 from connectors.debezium.assignments import assignment_problems
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.connector_config import debezium_settings
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.reach import require_broker
+from connectors.kafka.doubted_topics import require_broker
 
 PART = "connect"
 _UNUSED = "there is a [debezium] section though cdc run captures: sinks take records of both, as after a handover"

@@ -7,17 +7,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.crash import crash_point
-from cdc.errors import CdcError, ConfigError, UsageError
-from cdc.settings import Settings
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.crash_points import crash_point
+from cdc.process.errors import CdcError, ConfigError, UsageError
+from cdc.record.writers import require_settled, require_turn
+from cdc.settings.model import Settings
 from cdc.status.facts import ConnectorFacts
-from cdc.turn import require_settled, require_turn
-from connectors.connect.connector_states import ConnectorStates
-from connectors.connect.deployed import Change, Deployed
-from connectors.connect.identities import require_whole_rows
-from connectors.connect.joined import Asked, ask_for_rows, joined_tables
-from connectors.connect.lag import read_lag
+from connectors.connect import signalling
+from connectors.connect.connector_publication import Known, Published, makes_publication, publish, require_whole_rows
+from connectors.connect.connector_states import Asked, Change, ConnectorStates, Deployed, ask_for_rows, joined_tables
+from connectors.connect.joined_tables import (
+    AGAIN_MS,
+    empty_tables,
+    note_unread,
+    unread_cautions,
+    unread_tables,
+)
 from connectors.connect.new_log import (
     delete_topics,
     drop_lost_slot,
@@ -25,19 +30,18 @@ from connectors.connect.new_log import (
     require_no_native_writer,
     require_no_resnapshot,
 )
-from connectors.connect.published import Known, Published, makes_publication, publish
-from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
-from connectors.connect.signalling import make_signal_topic, note_signalled, send
-from connectors.connect.streaming import Streaming, watch_connector
-from connectors.connect.topics import noted_documents, noted_ends, noted_topics, prepare_topics, require_topics
-from connectors.connect.unread_tables import (
-    AGAIN_MS,
-    empty_tables,
-    note_unread,
-    unread_cautions,
-    unread_tables,
+from connectors.connect.signalling import (
+    Signal,
+    make_signal_topic,
+    note_signalled,
+    require_captured,
+    require_running,
+    require_snapshots,
+    send,
+    waiting_snapshot,
 )
-from connectors.debezium import signals
+from connectors.connect.streaming import Streaming, read_lag, watch_connector
+from connectors.connect.topics import noted_documents, noted_ends, noted_topics, prepare_topics, require_topics
 from connectors.debezium.address import described_address
 from connectors.debezium.client import ConnectClient, MissingConnector
 from connectors.debezium.connector_config import (
@@ -47,9 +51,7 @@ from connectors.debezium.connector_config import (
     connector_name,
     debezium_settings,
 )
-from connectors.debezium.connector_status import FAILED, ConnectorStatus
-from connectors.debezium.faults import advice
-from connectors.debezium.signals import Signal
+from connectors.debezium.connector_status import FAILED, ConnectorStatus, advice
 from connectors.debezium.source_progress import (
     reads_incrementally,
     shown_lsn,
@@ -122,8 +124,8 @@ class Connector:
         """Create or update the connector and return when it runs. Nothing is touched when nothing differs.
 
         A Postgres publication is made, or gets the tables that it lacks. Their rows are read by an incremental
-        snapshot, because Debezium's own is over: see :mod:`connectors.connect.joined`. A stopped connector goes on. One
-        that is changed is stopped meanwhile, so that no task of before the change is taken for a new one.
+        snapshot, because Debezium's own is over. A stopped connector goes on. One that is changed is stopped
+        meanwhile, so that no task of before the change is taken for a new one.
 
         ConfigError where the server's validation finds a fault or a table cannot be captured, ConnectError where
         the connector does not come up in time or a task fails, in its own words.
@@ -193,11 +195,11 @@ class Connector:
         return watch_connector(self._settings, self.offsets, self._clock)
 
     def unread(self) -> list[tuple[str, str]]:
-        """See :func:`connectors.connect.unread_tables.unread_cautions`."""
+        """See :func:`connectors.connect.joined_tables.unread_cautions`."""
         return unread_cautions(self._settings, self._clock.now_ns() // 1_000_000)
 
     def waiting_snapshot(self, status: ConnectorStatus) -> str:
-        """See :func:`connectors.connect.signal_rules.waiting_snapshot`."""
+        """See :func:`connectors.connect.signalling.waiting_snapshot`."""
         return waiting_snapshot(self._settings, status.offsets)
 
     def restart(self, *, failed_only: bool = True) -> tuple[int, ...]:
@@ -280,11 +282,11 @@ class Connector:
         UsageError for a table that is not captured. ConfigError for a connector that would not act.
         """
         names = list(tables)
-        kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
+        kind: signalling.SnapshotKind = "blocking" if blocking else "incremental"
         require_captured(self._settings, names)
         require_snapshots(self._settings, self.client.running_config(self.name), kind)
         note_signalled(self._settings, self._clock.now_ns() // 1_000_000)
-        return self._send(signals.execute_snapshot(signals.new_identifier(), names, kind=kind, where=where))
+        return self._send(signalling.execute_snapshot(signalling.new_identifier(), names, kind=kind, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
         """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id.
@@ -293,11 +295,11 @@ class Connector:
         """
         match word:
             case "stop":
-                return self._send(signals.stop_snapshot(signals.new_identifier(), tables))
+                return self._send(signalling.stop_snapshot(signalling.new_identifier(), tables))
             case "pause":
-                return self._send(signals.pause_snapshot(signals.new_identifier()))
+                return self._send(signalling.pause_snapshot(signalling.new_identifier()))
             case "resume":
-                return self._send(signals.resume_snapshot(signals.new_identifier()))
+                return self._send(signalling.resume_snapshot(signalling.new_identifier()))
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
 
     def _due(self, running: ConnectorConfig | None, waiting: Mapping[str, int]) -> list[str]:

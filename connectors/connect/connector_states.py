@@ -1,13 +1,19 @@
-"""Waiting for a connector's state, with a deadline."""
+"""Waiting for a connector's state, the outcome of a deploy, and the tables that join."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from cdc.clock import Clock
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError
+from cdc.settings.model import Settings
+from connectors.connect.connector_publication import Known, Published, makes_publication
+from connectors.connect.signalling import execute_snapshot, new_identifier, require_captured, require_snapshots, send
+from connectors.debezium.captured_tables import named_tables, newly_taken, spelled
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
-from connectors.debezium.connector_status import FAILED, STOPPED, ConnectorStatus, parse_status
-from connectors.debezium.faults import advice
+from connectors.debezium.connector_status import FAILED, STOPPED, ConnectorStatus, advice, parse_status
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
@@ -83,3 +89,80 @@ class ConnectorStates:
             f"the connector {self._name} did not {verb} in {self._timeout_s:g} s: {words}",
             hint="cdc connect status shows how it goes on; [debezium] deploy_timeout sets the time",
         )
+
+
+Change = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """The result of :meth:`connectors.connect.connector.Connector.deploy`.
+
+    ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
+    joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
+    they are not read, and ``unread`` then says why. ``exact``: it writes in transactions.
+    """
+
+    action: str
+    changes: dict[str, Change]
+    status: ConnectorStatus
+    added: tuple[str, ...] = ()
+    signal: str = ""
+    unread: str = ""
+    exact: bool = False
+
+
+# The tables that join a connector whose own first snapshot is over: their rows are asked for by a signal.
+#
+# The signal is given while the connector stands still, and before it has the configuration and the notes by which the
+# tables count as known. Given to one that says RUNNING, it may reach the task of before the change, which passes over
+# a table that it does not know, and says so in the worker's log alone: the rows would be missing in silence. Given
+# last, it would be forgotten by a deploy that ends between the two. A task reads signals from where the last one has
+# stopped, so that one which waits for it is heard, nearly always: see :mod:`connectors.connect.joined_tables`.
+
+
+class Asked(NamedTuple):
+    """The outcome of asking. ``signal``: the snapshot's id. Empty where none was sent, and ``unread`` then says why."""
+
+    signal: str = ""
+    unread: str = ""
+
+
+def joined_tables(settings: Settings, published: Published, known: Known) -> tuple[str, ...]:
+    """Those of the publication, or entries of the settings where the source is not asked. Pure.
+
+    A configuration in force proves no reading: a deploy that failed may have made it, so the notes have to know a table
+    as well. Without one every table that is named joins: the connector that was there may have passed it over.
+    """
+    if makes_publication(settings):
+        return tuple(map(str, published.added))
+    if known.topics is None:
+        return ()
+    if known.running is None:
+        return tuple(named_tables(settings))
+    new = [table for table in named_tables(settings) if table not in known.topics.tables]
+    return tuple(dict.fromkeys([*newly_taken(settings, known.running), *new]))
+
+
+def ask_for_rows(settings: Settings, wanted: Mapping[str, str], tables: Iterable[str], *, waits: bool) -> Asked:
+    """Ask for a snapshot of tables that joined. ``wanted``: the configuration that the connector is to run with.
+    ``waits``: a transaction from before them is still open.
+
+    Raises what :func:`connectors.connect.signalling.send` raises, and UsageError for a table that is not captured.
+    """
+    names = [*tables]
+    if not names:
+        return Asked()
+    if waits:
+        return Asked(unread="a transaction that is older than the table is open")
+    if any("*" in name for name in names):
+        return Asked(unread="which tables of a pattern have rows already is not known")
+    meant = [*map(spelled, names)]
+    require_captured(settings, meant)
+    try:
+        require_snapshots(settings, wanted, "incremental")
+    except ConfigError as refusal:
+        return Asked(unread=refusal.message)
+    signal = execute_snapshot(new_identifier(), meant)
+    send(signal, settings)
+    return Asked(signal=signal.identifier)

@@ -12,22 +12,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, ConfigError, LogError
-from cdc.json_bytes import dumped
-from cdc.kept_topics import KeyedAnewState
-from cdc.settings import Settings
-from cdc.state import Document, find_all
-from cdc.topic import state_topic
-from cdc.turn import WriterState
+from cdc.capture.topic_specs import KeyedAnewState
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import ActiveError, ConfigError, LogError
+from cdc.record.documents import dumped
+from cdc.record.state import Document, find_all
+from cdc.record.topic_names import state_topic
+from cdc.record.writers import WriterState
+from cdc.settings.model import Settings
 from connectors.connect.topics import captured_topics
 from connectors.debezium.connector_config import debezium_settings
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.postgres.catalog_facts import read_slot
-from connectors.postgres.connections import connect
-from connectors.postgres.slot import drop_slot, lock_holders
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.postgres.server.catalog_facts import read_slot
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.slot import drop_slot, lock_holders
 
 declare("resnapshot_noted", "resnapshot_stopped", "resnapshot_deleted", "resnapshot_made", "resnapshot_reset")
 

@@ -14,10 +14,14 @@ from enum import StrEnum
 
 from psycopg.rows import class_row
 
-from cdc.clock import Clock
-from cdc.settings import Settings
-from cdc.sql import load
-from connectors.postgres.connections import Connection, connect
+from cdc.process.clock import Clock
+from cdc.process.errors import CdcError
+from cdc.process.sql_files import load
+from cdc.settings.model import Settings
+from connectors.debezium.connector_config import debezium_settings
+from connectors.debezium.connector_status import Lag
+from connectors.postgres.server.catalog_facts import read_server, read_slot
+from connectors.postgres.server.connections import Connection, connect
 
 STEADY_S = 15.0
 """A session this old has outlived a connector's retry."""
@@ -128,3 +132,26 @@ def _look(session: Connection, settings: Settings) -> SlotSample:
         cursor.execute(query, {"slot": settings.slot, "publication": settings.publication})
         found = cursor.fetchone()
     return found or SlotSample(pid=None, age_s=None, sent_lsn=None, writes=0, wal_lsn=0)
+
+
+def read_lag(settings: Settings) -> tuple[Lag | None, str]:
+    """The slot's lag, or None and why it is not known. Raises nothing of Postgres'."""
+    database = debezium_settings(settings).database
+    if database != "postgres":
+        return None, f"a {database} source is not asked, so whether the connector reads is not known"
+    try:
+        with connect(settings.source) as session:
+            server, slot = read_server(session), read_slot(session, settings.slot)
+    except CdcError as error:
+        return None, error.message
+    if slot is None:
+        return None, f"there is no slot {settings.slot}"
+    known = server.wal_lsn is not None and slot.confirmed_flush_lsn is not None
+    lag = Lag(
+        slot=slot.slot,
+        active=slot.active_pid is not None,
+        wal_status=slot.wal_status,
+        lag_bytes=(server.wal_lsn or 0) - (slot.confirmed_flush_lsn or 0) if known else None,
+        retained_bytes=slot.retained_bytes,
+    )
+    return lag, ""

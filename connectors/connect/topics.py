@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from cdc.errors import ConfigError
-from cdc.kept_topics import require_kept_topics, topic_problems
-from cdc.progress import Offsets
-from cdc.settings import Settings
-from cdc.state import TopicsState
-from cdc.topic import TableName, state_topic
-from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
-from connectors.connect.published import makes_publication
+from cdc.capture.topic_specs import pipeline_topic_specs, require_kept_topics, table_topic_spec, topic_problems
+from cdc.process.errors import ConfigError
+from cdc.record.progress import Offsets
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName, state_topic
+from cdc.settings.model import Settings
+from connectors.connect.connector_publication import makes_publication
 from connectors.debezium import captured_tables as tables
 from connectors.debezium.assignments import require_assignable
 from connectors.kafka.admin import TopicAdmin, topics_state
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import make_known
 from connectors.kafka.topic_problems import raise_first, spec_problems
 

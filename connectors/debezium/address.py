@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from cdc.dsn import parts_of
-from cdc.errors import ConfigError
-from cdc.settings import Settings
+from cdc.process.errors import ConfigError
+from cdc.settings.dsn import parts_of
+from cdc.settings.model import Settings
 
 
 def address(settings: Settings, default_port: int) -> dict[str, str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from cdc.errors import ConfigError
-from cdc.settings import Settings
-from cdc.topic import TableName, collisions
+from cdc.process.errors import ConfigError
+from cdc.record.topic_names import TableName, collisions
+from cdc.settings.model import Settings
 from connectors.debezium import captured_tables as tables
-from connectors.debezium.regex import quoted, spelled
+from connectors.debezium.captured_tables import quoted, spelled
 
 _ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 _HINT = '[source.topics] gives one of them another: "schema.table" = "topic"'

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import zlib
 
-from cdc.errors import ConfigError
-from cdc.settings import DebeziumSettings, Settings
+from cdc.process.errors import ConfigError
+from cdc.settings.model import DebeziumSettings, Settings
 from connectors.debezium.address import connection_options
+from connectors.debezium.captured_tables import quoted, table_list
 from connectors.debezium.postgres_options import signal_options
-from connectors.debezium.regex import quoted, table_list
-from connectors.debezium.schema_history import history_options
 
 _PORT = 3306
 
@@ -69,3 +68,14 @@ def _binlog_options(settings: Settings, debezium: DebeziumSettings) -> dict[str,
             # As ISO text a TIME below zero or above a day would be NULL. The schema says what the number is.
             config["time.precision.mode"] = "adaptive_time_microseconds"
     return config
+
+
+def history_options(settings: Settings) -> dict[str, str]:
+    """``schema.history.internal.*``: a topic that must never be compacted nor deleted from."""
+    return {
+        "schema.history.internal.kafka.topic": f"{settings.name}.schema-history",
+        "schema.history.internal.kafka.bootstrap.servers": settings.log.bootstrap_servers,
+        # With the captured tables' alone, the first change of a table that is added later stops the connector.
+        "schema.history.internal.store.only.captured.tables.ddl": "false",
+        "schema.history.internal.store.only.captured.databases.ddl": "true",
+    }

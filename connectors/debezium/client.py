@@ -6,7 +6,8 @@ Format: https://kafka.apache.org/documentation/#connect_rest (4.x), errors as ``
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -14,11 +15,10 @@ from urllib.parse import quote, urlsplit
 import requests
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, ConfigError, Exit, Retry
-from cdc.foreign import hide, without_urls
-from cdc.settings import DebeziumSettings
-from connectors.debezium.answer import answering, entry, text
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError, ConfigError, Exit, Retry
+from cdc.process.untrusted_text import hide, without_urls
+from cdc.settings.model import DebeziumSettings
 
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 8
@@ -343,3 +343,29 @@ def _reason(error: BaseException) -> str:
     if "nodename nor servname" in text or "Temporary failure in name resolution" in text:
         return "the host name is not known"
     return type(error).__name__
+
+
+@contextmanager
+def answering(what: str) -> Iterator[None]:
+    """Turn what an answer of another form raises while it is read into a ConfigError. ``what``: what was asked for."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+        raise ConfigError(
+            f"{what} is not of the form that Kafka Connect gives it",
+            hint="check [debezium] url: is it Kafka Connect's own REST API, of version 3.0 or later?",
+        ) from None
+
+
+def text(value: Any) -> str:
+    """A text. TypeError for anything else."""
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    return value
+
+
+def entry(value: Any) -> dict[str, Any]:
+    """An object. TypeError for anything else."""
+    if not isinstance(value, dict):
+        raise TypeError("an object was expected")
+    return value

@@ -1,26 +1,21 @@
-"""The connector's configuration from ``cdc.toml``: pure, so that it can be printed, compared and tested.
-
-One module per database (postgres, binlog, mongodb, oracle, sqlserver) says what is particular to it. Shared options
-stand here. Later parts win: shared, the database's own, then ``[debezium.options]``.
-"""
+"""The connector's configuration from ``cdc.toml``: pure, so that it can be printed, compared and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from cdc.errors import ConfigError
-from cdc.settings import DebeziumSettings, Settings
-from cdc.topic_specs import table_topic_spec
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.process.errors import ConfigError
+from cdc.settings.client_options import TOKEN, java_options
+from cdc.settings.model import DebeziumSettings, LogSettings, Settings
 from cdc.wire.debezium.reading import DebeziumReader
 from cdc.wire.format import UNAVAILABLE
 from connectors.debezium import binlog, oracle, sqlserver
 from connectors.debezium import mongodb_options as mongodb
 from connectors.debezium import postgres_options as postgres
-from connectors.debezium.agreed import FLAT, JSON_CONVERTER, joined_transforms, refuse_unreadable
 from connectors.debezium.assignments import routers
-from connectors.debezium.hidden_options import masked, refuse_plain_secrets
-from connectors.debezium.kafka_clients import client_options
+from connectors.debezium.connector_status import is_reference, masked, refuse_plain_secrets
 
 ConnectorConfig = dict[str, str]
 
@@ -177,3 +172,158 @@ def may_hold_debezium(settings: Settings) -> bool:
     """Whether the topics may hold records of Debezium's: it writes them, or a handover is or was possible."""
     own = settings.debezium is not None and settings.debezium.database == "postgres"
     return own or settings.source.kind == "debezium"
+
+
+# The connector's own clients of Kafka: one reads signals, two keep the schema history.
+#
+# Neither takes the worker's security settings. They get those of ``[log.client]``, in Java's words.
+
+SIGNALS = "signal.consumer."
+HISTORY = "schema.history.internal."
+_HISTORY_CLIENTS = ("schema.history.internal.producer.", "schema.history.internal.consumer.")
+_CARRIED = ("security.", "sasl.", "ssl.", "client.dns.lookup")
+_SECRETS = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password")
+_KEY_FILE, _KEY = "ssl.key.location", "ssl.key.pem"
+
+
+def client_options(log: LogSettings, debezium: DebeziumSettings, config: Mapping[str, str]) -> dict[str, str]:
+    """TLS and login of the clients that ``config`` makes use of, for Kafka Connect to resolve.
+
+    A client whose ``security.protocol`` stands in ``[debezium.options]`` gets nothing. Raises ConfigError for a
+    secret without a reference, and for an option that Java has no word for.
+    """
+    clients = [prefix for prefix in _clients(config) if f"{prefix}security.protocol" not in debezium.options]
+    if not clients:
+        return {}
+    options = java_options(_client(log, debezium.kafka_secrets))
+    return {f"{prefix}{name}": value for prefix in clients for name, value in options.items()}
+
+
+def _clients(config: Mapping[str, str]) -> Iterable[str]:
+    if "kafka" in config.get("signal.enabled.channels", ""):
+        yield SIGNALS
+    if any(option.startswith(HISTORY) for option in config):
+        yield from _HISTORY_CLIENTS
+
+
+def _client(log: LogSettings, references: Mapping[str, str]) -> dict[str, str | int | bool]:
+    """``[log.client]`` with references in the place of secrets."""
+    client = {name: value for name, value in log.client.items() if name.startswith(_CARRIED)}
+    if _KEY_FILE in client:
+        del client[_KEY_FILE]
+        _require(references, _KEY)
+    for name in [*(name for name in client if name in _SECRETS), *log.client_secrets]:
+        # A token goes to no Java client, which says so itself.
+        if name.startswith(_CARRIED) and name != TOKEN:
+            _require(references, name)
+    for name, value in references.items():
+        if not is_reference(value) or '"' in value or "\\" in value:
+            raise ConfigError(
+                f"[debezium.kafka_secrets] {name} is not a reference that Kafka Connect resolves",
+                hint=f'write it as "{name}" = "${{file:/secrets/kafka.properties:key}}" or "${{env:NAME}}"',
+            )
+    return client | dict(references)
+
+
+def _require(references: Mapping[str, str], name: str) -> None:
+    if name not in references:
+        raise ConfigError(
+            f"the connector needs {name} for its own clients of Kafka, and the one in [log] is read by cdc alone",
+            hint="write it as Kafka Connect finds it: "
+            f'[debezium.kafka_secrets] "{name}" = "${{file:/secrets/kafka.properties:key}}"',
+        )
+
+
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+_LISTS = (
+    *("table.include.list", "table.exclude.list", "collection.include.list", "collection.exclude.list"),
+    *("schema.include.list", "schema.exclude.list"),
+)
+_LACKS = "stores would lack what {} passes over"
+_MISREAD = {
+    "binary.handling.mode": (("hex", "base64-url-safe"), "sinks would take its text for base64"),
+    "time.precision.mode": (("structured",), "sinks read no times of several members"),
+    "key.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
+    "value.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
+    "event.processing.failure.handling.mode": (("skip", "warn", "ignore"), _LACKS.format("the connector")),
+    "inconsistent.schema.handling.mode": (("skip", "warn", "ignore"), _LACKS.format("the connector")),
+    "capture.mode": (
+        ("change_streams", "change_streams_with_pre_image"),
+        "stores take whole documents, and updates would bring what changed alone",
+    ),
+    "errors.tolerance": (("all",), _LACKS.format("Kafka Connect")),
+}
+"""Values, in any case, whose records look as if they could be read, or are missing without a word."""
+_DELETES = ".delete.tombstone.handling.mode"
+"""Of a transformation that makes flat rows. ``tombstone`` unless set."""
+_MODES = {
+    "decimal.handling.mode": ("string", "precise"),
+    "time.precision.mode": ("isostring", "adaptive"),
+    "interval.handling.mode": ("string", "numeric"),
+}
+"""How values are written, in the readable encoding and in Debezium's own."""
+FLAT = (".ExtractNewRecordState", ".ExtractNewDocumentState")
+"""Ends of the classes that make flat rows."""
+_NAMINGS = ("io.debezium.schema.SchemaTopicNamingStrategy", "io.debezium.schema.DefaultTopicNamingStrategy")
+_ROW_OPERATIONS = frozenset("cud")
+
+
+def refuse_unreadable(settings: Settings, debezium: DebeziumSettings) -> None:
+    """ConfigError for the first option of ``[debezium.options]`` whose records the sinks could not read or find."""
+    for option, why, hint in _faults(settings, debezium):
+        raise ConfigError(f"[debezium.options] {option}: {why}", hint=hint)
+    if not debezium.schemas and debezium.database != "postgres":
+        raise ConfigError(
+            f"[debezium] schemas = false needs types from a catalog, and a {debezium.database} source is not asked",
+            hint="leave schemas out: each value then carries its own types",
+        )
+
+
+def _faults(settings: Settings, debezium: DebeziumSettings) -> Iterator[tuple[str, str, str]]:
+    """option, why, what to do."""
+    agreed = {
+        "topic.prefix": (settings.name, "name in the settings is the prefix of all topics"),
+        "topic.delimiter": (".", "leave it out"),
+        "key.converter": (JSON_CONVERTER, "leave it out: sinks read JSON alone"),
+        "value.converter": (JSON_CONVERTER, "leave it out: sinks read JSON alone"),
+    }
+    for option, value in debezium.options.items():
+        if option in agreed and value != agreed[option][0]:
+            yield option, f"sinks know {agreed[option][0]} alone, not {value}", agreed[option][1]
+        if option in _LISTS:
+            yield option, "sinks would look for other tables", "[source] tables and exclude say which are captured"
+        values, why = _MISREAD.get(option, ((), ""))
+        if value.strip().lower() in values:
+            yield option, f"{why} ({value})", "leave it out"
+        if option.endswith(_DELETES) and value.strip().lower() == "drop":
+            yield option, "stores would keep what was deleted", "leave it out: each delete leaves a tombstone"
+        modes = () if debezium.schemas else _MODES.get(option, ())
+        if modes and value.strip().lower() != modes[settings.log.encoding == "debezium"]:
+            yield (
+                option,
+                f"without schemas nobody tells the sinks of {value}",
+                "leave it out, or leave out schemas = false",
+            )
+        if option == "topic.naming.strategy" and value not in _NAMINGS:
+            yield option, "sinks would look for other topics", "[source.topics] renames a table's topic"
+        if option == "skipped.operations" and not _ROW_OPERATIONS.isdisjoint(map(str.strip, value.split(","))):
+            yield option, f"stores would keep what {value} changed", "leave it out: t is skipped, and no row's change"
+    if debezium.options.get("tombstones.on.delete", "true").strip().lower() == "false" and _lacks_deletes(debezium):
+        yield (
+            "tombstones.on.delete",
+            "stores would keep what was deleted",
+            "leave it out: flat rows have no other delete",
+        )
+
+
+def _lacks_deletes(debezium: DebeziumSettings) -> bool:
+    """Whether a transformation of rows to flat ones leaves nothing of a delete but its tombstone."""
+    options = debezium.options
+    flat = [name.removesuffix(".type") for name, value in options.items() if value.endswith(FLAT)]
+    return any(options.get(f"{name}{_DELETES}", "tombstone").strip().lower() == "tombstone" for name in flat)
+
+
+def joined_transforms(config: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """``transforms`` of the options, and behind them the generated ones, which move renamed tables."""
+    ours, theirs = config.get("transforms", ""), options.get("transforms", "")
+    return {"transforms": f"{theirs},{ours}"} if ours and theirs else {}

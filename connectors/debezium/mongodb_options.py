@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from cdc.errors import ConfigError
-from cdc.settings import DebeziumSettings, Settings
-from connectors.debezium.regex import table_list
+from cdc.process.errors import ConfigError
+from cdc.settings.model import DebeziumSettings, Settings
+from connectors.debezium.captured_tables import table_list
 
 _FULL = "change_streams_update_full"
 

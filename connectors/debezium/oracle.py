@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cdc.errors import ConfigError
-from cdc.settings import DebeziumSettings, Settings
+from cdc.process.errors import ConfigError
+from cdc.settings.model import DebeziumSettings, Settings
 from connectors.debezium.address import connection_options, database_name
+from connectors.debezium.binlog import history_options
+from connectors.debezium.captured_tables import table_list
 from connectors.debezium.postgres_options import signal_options
-from connectors.debezium.regex import table_list
-from connectors.debezium.schema_history import history_options
 
 _PORT = 1521
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cdc.settings import DebeziumSettings, Settings
+from cdc.settings.model import DebeziumSettings, Settings
 from connectors.debezium.address import address, connection_options, database_name
-from connectors.debezium.regex import table_list
+from connectors.debezium.captured_tables import table_list
 
 _PORT = 5432
 _TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
@@ -22,7 +22,7 @@ def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
         "slot.name": settings.slot,
         "publication.name": settings.publication,
         # cdc connect deploy makes it: Debezium would alter it at each start, by a statement that fails (see
-        # connectors/connect/published.py).
+        # connectors/connect/connector_publication.py).
         "publication.autocreate.mode": "disabled",
         # A compacted topic refuses the null key that Debezium gives a TRUNCATE, and the task would fail.
         "skipped.operations": "t",

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError
-from cdc.logs import LoggedCauses
-from cdc.lsn import Lsn
-from cdc.progress import Offsets, Progress
-from connectors.debezium.answer import answering, entry
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError
+from cdc.process.logs import LoggedCauses
+from cdc.record.position import Lsn
+from cdc.record.progress import Offsets, Progress
+from connectors.debezium.client import answering, entry
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def _lsn(value: object) -> int:
 
 
 class ConnectProgress:
-    """:class:`spark.ports.ProgressFeed` of a Debezium connector. One thread at a time.
+    """:class:`spark.records.ports.ProgressFeed` of a Debezium connector. One thread at a time.
 
     ``ends``: where the table topics end now. Asked after the offsets, so that it covers them. ``epoch``: that of the
     pipeline. ``has_lsn``: whether the database is Postgres. While Kafka Connect cannot be asked nothing is reported,

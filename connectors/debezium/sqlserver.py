@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cdc.settings import DebeziumSettings, Settings
+from cdc.settings.model import DebeziumSettings, Settings
 from connectors.debezium.address import address, connection_options, database_name
+from connectors.debezium.binlog import history_options
+from connectors.debezium.captured_tables import table_list
 from connectors.debezium.postgres_options import signal_options
-from connectors.debezium.regex import table_list
-from connectors.debezium.schema_history import history_options
 
 _PORT = 1433
 

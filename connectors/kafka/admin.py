@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -24,17 +24,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
-from cdc.checks.facts import TopicRights
-from cdc.errors import LogError, TopicError
-from cdc.foreign import quoted
-from cdc.progress import Offsets
-from cdc.settings import LogSettings
-from cdc.state import TopicsState
-from cdc.topic_specs import TopicSpec
+from cdc.capture.topic_specs import TopicSpec
+from cdc.process.errors import LogError, TopicError
+from cdc.process.untrusted_text import quoted
+from cdc.record.progress import Offsets
+from cdc.record.server_facts import TopicRights
+from cdc.record.state import TopicsState
+from cdc.settings.model import LogSettings
 from connectors.kafka.clients import client_config
-from connectors.kafka.compacted import leaderless, log_error, passing
-from connectors.kafka.passing_errors import missing_of
-from connectors.kafka.portions import rounds
+from connectors.kafka.compacted_topic import leaderless, log_error, passing
+from connectors.kafka.doubted_topics import missing_of
 from connectors.kafka.topic_problems import LASTING, TopicFacts
 
 _TIMEOUT_S = 15.0
@@ -326,3 +325,26 @@ def topics_state(
 def _brokerless(error: BaseException) -> bool:
     """Whether the answer names no broker, or the one that was asked went meanwhile."""
     return leaderless(error) or (isinstance(error, KafkaException) and error.args[0].code() == KafkaError._PARTIAL)
+
+
+T = TypeVar("T")
+
+
+def rounds(items: Iterable[T], most: int, weight: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
+    """The items in order, in lists that weigh at most so much each. An item that weighs more by itself stands alone.
+
+    >>> [*rounds("abcde", 2)]
+    [['a', 'b'], ['c', 'd'], ['e']]
+    >>> [*rounds([1, 2, 9, 3], 4, int)]
+    [[1, 2], [9], [3]]
+    """
+    taken: list[T] = []
+    weighs = 0
+    for item in items:
+        if taken and weighs + weight(item) > most:
+            yield taken
+            taken, weighs = [], 0
+        taken.append(item)
+        weighs += weight(item)
+    if taken:
+        yield taken

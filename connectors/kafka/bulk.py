@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, murmur2
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition, murmur2
 
-from cdc.errors import CdcError, LogError
-from cdc.ports import Headers
-from cdc.settings import LogSettings
-from connectors.kafka.clients import producer_config
-from connectors.kafka.oversized import Oversized
-from connectors.kafka.refused_names import refusal
+from cdc.process.errors import CdcError, LogError
+from cdc.record.ports import Headers
+from cdc.settings.model import LogSettings
+from connectors.kafka.clients import producer_config, reader_config
+from connectors.kafka.compacted_topic import bounds, known_partitions, read_on
+from connectors.kafka.oversized import Oversized, refusal
 
 _FULL_WAIT_S = 0.02
 
 
 class BulkLog:
-    """Records of one of several writers of a partition. Implements :class:`snapshot.edges.RowLog`.
+    """Records of one of several writers of a partition. Implements :class:`snapshot.source.edges.RowLog`.
 
     Offsets are of no use to such a writer, so only failures are reported, and an empty queue without one means
     that all is stored: what :meth:`acked` counts is what a :meth:`flush` has seen out.
@@ -122,3 +122,38 @@ class BulkLog:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+_SMALL = {"queued.max.messages.kbytes": 8192, "fetch.max.bytes": 8 * 1024**2}
+"""Read beside the stream, so no more than a few megabytes are fetched ahead, however large the records are."""
+
+
+def read_small(
+    settings: LogSettings, topic: str, most: int, *, waiting: Callable[[], None] | None = None
+) -> Iterator[Message] | None:
+    """The records of all partitions, one partition after the other. None where there may be more than ``most``.
+
+    ``waiting``: as for :class:`connectors.kafka.compacted_topic.KafkaCompactedTopic`. Raises LogError,
+    TopicError where there is no such topic.
+    """
+    consumer = Consumer(reader_config(settings) | _SMALL)
+    try:
+        partitions = known_partitions(consumer, topic, settings, waiting)
+        ranges = [bounds(consumer, TopicPartition(topic, each), settings, waiting) for each in partitions]
+    except BaseException:
+        consumer.close()
+        raise
+    if sum(end - first for first, end in ranges) > most:
+        consumer.close()
+        return None
+    return _records(consumer, settings, topic, partitions, waiting)
+
+
+def _records(
+    consumer: Consumer, settings: LogSettings, topic: str, partitions: list[int], waiting: Callable[[], None] | None
+) -> Iterator[Message]:
+    try:
+        for partition in partitions:
+            yield from read_on(consumer, settings, topic, partition, waiting=waiting)
+    finally:
+        consumer.close()

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cdc.client_options import TOKEN
-from cdc.clock import SYSTEM_CLOCK
-from cdc.secret_reference import reveal
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.settings.client_options import TOKEN
+from cdc.settings.secret_reference import reveal
 
 _LIFETIME_S = 300.0
 """Of a token that does not say when it ends. The client asks for the next one after four fifths of it."""
@@ -33,7 +33,7 @@ class OAuthToken:
 
 def with_secrets(config: Mapping[str, Any], references: Mapping[str, str]) -> dict[str, Any]:
     """A client's options with their secrets, never to be logged. ``references``: by librdkafka's names, and
-    :data:`cdc.client_options.TOKEN`. ConfigError where one cannot be read."""
+    :data:`cdc.settings.client_options.TOKEN`. ConfigError where one cannot be read."""
     revealed: dict[str, Any] = {name: reveal(one) for name, one in references.items() if name != TOKEN}
     if TOKEN in references:
         revealed["oauth_cb"] = OAuthToken(references[TOKEN])

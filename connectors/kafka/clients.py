@@ -8,10 +8,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from cdc.client_options import librdkafka_options
-from cdc.errors import Exit, LogError, Retry
-from cdc.foreign import quoted
-from cdc.settings import LogSettings
+from cdc.process.errors import Exit, LogError, Retry
+from cdc.process.untrusted_text import quoted
+from cdc.settings.client_options import librdkafka_options
+from cdc.settings.model import LogSettings
 from connectors.kafka.client_secrets import with_secrets
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from cdc.dead import DeadLetter
-from cdc.errors import LogError
-from cdc.settings import LogSettings
+from cdc.process.errors import LogError
+from cdc.settings.model import LogSettings
+from cdc.wire.dead_letter import DeadLetter
 from connectors.kafka.clients import producer_config
-from connectors.kafka.compacted import flush, log_error, read_range
+from connectors.kafka.compacted_topic import flush, log_error, read_range
 
 _TIMEOUT_S = 30.0
 

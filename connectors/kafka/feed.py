@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.dead import DeadLetter
-from cdc.errors import DamagedError
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.settings import LogSettings
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import DamagedError
+from cdc.record.progress import PROGRESS_KEY, Mark, Progress
+from cdc.record.topic_names import progress_topic
+from cdc.settings.model import LogSettings, Settings
+from cdc.wire.dead_letter import DeadLetter
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import bounds, log_error
+from connectors.kafka.compacted_topic import bounds, log_error, read_range
 from connectors.kafka.dead_letters import letter_of
-from connectors.kafka.passing_errors import PASSING
+from connectors.kafka.doubted_topics import PASSING
+from connectors.kafka.topic_ends import last_progress
 
 log = logging.getLogger(__name__)
 _MOST = 1000
@@ -176,7 +180,7 @@ class DeadLetterFeed(_Feed):
 
 class CompactedFeed:
     """A compacted topic of one partition from its beginning on, record by record as it comes. One thread at a time.
-    Implements :class:`snapshot.edges.Feed`."""
+    Implements :class:`snapshot.source.edges.Feed`."""
 
     def __init__(self, settings: LogSettings, topic: str, consumer: FollowingConsumer | None = None) -> None:
         self._settings = settings
@@ -216,3 +220,29 @@ class CompactedFeed:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+NEWEST = 2_000
+
+
+def read_marks(settings: LogSettings, topic: str, count: int = NEWEST) -> list[Mark]:
+    """At most ``count`` marks, oldest first. Records that compaction has removed are not among them."""
+    end = TopicAdmin(settings).end_offsets({topic: 1})[topic].get(0, 0)
+    marks = []
+    for message in read_range(settings, topic, 0, max(0, end - count)):
+        value = message.value()
+        if message.key() == PROGRESS_KEY and isinstance(value, bytes):
+            # One that cannot be read says nothing of the others.
+            with suppress(DamagedError):
+                progress = Progress.from_json(value)
+                marks.append(Mark(progress.epoch, progress.lsn, message.timestamp()[1]))
+    return marks
+
+
+def newest_progress(settings: Settings) -> Progress | None:
+    """The newest progress record of the pipeline. None before the first one.
+
+    LogError when no broker answers, DamagedError when no record can be read.
+    """
+    topic = progress_topic(settings.name)
+    return last_progress(settings.log, topic, TopicAdmin(settings.log).end_offsets({topic: 1})[topic][0])

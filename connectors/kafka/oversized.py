@@ -12,11 +12,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from cdc.dead import CAPTURE, DeadLetter, Why
-from cdc.ports import Headers, Withheld
-from cdc.settings import LogSettings, Settings
-from cdc.topic import dead_topic
+from confluent_kafka import KafkaError
+
+from cdc.process.errors import CdcError, PoisonError, TopicError
+from cdc.record.ports import Headers, Withheld
+from cdc.record.topic_names import dead_topic
+from cdc.settings.model import LogSettings, Settings
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why
 from cdc.wire.format import POS
+from connectors.kafka.compacted_topic import log_error
 from connectors.kafka.dead_letters import DeadLetterTopic
 
 log = logging.getLogger(__name__)
@@ -91,3 +95,36 @@ class Oversized:
             value=value if whole else None,
             headers=tuple(kept),
         )
+
+
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+
+
+def key_hash(key: bytes) -> str:
+    """A key as errors name it: row data stays out of them."""
+    return f"sha256:{hashlib.sha256(key).hexdigest()[:16]}"
+
+
+def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSettings) -> CdcError:
+    """The broker's error as one of ours. ``key`` where it is known which record it was."""
+    named = _named(key)
+    if error.code() in _TOO_LARGE:
+        return too_large(topic, key, settings)
+    found = log_error(error, f"writing a record of {topic}{named}", settings, topic)
+    if isinstance(found, TopicError):
+        return TopicError(f"the topic {topic} does not exist any more", hint="cdc check compares the topics")
+    return found
+
+
+def too_large(topic: str, key: bytes | None, settings: LogSettings) -> PoisonError:
+    """The refusal of a record that is larger than its topic takes. No broker needs to be asked."""
+    return PoisonError(
+        f"a row of {topic}{_named(key)} is larger than the topic takes ({settings.max_message_bytes} bytes)",
+        hint="raise [log] max_message_bytes and the topic's max.message.bytes, leave the large column out of the "
+        "publication, or set [log] oversized to dead-letter, and cdc dead list names the key. In the source "
+        "select ... from TABLE as t order by octet_length(t::text) desc limit 5 finds large rows",
+    )
+
+
+def _named(key: bytes | None) -> str:
+    return f" with the key {key_hash(key)}" if key is not None else ""

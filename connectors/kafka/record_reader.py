@@ -16,11 +16,11 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from cdc.errors import Exit, LogError, Retry, TopicError
-from cdc.foreign import quoted
+from cdc.process.errors import Exit, LogError, Retry, TopicError
+from cdc.process.untrusted_text import quoted
 from cdc.wire.format import HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, Lot, Span, split_headers
-from connectors.kafka.passing_errors import PASSING
+from connectors.kafka.doubted_topics import PASSING
 
 _SILENCE_S = 30.0
 _ROUND, _TURN = 20_000, 500

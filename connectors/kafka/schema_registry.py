@@ -6,12 +6,12 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, require_masks
-from cdc.masks import MaskNotes
-from cdc.ports import CompactedTopic
-from cdc.schema import Column, TableSchema
-from cdc.topic import TableName
+from cdc.capture.table_masks import MaskNotes
+from cdc.process.errors import ConfigError
+from cdc.record.ports import CompactedTopic
+from cdc.record.schema import Column, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS, require_masks
 
 _NO_NOTES = MaskNotes(NO_MASKS)
 

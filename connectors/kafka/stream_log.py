@@ -11,18 +11,17 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import CdcError, LogError, PoisonError
-from cdc.foreign import quoted
-from cdc.ports import Record, Withheld
-from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
-from cdc.progress import Offsets
-from cdc.settings import LogSettings
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import CdcError, LogError, PoisonError
+from cdc.process.untrusted_text import quoted
+from cdc.record.ports import Record, Withheld
+from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+from cdc.record.progress import Offsets
+from cdc.settings.model import LogSettings
 from cdc.wire.format import POS
 from connectors.kafka.clients import producer_config
-from connectors.kafka.oversized import Oversized
-from connectors.kafka.refused_names import refusal, too_large
+from connectors.kafka.oversized import Oversized, refusal, too_large
 
 declare("lane_introduced", "group_half_sent", "large_carried")
 
@@ -57,7 +56,7 @@ class _Group:
 
 
 class KafkaStreamLog:
-    """:class:`cdc.ports.StreamLog` on Kafka.
+    """:class:`cdc.record.ports.StreamLog` on Kafka.
 
     A report per record is dear, so only the last one of each lane in a group is asked for, with the offset it
     must have: one that was refused, and everything behind it that was taken, shows as a wrong offset.

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc.errors import TopicError
-from cdc.progress import Offsets
-from cdc.state import TopicsState
-from cdc.topic_specs import TopicSpec
+from cdc.capture.topic_specs import TopicSpec
+from cdc.process.errors import TopicError
+from cdc.record.progress import Offsets
+from cdc.record.state import TopicsState
 
 LASTING = ("cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms")
 """Settings without which a topic would forget."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from cdc.aside import AsideState, CannotFollow, Cause, TableState, aside_key, asides_of, left_out
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.ports import CompactedTopic
-from cdc.position import Position
-from cdc.state import ReadingState, RequestState, find_all
-from cdc.topic import TableName
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.record.ports import CompactedTopic
+from cdc.record.position import Position
+from cdc.record.state import ReadingState, RequestState, find_all
+from cdc.record.tables_aside import AsideState, CannotFollow, Cause, TableState, aside_key, asides_of, left_out
+from cdc.record.topic_names import TableName
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class AnnouncesTables(Protocol):
 
 
 class SetAside:
-    """Implements :class:`connectors.postgres.ports.AsideRegister`.
+    """Implements :class:`connectors.postgres.assembly.ports.AsideRegister`.
 
     ``documents``: the state topic's records. ``histories``: tables that are never set aside. ``accept``: called with a
     table and whether another key of it is to be taken.
@@ -134,7 +134,8 @@ class SetAside:
                 raise
 
     def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
-        """See :class:`connectors.postgres.ports.AsideRegister`. Raises LogError too: then nothing was dropped."""
+        """See :class:`connectors.postgres.assembly.ports.AsideRegister`. Raises LogError too: then nothing was
+        dropped."""
         name = str(table)
         with self._writing:
             known = self._documents.get(name)

@@ -2,7 +2,7 @@
 
 Server, topics, lock, progress, slot, tails, stream, and the slot once more. Nothing is written before the lock is
 taken, and nothing read from the topics before it either: another capture could still write behind our back. Each step
-returns a part of :mod:`connectors.session.session_parts`, and one that raises releases what was opened before it.
+returns a part of :mod:`connectors.session.known_tables`, and one that raises releases what was opened before it.
 """
 
 from __future__ import annotations
@@ -14,44 +14,56 @@ from functools import partial
 
 import psycopg
 
-from cdc.capture import CaptureSession, CaptureStop, StartingPoint, Stopped
-from cdc.checks.facts import SlotFacts
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, IdentityError, LogError, SourceError
-from cdc.logs import LoggedCauses
-from cdc.metrics import CaptureFigures, Flow, RereadFigures
-from cdc.progress import PROGRESS_KEY, Offsets, Progress
-from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
-from cdc.topic import progress_topic, state_topic
-from cdc.topic_specs import made_specs
-from cdc.visibility import Gate, Visibility, VisibilityGate
-from cdc.windows import Windows
+from cdc.capture.capture_loop import CaptureSession, CaptureStop, StartingPoint, Stopped
+from cdc.capture.topic_specs import made_specs
+from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.windows import Windows
+from cdc.figures.capture_metrics import CaptureFigures, Flow, RereadFigures
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import ActiveError, IdentityError, LogError, SourceError
+from cdc.process.logs import LoggedCauses
+from cdc.record.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.record.server_facts import SlotFacts
+from cdc.record.state import SlotState, TopicsState
+from cdc.record.topic_names import progress_topic, state_topic
+from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import ends_of_made, facts_of_made
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require_broker
 from connectors.kafka.oversized import Oversized
-from connectors.kafka.reach import require_broker
 from connectors.kafka.stream_log import KafkaStreamLog
-from connectors.kafka.tail import last_progress
+from connectors.kafka.topic_ends import last_progress
 from connectors.kafka.topic_problems import policy_problems, raise_first, state_problems
-from connectors.postgres.barrier import barrier
-from connectors.postgres.catalog_facts import read_publication, read_slot
-from connectors.postgres.connections import Connection, connect, first_line
-from connectors.postgres.slot import lock_holders, require_not_ahead, require_usable, require_written, try_lock
-from connectors.postgres.visible import newest_xid
+from connectors.postgres.server.catalog_facts import read_publication, read_slot
+from connectors.postgres.server.connections import Connection, connect, first_line
+from connectors.postgres.server.slot import (
+    barrier,
+    lock_holders,
+    newest_xid,
+    require_not_ahead,
+    require_usable,
+    require_written,
+    try_lock,
+)
 from connectors.session.asides import Rounds
-from connectors.session.captured import Lanes, Later, Running
-from connectors.session.joining import Joining
-from connectors.session.known_state import KnownState, known_of, snapshot_stand
-from connectors.session.known_tables import known_tables
-from connectors.session.looks import Looks, gone
-from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
-from connectors.session.note_retry import NoteRetry
-from connectors.session.promotion import identify, require_within, take_over
-from connectors.session.replication import open_stream
-from connectors.session.session_parts import Following, LogStanding, Servers, SourceStream, Tables, Writer
+from connectors.session.captured_topics import Lanes, Later, Running
+from connectors.session.known_tables import (
+    Following,
+    KnownState,
+    LogStanding,
+    Servers,
+    SourceStream,
+    Tables,
+    Writer,
+    known_of,
+    known_tables,
+    snapshot_stand,
+)
+from connectors.session.late_record_repair import Ends, NoteRetry, beginning, require_nothing_lost, require_still
+from connectors.session.replication import identify, open_stream, require_within, take_over
+from connectors.session.side_queries import Looks, gone
+from connectors.session.stream_parts import Joining
 
 log = logging.getLogger(__name__)
 

@@ -9,21 +9,20 @@ from functools import partial
 
 import psycopg
 
-from cdc.aside import AsideState, CannotFollow, Cause, TableState
-from cdc.crash import crash_point, declare
-from cdc.errors import ConfigError, SourceError
-from cdc.masks import masks_of
-from cdc.schema import Identity, TableSchema
-from cdc.settings import Settings
-from cdc.topic import TableName
+from cdc.capture.table_masks import masks_of
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import ConfigError, SourceError
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.tables_aside import AsideState, CannotFollow, Cause, TableState
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.catalog_shapes import KnownShapes, from_relation, resolve_tables
-from connectors.postgres.connections import Connection, first_line
-from connectors.postgres.held import LATER, Later
-from connectors.postgres.masked_parts import note_parts
-from connectors.postgres.messages import Relation
-from connectors.postgres.selection import takes
-from connectors.session.captured import CapturedTopics
+from connectors.postgres.assembly.pending_records import LATER, Later
+from connectors.postgres.protocol.messages import Relation
+from connectors.postgres.server.catalog_shapes import KnownShapes, from_relation, resolve_tables
+from connectors.postgres.server.connections import Connection, first_line
+from connectors.postgres.server.table_selection import note_parts, takes
+from connectors.session.captured_topics import CapturedTopics
 from connectors.session.partitions import Partitions, link_in
 
 log = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ declare("shape_registered")
 
 
 class Relations:
-    """Implements :class:`connectors.postgres.assemble.SchemaSource`.
+    """Implements :class:`connectors.postgres.assembly.assembler.SchemaSource`.
 
     A new shape is on ``<name>.schema``, stored by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. A shape that is announced as it was

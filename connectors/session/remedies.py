@@ -8,19 +8,18 @@ from collections.abc import Callable, Mapping
 import psycopg
 from psycopg import sql
 
-from cdc.aside import AsideState, CannotFollow, Cause
-from cdc.errors import ConfigError
-from cdc.following import Unfollowed
-from cdc.schema import TableSchema
-from cdc.settings import Settings
-from cdc.sql import load
-from cdc.topic import TableName
-from cdc.visibility import Visibility
+from cdc.capture.visibility import Visibility
+from cdc.process.errors import ConfigError
+from cdc.process.sql_files import load
+from cdc.record.schema import TableSchema
+from cdc.record.tables_aside import AsideState, CannotFollow, Cause, Unfollowed
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.catalog_facts import read_relations
-from connectors.postgres.catalog_shapes import IDENTITIES, captured_schema
-from connectors.postgres.connections import Connection
-from connectors.postgres.masked_parts import note_parts
+from connectors.postgres.server.catalog_facts import read_relations
+from connectors.postgres.server.catalog_shapes import IDENTITIES, captured_schema
+from connectors.postgres.server.connections import Connection
+from connectors.postgres.server.table_selection import note_parts
 from connectors.session.asides import SetAside
 from connectors.session.partitions import tells_key
 

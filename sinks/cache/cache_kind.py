@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from cdc.checks.facts import StoreFacts
-from cdc.checks.finding import Finding, ok, warn
-from cdc.setting_types import SecretRef, Url
-from cdc.sink_settings import SinkSettings
-from sinks.kinds import Rebuilds, SinkKind
+from cdc.checks.findings import Finding, ok, warn
+from cdc.record.server_facts import StoreFacts
+from cdc.settings.setting_types import SecretRef, Url
+from cdc.settings.sink_settings import SinkSettings
+from sinks.contract.kinds import Rebuilds, SinkKind
 
 
 class RedisSinkSettings(SinkSettings):
@@ -42,10 +42,10 @@ KIND = SinkKind(
     name="redis",
     settings=RedisSinkSettings,
     opener="sinks.cache.cache_store:open_cache",
-    probe="sinks.cache.cache_probe:probe_cache",
+    probe="sinks.cache.cache_client:probe_cache",
     facts=check_eviction,
     parallel=True,
-    generations=Rebuilds(opener="sinks.cache.cache_generations:open_generations"),
+    generations=Rebuilds(opener="sinks.cache.cache_store:open_generations"),
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. A row that read_through put beside it for its "
     "keep_s",

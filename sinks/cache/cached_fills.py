@@ -10,11 +10,11 @@ from typing import Any, Self
 
 import orjson
 
-from cdc.errors import UsageError
-from cdc.foreign import quoted
-from cdc.json_bytes import dumped
-from cdc.progress import Watermark
-from cdc.tokens import Standing, Token, standing
+from cdc.process.errors import UsageError
+from cdc.process.untrusted_text import quoted
+from cdc.record.documents import dumped
+from cdc.record.progress import Watermark
+from cdc.record.tokens import Standing, Token, standing
 from sinks.cache.cached_types import row_of_json
 
 KEEP = (files("sinks.cache") / "fill.lua").read_text(encoding="utf-8")

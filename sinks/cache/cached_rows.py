@@ -12,24 +12,24 @@ from uuid import UUID
 import redis
 from redis.cluster import RedisCluster
 
-from cdc.errors import SinkError, UsageError
-from cdc.foreign import quoted
 from cdc.freshness.wanted import NotShown, Wanted, topics_of
-from cdc.position import Position
-from cdc.progress import Watermark
-from cdc.stored import reading
-from cdc.tokens import Token
-from cdc.topic import TableName
+from cdc.process.errors import SinkError, UsageError
+from cdc.process.untrusted_text import quoted
+from cdc.record.documents import reading
+from cdc.record.position import Position
+from cdc.record.progress import Watermark
+from cdc.record.tokens import Token
+from cdc.record.topic_names import TableName
 from cdc.wire.format import POS
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key, store_key
-from sinks.cache.cache_probe import URLS
+from sinks.cache.cache_client import URLS
 from sinks.cache.cache_store import generation_prefix
 from sinks.cache.cached_fills import FIELDS, KEEP, Fill
 from sinks.cache.cached_types import row_of_json, typed, types_note, types_of
-from sinks.generations import FIRST, GENERATION
-from sinks.names import cache_fill, cache_table
-from sinks.notes import WATERMARK, NotedWatermarks
-from sinks.store_facts import bad_url, place
+from sinks.contract.generations import FIRST, GENERATION
+from sinks.contract.store_facts import bad_url, place
+from sinks.contract.store_names import cache_fill, cache_table
+from sinks.contract.store_notes import WATERMARK, NotedWatermarks
 
 KeyPart = str | int | bool | Decimal | UUID | date | None
 """A key column's value. None in views alone. Other types are passed as the text that the stores have."""
@@ -321,7 +321,7 @@ def _is_of_another_type(answer: object) -> bool:
 
 
 class _Fields:
-    """Notes that were read already. Implements :class:`sinks.notes.Notes`."""
+    """Notes that were read already. Implements :class:`sinks.contract.store_notes.Notes`."""
 
     def __init__(self, fields: Mapping[str, bytes]) -> None:
         self._fields = fields

@@ -14,12 +14,11 @@ from uuid import UUID
 
 import orjson
 
-from cdc.json_bytes import dumped
-from cdc.schema import TableSchema
-from cdc.stored import reading
-from cdc.topic import TableName
+from cdc.record.documents import dumped, reading
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.jsontree import loads
-from sinks.notes import Notes
+from sinks.contract.store_notes import Notes
 
 _ARRAY = "[]"
 _INTERVAL = re.compile(r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?[\d.]+)S)?)?")

@@ -1,10 +1,22 @@
-"""The faults of a Delta table that its captured table has to hear of."""
+"""Where a Delta warehouse is, the line of a table's commits, rows exchanged in one commit, and a table's faults."""
 
 from __future__ import annotations
 
-from cdc.errors import Exit, Retry, SinkError
-from sinks.port import PlaceMissing, StoreAway
-from sinks.store_retry import brief
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+from deltalake.transaction import AddAction
+
+from cdc.process.errors import Exit, Retry, SinkError
+from sinks.contract.port import PlaceMissing, StoreAway
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_retry import brief
+from sinks.delta.delta_kind import EMBEDDED
+from sinks.delta.delta_rewrite import PACKED, KeyedFiles
 
 
 class Removed(PlaceMissing):
@@ -63,3 +75,87 @@ def explained(path: str, error: Exception) -> SinkError:
         f"the Delta table {path} cannot be written or read: {brief(str(error))}",
         hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
     )
+
+
+class WholeExchange:
+    """One exchange. ``target``: the table, as it is opened when this is asked. ``rows``: all that it is to have, from
+    the first on each time. ``schema`` and ``by``: its columns and partitions from then on."""
+
+    def __init__(
+        self,
+        target: Callable[[], KeyedFiles],
+        rows: Callable[[], Iterator[pa.RecordBatch]],
+        schema: pa.Schema,
+        by: Sequence[str],
+    ) -> None:
+        self._target = target
+        self._rows = rows
+        self._schema = schema
+        self._by = list(by)
+        self._added: list[AddAction] | None = None
+
+    def write(self, wanted: int) -> None:
+        """Write the rows in files of about that many bytes, of which the log learns by :meth:`commit`: that is over in
+        a moment, however many there are, where a sink that runs commits all the time. Nothing happens for a table that
+        gets other columns or partitions, which a sink holds, or has what writers keep beside its rows."""
+        target = self._target()
+        same = target.schema.equals(self._schema) and target.table.metadata().partition_columns == self._by
+        if same and target.exchangeable():
+            self._added = target.write(self._rows(), wanted)
+
+    def commit(self) -> None:
+        """CommitFailedError where somebody else has written since the table was opened."""
+        if self._added is not None:
+            self._target().exchange(self._added)
+            return
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._rows())
+        anew: Any = {"schema_mode": "overwrite", "partition_by": self._by, **PACKED}
+        deltalake.write_deltalake(self._target().table, reader, mode="overwrite", **anew)
+
+
+class CommitLine:
+    """The commits in the log of a table in a folder of this machine, which may be exchanged for another one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: tuple[int, tuple[int, ...]] = (-1, ())
+
+    def stands(self, version: int) -> bool:
+        """Whether a version is the newest one, and the commit that it was when this was asked of it first: at once
+        where it was written or opened here."""
+        try:
+            about = self._file(version).stat()
+        except OSError:
+            return False
+        now = version, (about.st_ino, about.st_mtime_ns, about.st_size)
+        if self._seen[0] != version:
+            self._seen = now
+        return now == self._seen and not self._file(version + 1).exists()
+
+    def _file(self, version: int) -> Path:
+        return Path(self._path, "_delta_log", f"{version:020}.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where the warehouse is, and the engine that writes it. ``options`` may hold secrets. ``partition_by``: see
+    :func:`sinks.delta.delta_partitions.partition_of`."""
+
+    root: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    engine: str = EMBEDDED
+    partition_by: str = ""
+
+    @classmethod
+    def of(cls, spec: SinkSpec) -> Storage:
+        """From a spec's ``path`` and everything that begins with ``storage.``."""
+        given = {**spec.options, **spec.secrets}
+        options = {n.removeprefix("storage."): str(v) for n, v in given.items() if n.startswith("storage.")}
+        engine = spec.optional("engine") or EMBEDDED
+        by = spec.optional("partition_by") or ""
+        return cls(root=spec.text("path").rstrip("/"), options=options, engine=engine, partition_by=by)
+
+    @property
+    def local(self) -> bool:
+        """Whether the warehouse is a folder of this machine."""
+        return "://" not in self.root

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import deltalake
 
-from cdc.clock import Clock
-from cdc.errors import SinkError
-from cdc.json_bytes import dumped
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
+from cdc.process.clock import Clock
+from cdc.process.errors import SinkError
+from cdc.record.documents import dumped
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.generations import GENERATION, Generations, is_said, lower, number_in_use
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_notes import WATERMARK, NotedWatermarks
+from sinks.delta.delta_faults import Storage
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
 from sinks.delta.delta_notes import DeltaNotes
-from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_store import table_path
 from sinks.delta.delta_table import Delta
-from sinks.generations import GENERATION, Generations, is_said, lower, number_in_use
-from sinks.notes import WATERMARK, NotedWatermarks
-from sinks.registry import SinkSpec
 
 
 def open_generations(spec: SinkSpec, clock: Clock) -> Generations:

@@ -9,13 +9,12 @@ from typing import Annotated, Any, Final, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
-from cdc.anchored_paths import PATH
-from cdc.checks.facts import StoreFacts
-from cdc.checks.finding import Finding, warn
-from cdc.setting_types import Secret, SecretRef
-from cdc.sink_settings import SinkSettings
-from sinks.kinds import Rebuilds, SinkKind, SparkParts
-from sinks.registry import Option, SinkSpec
+from cdc.checks.findings import Finding, warn
+from cdc.record.server_facts import StoreFacts
+from cdc.settings.setting_types import PATH, Secret, SecretRef
+from cdc.settings.sink_settings import SinkSettings
+from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts
+from sinks.contract.registry import Option, SinkSpec
 
 EMBEDDED: Final = "embedded"
 SPARK: Final = "spark"

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from cdc.clock import Clock
-from cdc.progress import Watermark
-from sinks.delta.delta_storage import Storage
+from cdc.process.clock import Clock
+from cdc.record.progress import Watermark
+from sinks.contract.store_notes import WATERMARK, NotedWatermarks
+from sinks.contract.tries import unrepeated
+from sinks.delta.delta_faults import Storage
 from sinks.delta.delta_table import Delta
-from sinks.notes import WATERMARK, NotedWatermarks
-from sinks.tries import unrepeated
 
 
 class DeltaNotes:
-    """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements :class:`sinks.notes.Notes`."""
+    """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements
+    :class:`sinks.contract.store_notes.Notes`."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")

@@ -15,10 +15,10 @@ from zlib import crc32
 import orjson
 import pyarrow as pa
 
-from cdc.schema import TableSchema
-from cdc.stored import reading
-from sinks.port import CannotCarry
-from sinks.table_places import PLACE
+from cdc.record.documents import reading
+from cdc.record.schema import TableSchema
+from sinks.contract.port import CannotCarry
+from sinks.contract.table_places import PLACE
 from sinks.warehouse.warehouse_columns import KEY, WarehouseColumn
 
 _BUCKET, _PART = "_bucket_", "_part_"

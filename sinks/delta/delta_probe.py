@@ -7,13 +7,13 @@ from pathlib import Path
 import deltalake
 from deltalake.exceptions import DeltaError
 
-from cdc.checks.facts import StoreFacts
-from cdc.errors import SinkError
-from cdc.foreign import quoted
+from cdc.process.errors import SinkError
+from cdc.process.untrusted_text import quoted
+from cdc.record.server_facts import StoreFacts
+from sinks.contract.registry import SinkSpec
+from sinks.delta.delta_faults import Storage
 from sinks.delta.delta_kind import RELATIVE
-from sinks.delta.delta_storage import Storage
-from sinks.registry import SinkSpec
-from sinks.warehouse.warehouse_folder import require_folder
+from sinks.warehouse.warehouse_merges import require_folder
 
 
 def probe_delta(spec: SinkSpec) -> StoreFacts:

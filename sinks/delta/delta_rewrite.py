@@ -23,12 +23,13 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.crash import crash_point, declare
-from sinks.arrow import pc
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.crash_points import crash_point, declare
+from sinks.contract.batch import pc
+from sinks.contract.table_places import PLACE
 from sinks.delta.delta_files import STATISTICS, DataFile, KeysIn, data_files, due_join, file_bytes, may_hold, stats_of
 from sinks.delta.delta_kind import CODEC
-from sinks.table_places import PLACE
+from sinks.warehouse.warehouse_rows import recast
 
 declare("delta_files_written")
 
@@ -347,3 +348,35 @@ def _lots(files: Sequence[DataFile], most: int) -> Iterator[list[DataFile]]:
 def _now_ms() -> int:
     # By the machine's clock, as delta-rs has it: VACUUM compares the two.
     return SYSTEM_CLOCK.now_ns() // 1_000_000
+
+
+def filled_up(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
+    """All columns of a schema, null where the rows lack one. None where the schema lacks one of theirs, or has it in a
+    type that does not take their values."""
+    present = set(rows.schema.names)
+    if not present <= set(schema.names):
+        return None
+    arrays = [rows[f.name] if f.name in present else pa.nulls(rows.num_rows, f.type) for f in schema]
+    try:
+        return pa.Table.from_arrays(arrays, schema=schema)
+    except pa.ArrowException:
+        return None
+
+
+def ordered(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    """In the order of a schema: a query has the columns of partitions last, wherever they stand in the table."""
+    return found.select(schema.names).cast(schema)
+
+
+def recut(found: pa.RecordBatchReader, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+    """The same of a stream, in batches of so many rows."""
+    # A writer that asks for the next batch is inside delta-rs, which does not begin to read there.
+    with ThreadPoolExecutor(1) as thread:
+        while (batch := thread.submit(next, found, None).result()) is not None:
+            yield from ordered(pa.Table.from_batches([batch]), schema).to_batches(max_chunksize=most)
+
+
+def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """With columns of wider types."""
+    arrays: list[Any] = [recast(batch.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import orjson
 import pyarrow as pa
 
-from cdc.clock import Clock
-from cdc.schema import TableSchema
-from cdc.sql import quote_literal
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError
+from cdc.process.sql_files import quote_literal
+from cdc.record.documents import dumped, reading
+from cdc.record.schema import TableSchema
 from cdc.wire import format as wire
-from sinks.batch_plan import TableBatch
-from sinks.delta.delta_engine import DeltaEngine
-from sinks.delta.delta_faults import Exchanged, Removed, Unfit
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.generations import OpenGeneration
+from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, rows_at_once
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store import StoreSink
+from sinks.contract.store_names import folder
+from sinks.contract.store_notes import Floors, KeptColumns, Notes
+from sinks.contract.table_places import Places, PlaceStep
+from sinks.delta.delta_faults import Exchanged, Removed, Storage, Unfit
+from sinks.delta.delta_kind import EMBEDDED, ENGINE, SPARK
 from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks
 from sinks.delta.delta_partitions import partition_of, require_same
-from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
-from sinks.generations import OpenGeneration
-from sinks.names import folder
-from sinks.notes import Floors, KeptColumns, Notes
-from sinks.port import (
-    Applied,
-    CannotCarry,
-    OpenSink,
-    PlaceMissing,
-    StoreAway,
-    StoredRow,
-    rows_at_once,
-)
-from sinks.registry import SinkSpec
-from sinks.store import StoreSink
-from sinks.table_places import Places, PlaceStep
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -42,12 +38,17 @@ from sinks.warehouse.warehouse_columns import (
     POS,
     TIMESTAMPTZ,
     WarehouseColumn,
+    one_to_spark,
     removed,
     retypes,
     warehouse_columns,
 )
 from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
+
+if TYPE_CHECKING:
+    from sinks.warehouse.warehouse_spark import WarehouseSpark
+
 
 _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
     (KEY, pa.string()),
@@ -188,7 +189,7 @@ class _DeltaTables:
             table.delete(f"{POS} < '{floor}'")
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """:meth:`sinks.port.Discards.remove`."""
+        """:meth:`sinks.contract.port.Discards.remove`."""
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)
@@ -301,3 +302,76 @@ def _stored(rows: WarehouseRows, found: pa.Table | pa.RecordBatch, schema: Table
     if lost:
         raise CannotCarry.because(schema.table, f"column {lost[0]} was removed from the table in the store")
     return rows.stored(found)
+
+
+class DeltaEngine:
+    """The engine of one warehouse, by its settings and by its notes."""
+
+    def __init__(self, storage: Storage, notes: DeltaNotes, clock: Clock) -> None:
+        self._storage = storage
+        self._notes = notes
+        self._clock = clock
+        self._agreed = False
+
+    def table(self, path: str) -> Delta:
+        """A table of the warehouse, as this engine writes it."""
+        if self._storage.engine != SPARK:
+            return Delta(self._storage, path, self._clock)
+        from sinks.delta.spark_delta import SparkDelta  # noqa: PLC0415 - Spark's client, of use here alone
+
+        return SparkDelta(self._storage, path, self._clock, self._spark)
+
+    @cached_property
+    def _spark(self) -> WarehouseSpark:
+        from sinks.delta.spark_delta import delta_spark  # noqa: PLC0415 - as above
+
+        return delta_spark()
+
+    def require(self) -> None:
+        """ConfigError where another engine began the warehouse. An empty one is this engine's from here on."""
+        if not self._agreed:
+            unnoted = self.unnoted(self._notes.read())
+            if unnoted:
+                self._notes.write_all(unnoted)
+            self._agreed = True
+
+    def unnoted(self, notes: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The note of the engine that these notes lack: nothing where they name it. ConfigError as
+        :meth:`require`.
+
+        A watermark may be committed before a table has a row. Without the engine beside it the warehouse would be the
+        embedded engine's.
+        """
+        # A floor is noted before its table has a place.
+        used = any(not name.startswith("floor:") for name in notes)
+        began = engine_in(notes[ENGINE]) if ENGINE in notes else EMBEDDED if used else self._storage.engine
+        if began != self._storage.engine:
+            raise ConfigError(
+                f'the warehouse {self._storage.root} is written by engine = "{began}", and the settings name '
+                f'"{self._storage.engine}"',
+                hint=f'cdc rebuild makes it anew by the other engine; or set engine = "{began}" again',
+            )
+        return {ENGINE: dumped(began)} if ENGINE not in notes and began == SPARK else {}
+
+    def require_columns(
+        self, schema: TableSchema, existing: Callable[[], Collection[str]], wanted: Sequence[WarehouseColumn]
+    ) -> None:
+        """CannotCarry for a table of which Spark would write one column into another: it reads names that differ in
+        case alone as one."""
+        twins = one_to_spark(existing(), wanted) if self._storage.engine == SPARK else ""
+        if twins:
+            raise CannotCarry.because(schema.table, twins)
+
+    def make_ready(self, table: Delta, schema: TableSchema) -> None:
+        """Let Spark make deletion vectors in a table of its own. CannotCarry for another one that asks for them."""
+        if self._storage.engine == SPARK:
+            table.set_vectors(wanted=True)
+        elif table.vectored and table.writes_vectors:
+            why = 'its Delta table has deletion vectors, which a warehouse of engine = "spark" alone has'
+            raise CannotCarry.because(schema.table, why)
+
+
+def engine_in(note: bytes) -> str:
+    """The engine that a note names."""
+    with reading("the engine that the warehouse has noted"):
+        return str(orjson.loads(note))

@@ -12,21 +12,17 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.sql import quote_literal
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.sql_files import quote_literal
+from sinks.contract.port import StoreAway
+from sinks.contract.store_retry import StoreRetry
+from sinks.contract.table_places import PLACE, PlaceStep
 from sinks.delta import delta_faults as faults
-from sinks.delta.delta_batches import filled_up, ordered, recut, widened
-from sinks.delta.delta_exchange import WholeExchange
-from sinks.delta.delta_faults import Exchanged, Removed, Unfit
+from sinks.delta.delta_faults import CommitLine, Exchanged, Removed, Storage, Unfit, WholeExchange
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
-from sinks.delta.delta_line import CommitLine
 from sinks.delta.delta_partitions import buckets_in, partitioned
-from sinks.delta.delta_rewrite import ONE_TRY, PACKED, KeyedFiles
-from sinks.delta.delta_storage import Storage
-from sinks.port import StoreAway
-from sinks.store_retry import StoreRetry
-from sinks.table_places import PLACE, PlaceStep
+from sinks.delta.delta_rewrite import ONE_TRY, PACKED, KeyedFiles, filled_up, ordered, recut, widened
 from sinks.warehouse.warehouse_columns import EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import place_in, place_row
 
@@ -89,7 +85,7 @@ class Delta:
             self._retry.call(lambda: self._table)
 
     def place(self) -> bytes | None:
-        """As :meth:`sinks.table_places.PlaceStore.place`, of a table that is there."""
+        """As :meth:`sinks.contract.table_places.PlaceStore.place`, of a table that is there."""
         if self._place is _UNREAD:
             self._place = place_in(self.where(f"{KEY} = '{PLACE}'")[EXACT].to_pylist())
         return self._place

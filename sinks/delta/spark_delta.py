@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from cdc.clock import Clock
-from sinks.arrow import pc
+from cdc.process.clock import Clock
+from sinks.contract.batch import pc
+from sinks.contract.table_places import PlaceStep
+from sinks.delta.delta_faults import Storage
+from sinks.delta.delta_files import TIERS, Tier, due_tier
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_partitions import buckets_in
-from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
-from sinks.delta.delta_tiers import TIERS, Tier, due_tier
-from sinks.table_places import PlaceStep
 from sinks.warehouse.warehouse_columns import EXACT
 from sinks.warehouse.warehouse_spark import (
     SparkFailed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,16 +19,20 @@ from sqlalchemy import URL, make_url, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import ConfigError, Retry, SinkError
-from cdc.foreign import quoted
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import ConfigError, Retry, SinkError
+from cdc.process.untrusted_text import quoted
+from cdc.record.server_facts import StoreFacts
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_retry import StoreRetry
+from sinks.contract.tries import looking
 from sinks.iceberg.iceberg_faults import PASSING, explained
 from sinks.iceberg.iceberg_kind import JDBC, PROPERTY, S3, is_beside
-from sinks.registry import SinkSpec
-from sinks.store_retry import StoreRetry
+from sinks.warehouse.warehouse_merges import require_folder
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
 
 T = TypeVar("T")
 _CONNECT_S = 10
@@ -282,3 +287,18 @@ class LakeCatalog:
         opened = self.__dict__.pop("opened", None)
         if isinstance(opened, SqlCatalog):
             opened.close()
+
+
+def probe_iceberg(spec: SinkSpec) -> StoreFacts:
+    """A catalog that answers, and a folder that can be written or an object store that lets us in.
+
+    Raises ConfigError for a login that is refused or a folder that cannot be written, SinkError when the catalog does
+    not answer.
+    """
+    place = LakePlace.of(spec)
+    if place.local:
+        require_folder(Path(place.warehouse))
+    with closing(LakeCatalog(place, SYSTEM_CLOCK)) as catalog, looking():
+        catalog.names(place.namespace)
+        catalog.look_into_store()
+    return StoreFacts(product="the Iceberg catalog", version=place.shown)

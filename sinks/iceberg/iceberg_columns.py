@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc.schema import TableSchema
-from sinks.names import column_names
+from cdc.record.schema import TableSchema
+from sinks.contract.store_names import column_names
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,

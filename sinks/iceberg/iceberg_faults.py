@@ -15,9 +15,9 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from cdc.errors import Exit, Retry, SinkError
-from sinks.port import PlaceMissing, StoreAway
-from sinks.store_retry import brief, login_refused
+from cdc.process.errors import Exit, Retry, SinkError
+from sinks.contract.port import PlaceMissing, StoreAway
+from sinks.contract.store_retry import brief, login_refused
 
 
 class LakeRemoved(PlaceMissing):

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from sinks.generations import GENERATION, Generations, lower, number_in_use, said_in_use
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import SinkError
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.generations import GENERATION, Generations, lower, number_in_use, said_in_use
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_notes import WATERMARK, NotedWatermarks
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace
 from sinks.iceberg.iceberg_notes import NOTES, IcebergNotes
 from sinks.iceberg.iceberg_store import table_name
-from sinks.notes import WATERMARK, NotedWatermarks
-from sinks.registry import SinkSpec
 
 declare("iceberg_tables_moved")
 

@@ -9,11 +9,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cdc.anchored_paths import PATH
-from cdc.setting_types import Secret, SecretRef, SomeTime, Url
-from cdc.sink_settings import SinkSettings
-from sinks.kinds import Rebuilds, SinkKind, SparkParts
-from sinks.registry import Option
+from cdc.settings.setting_types import PATH, Secret, SecretRef, SomeTime, Url
+from cdc.settings.sink_settings import SinkSettings
+from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts
+from sinks.contract.registry import Option
 
 JDBC, REST = ("postgresql://", "postgres://"), ("http://", "https://")
 S3: Final = "s3://"
@@ -140,7 +139,7 @@ KIND = SinkKind(
     name="iceberg",
     settings=IcebergSinkSettings,
     opener="sinks.iceberg.iceberg_store:open_iceberg",
-    probe="sinks.iceberg.iceberg_probe:probe_iceberg",
+    probe="sinks.iceberg.iceberg_catalog:probe_iceberg",
     generations=Rebuilds(opener="sinks.iceberg.iceberg_generations:open_generations", apart=False),
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. Replaced files and older snapshots for "

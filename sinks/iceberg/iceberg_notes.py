@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 
-from cdc.crash import crash_point, declare
+from cdc.process.crash_points import crash_point, declare
+from sinks.contract.tries import unrepeated
 from sinks.iceberg.iceberg_catalog import LakeCatalog
 from sinks.iceberg.iceberg_table import PROPERTIES
-from sinks.tries import unrepeated
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -30,8 +30,8 @@ _SHAPE = pa.schema([("name", pa.string())])
 
 
 class IcebergNotes:
-    """The properties that begin with ``cdc.`` of the table ``_watermark``. Implements :class:`sinks.notes.Notes`.
-    ``namespace``: of another generation."""
+    """The properties that begin with ``cdc.`` of the table ``_watermark``. Implements
+    :class:`sinks.contract.store_notes.Notes`. ``namespace``: of another generation."""
 
     def __init__(self, catalog: LakeCatalog, namespace: str = "") -> None:
         self._catalog = catalog

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cdc.clock import Clock
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.process.clock import Clock
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire import format as wire
-from sinks.batch_plan import TableBatch
-from sinks.generations import OpenGeneration
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.generations import OpenGeneration
+from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store import StoreSink
+from sinks.contract.store_names import folder
+from sinks.contract.store_notes import WATERMARK, Floors, KeptColumns, NotedWatermarks
+from sinks.contract.table_places import Places, PlaceStep
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
 from sinks.iceberg.iceberg_columns import (
     CDC_DELETED,
@@ -32,19 +38,6 @@ from sinks.iceberg.iceberg_columns import (
 from sinks.iceberg.iceberg_faults import LakeExchanged, LakeRemoved, LakeUnfit
 from sinks.iceberg.iceberg_notes import IcebergNotes
 from sinks.iceberg.iceberg_table import IcebergTable
-from sinks.names import folder
-from sinks.notes import WATERMARK, Floors, KeptColumns, NotedWatermarks
-from sinks.port import (
-    Applied,
-    CannotCarry,
-    OpenSink,
-    PlaceMissing,
-    StoredRow,
-    rows_at_once,
-)
-from sinks.registry import SinkSpec
-from sinks.store import StoreSink
-from sinks.table_places import Places, PlaceStep
 from sinks.warehouse.warehouse_columns import WarehouseColumn, one_to_spark, retypes
 from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
 from sinks.warehouse.warehouse_rows import WarehouseRows, place_row
@@ -199,7 +192,7 @@ class _IcebergTables:
             table.remove_below(floor)
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """:meth:`sinks.port.Discards.remove`."""
+        """:meth:`sinks.contract.port.Discards.remove`."""
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)

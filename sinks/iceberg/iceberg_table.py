@@ -16,17 +16,15 @@ import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
-from cdc.sql import quote_literal
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import SinkError
+from cdc.process.sql_files import quote_literal
+from sinks.contract.table_places import PLACE, PlaceStep
 from sinks.iceberg.iceberg_catalog import LakeCatalog, unrepeated_table
 from sinks.iceberg.iceberg_columns import CDC_EXACT, CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
-from sinks.iceberg.iceberg_conditions import below, keyed, no_key
 from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeExchanged, LakeRemoved, conflict, given_up
-from sinks.iceberg.iceberg_snapshots import file_sizes, summary_count
-from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep
-from sinks.table_places import PLACE, PlaceStep
+from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep, below, file_sizes, keyed, no_key, summary_count
 from sinks.warehouse.warehouse_rows import place_in, recast
 from sinks.warehouse.warehouse_spark import SparkFailed, only_onto, running_session, within_ranges
 
@@ -98,7 +96,7 @@ class IcebergTable:
         _ = self._table
 
     def place(self) -> bytes | None:
-        """As :meth:`sinks.table_places.PlaceStore.place`, of a table that is there."""
+        """As :meth:`sinks.contract.table_places.PlaceStore.place`, of a table that is there."""
         _ = self._table
         if self._place[0] != self.location:
             self._place = self.location, place_in(self.where_keys([PLACE])[CDC_EXACT].to_pylist())

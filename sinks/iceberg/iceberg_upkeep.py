@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc.clock import Clock
-from cdc.sql import quote_literal
+from pyiceberg.expressions import BooleanExpression, In, IsNull, LessThan
+from pyiceberg.manifest import DataFileContent
+
+from cdc.process.clock import Clock
+from cdc.process.sql_files import quote_literal
 from sinks.iceberg.iceberg_catalog import LakePlace
+from sinks.iceberg.iceberg_columns import CDC_KEY, CDC_POS
 from sinks.warehouse.warehouse_spark import quoted_name
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
 
 EVERY_S = 600.0
 """Upkeep by the clock: three jobs of Spark."""
@@ -116,3 +124,47 @@ class Upkeep:
 def _below(size: int) -> dict[str, int | bool]:
     """Options by which the files smaller than this are joined, and no others."""
     return {"min-file-size-bytes": size, "min-input-files": 2}
+
+
+def keyed(keys: Sequence[Any]) -> BooleanExpression:
+    """Rows under any of these keys."""
+    one_of: Any = In
+    made: BooleanExpression = one_of(CDC_KEY, list(keys))
+    return made
+
+
+def no_key() -> BooleanExpression:
+    """Rows that another writer put there without a key."""
+    is_null: Any = IsNull
+    made: BooleanExpression = is_null(CDC_KEY)
+    return made
+
+
+def below(floor: str) -> BooleanExpression:
+    """Rows below a position."""
+    less: Any = LessThan
+    made: BooleanExpression = less(CDC_POS, floor)
+    return made
+
+
+def summary_count(table: Table, name: str) -> int | None:
+    """A count that the newest snapshot states. 0 in a table without one. None where it does not state it, as it need
+    not: that says nothing."""
+    current = table.current_snapshot()
+    if current is None:
+        return 0
+    said = current.summary[name] if current.summary is not None else None
+    return int(said) if said is not None else None
+
+
+def file_sizes(table: Table) -> FileSizes:
+    """The sizes of its files, by its manifests."""
+    snapshot = table.current_snapshot()
+    data: list[int] = []
+    positions: list[int] = []
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        for entry in manifest.fetch_manifest_entry(table.io):
+            sizes = data if entry.data_file.content is DataFileContent.DATA else positions
+            sizes.append(entry.data_file.file_size_in_bytes)
+    rows, deletes = (summary_count(table, name) or 0 for name in ("total-records", "total-position-deletes"))
+    return FileSizes(data=data, positions=positions, rows=rows, deletes=deletes)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 import tenacity
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from sinks.port import StoreAway
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from sinks.contract.port import StoreAway
+from sinks.contract.store_retry import brief
 from sinks.search.search_client import BLOCK, IN_FLIGHT, BulkUnanswered, Conflict, IndexBlocked, IndexGone
-from sinks.store_retry import brief
 
 declare("search_body_taken")
 

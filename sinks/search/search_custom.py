@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from cdc.schema import TableSchema
-from sinks.names import field_names
-from sinks.port import CannotCarry
+from cdc.record.schema import TableSchema
+from sinks.contract.port import CannotCarry
+from sinks.contract.store_names import field_names
 from sinks.search.mapping_words import COLUMNS, KNN
 
 META = "headrace"
@@ -20,7 +20,7 @@ META = "headrace"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Custom:
-    """A table's ``[sinks.NAME.mappings."schema.table"]``, as :class:`sinks.search.table_mapping.TableMapping` has it.
+    """A table's ``[sinks.NAME.mappings."schema.table"]``, as :class:`sinks.search.search_kind.TableMapping` has it.
 
     ``fields``: field -> mapping, of the columns. ``points``: field -> its one or two columns, of the fields that are
     made of columns.

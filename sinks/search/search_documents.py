@@ -8,15 +8,15 @@ from typing import Any
 
 import orjson
 
-from cdc.json_bytes import dumped
-from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
-from cdc.schema import TableSchema
+from cdc.record.documents import dumped
+from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+from cdc.record.schema import TableSchema
 from cdc.wire.jsontree import INDEXED_DEPTH, is_deeper
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import NESTED_KINDS
-from sinks.members import dumps_exact, loads_exact, members
-from sinks.names import document_id, field_names
-from sinks.port import StoredRow
+from sinks.contract.missing_values import dumps_exact, loads_exact, members
+from sinks.contract.port import StoredRow
+from sinks.contract.store_names import document_id, field_names
 from sinks.search.search_custom import geo_point
 from sinks.search.search_mapping import DELETED, KEY, POS, TEXT
 
@@ -113,7 +113,7 @@ def action(key: str, pos: str, name: bytes) -> bytes:
 
 
 def document_version(pos: str) -> int:
-    """:meth:`cdc.position.Position.document_version` of a position's text, in one step."""
+    """:meth:`cdc.record.position.Position.document_version` of a position's text, in one step."""
     seq = pos[24:]
     kind = 0 if seq == _SNAPSHOT else 7 if seq == _CHUNK else 1
     return (int(pos[:8], 16) << 56) + (int(pos[8:24], 16) + 7 & ~7) + kind

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cdc.schema import Column, TableSchema
+from cdc.record.schema import Column, TableSchema
 from cdc.wire.types import BY_KIND, NESTED_KINDS, Search, kinds
-from sinks.names import field_names
-from sinks.port import CannotCarry
+from sinks.contract.port import CannotCarry
+from sinks.contract.store_names import field_names
 from sinks.search.search_custom import META, Custom
 
 POS, DELETED, DELETED_AT, KEY, TEXT = "_pos", "_deleted", "_deleted_at", "_key", "_text"

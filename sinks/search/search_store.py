@@ -9,23 +9,22 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.crash import crash_point, declare
-from cdc.schema import TableSchema
-from sinks.batch_plan import TableBatch, reason
-from sinks.names import document_id
-from sinks.notes import NotedWatermarks
-from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once, stored_batch
-from sinks.registry import SinkSpec
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.record.schema import TableSchema
+from sinks.contract.batch_plan import TableBatch, reason
+from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once, stored_batch
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store import StoreSink
+from sinks.contract.store_names import document_id
+from sinks.contract.store_notes import NotedWatermarks
+from sinks.contract.table_places import PLACE, Places, PlaceStep
 from sinks.search.search_bulk import BulkWriter, Fates, Item
 from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
 from sinks.search.search_documents import Documents, action, deleted, ending
-from sinks.search.search_indexes import Indexes, SearchPlace, faults, write_alias
+from sinks.search.search_generations import path
+from sinks.search.search_indexes import Indexes, SearchPlace, SearchPlaces, faults, write_alias
 from sinks.search.search_mapping import DELETED, DELETED_AT, LIVE, POS
-from sinks.search.search_notes import path
-from sinks.search.search_places import SearchPlaces
-from sinks.store import StoreSink
-from sinks.table_places import PLACE, Places, PlaceStep
 
 declare("search_page_swept")
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from cdc.clock import Clock
-from cdc.errors import SinkError
-from cdc.schema import TableSchema
-from cdc.sql import load
-from sinks.generations import GENERATION, Generations, is_said, number_in_use
-from sinks.notes import WATERMARK
-from sinks.registry import SinkSpec
+from cdc.process.clock import Clock
+from cdc.process.errors import SinkError
+from cdc.process.sql_files import load
+from cdc.record.schema import TableSchema
+from sinks.contract.generations import GENERATION, Generations, is_said, number_in_use
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_notes import WATERMARK
 from sinks.sql.sql_client import SqlClient
 from sinks.sql.sql_kind import generation_tables
-from sinks.sql.sql_labels import copy_labels
 from sinks.sql.sql_natives import StoredColumns
 from sinks.sql.sql_store import SqlNotes
 from sinks.sql.sql_tables import SqlTables, tables_of
+from sinks.sql.sql_views import copy_labels
 
 
 def open_generations(spec: SinkSpec, clock: Clock) -> Generations:

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from cdc.setting_types import SecretRef, Url
-from cdc.sink_settings import SinkSettings
-from sinks.kinds import Rebuilds, SinkKind
-from sinks.registry import SinkSpec
+from cdc.settings.setting_types import SecretRef, Url
+from cdc.settings.sink_settings import SinkSettings
+from sinks.contract.kinds import Rebuilds, SinkKind
+from sinks.contract.registry import SinkSpec
 
 LIVE = "_live"
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from cdc.schema import Column
-from cdc.topic import TableName
-from sinks.port import CannotCarry
+from cdc.record.schema import Column
+from cdc.record.topic_names import TableName
+from sinks.contract.port import CannotCarry
 from sinks.warehouse.warehouse_columns import WarehouseColumn, arrow_type, evolved, exact_text
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

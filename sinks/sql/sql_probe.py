@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sqlalchemy
 
-from cdc.checks.facts import StoreFacts
-from cdc.errors import ConfigError
-from cdc.foreign import quoted
-from sinks.registry import SinkSpec
-from sinks.sql.sql_client import connect_args
-from sinks.sql.sql_login import refuses_login
-from sinks.store_facts import login, unreached
+from cdc.process.errors import ConfigError
+from cdc.process.untrusted_text import quoted
+from cdc.record.server_facts import StoreFacts
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_facts import login, unreached
+from sinks.sql.sql_client import connect_args, refuses_login
 
 
 def probe_sql(spec: SinkSpec) -> StoreFacts:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sinks.port import STRANGE_ROW, StoredRow, rows_at_once, stored_batch
-from sinks.sql.sql_faults import state_of
+from sinks.contract.port import STRANGE_ROW, StoredRow, rows_at_once, stored_batch
+from sinks.sql.sql_client import state_of
 from sinks.sql.sql_natives import SqlColumn, chosen, plain_of
 from sinks.warehouse.warehouse_columns import DELETED, EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
@@ -31,7 +31,7 @@ class StoredTable(NamedTuple):
 
 
 def scanned(connection: sa.Connection, stored: StoredTable) -> Iterator[pa.RecordBatch]:
-    """Every row (:data:`sinks.port.STORED_SCHEMA`). Some come twice where one could not be read at first."""
+    """Every row (:data:`sinks.contract.port.STORED_SCHEMA`). Some come twice where one could not be read at first."""
     try:
         yield from _streamed(connection, stored)
         return

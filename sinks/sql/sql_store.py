@@ -12,23 +12,22 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from cdc.clock import Clock
-from cdc.schema import TableSchema
+from cdc.process.clock import Clock
+from cdc.record.schema import TableSchema
 from cdc.wire import format as wire
-from sinks.batch_plan import TableBatch
-from sinks.generations import OpenGeneration
-from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
-from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
-from sinks.registry import SinkSpec
-from sinks.sql.sql_client import Rejected, SqlClient
-from sinks.sql.sql_faults import Fault, fault_of, kind_of
-from sinks.sql.sql_labels import look_at_labels, widen_labels
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.generations import OpenGeneration
+from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store import StoreSink
+from sinks.contract.store_notes import WATERMARK, KeptColumns, NotedWatermarks
+from sinks.contract.table_places import NEWEST, PLACE, Places, PlaceStep
+from sinks.sql.sql_client import Fault, Rejected, SqlClient, fault_of, kind_of
 from sinks.sql.sql_natives import SqlColumn, StoredColumns
 from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
 from sinks.sql.sql_tables import SqlTables, make_schema, place_text, tables_of, unless_done
+from sinks.sql.sql_views import look_at_labels, widen_labels
 from sinks.sql.sql_write import Put, for_sql, writer
-from sinks.store import StoreSink
-from sinks.table_places import NEWEST, PLACE, Places, PlaceStep
 from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import WarehouseRows
 
@@ -194,7 +193,7 @@ class _SqlStore:
             self._client.commit()
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """:meth:`sinks.port.Discards.remove`."""
+        """:meth:`sinks.contract.port.Discards.remove`."""
 
         def remove(connection: sa.Connection) -> None:
             table = self._tables.table(schema, self._tables.columns(schema))
@@ -234,7 +233,7 @@ class _SqlSession:
 
 class SqlNotes:
     """The table ``_cdc_watermark``: a name (with the sink's prefix) and a JSON text each. Implements
-    :class:`sinks.notes.Notes`."""
+    :class:`sinks.contract.store_notes.Notes`."""
 
     def __init__(self, client: SqlClient, prefix: str, db_schema: str | None) -> None:
         self._client = client

@@ -12,15 +12,15 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.dialects import mysql, postgresql
 
-from cdc.errors import ConfigError
-from cdc.schema import TableSchema
-from cdc.sql import load
-from cdc.topic import TableName
+from cdc.process.errors import ConfigError
+from cdc.process.sql_files import load
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.types import ENUM
-from sinks.port import CannotCarry
-from sinks.registry import SinkSpec
+from sinks.contract.port import CannotCarry
+from sinks.contract.registry import SinkSpec
+from sinks.contract.table_places import PLACE
 from sinks.sql.sql_kind import LIVE
-from sinks.sql.sql_labels import begin_labels, drop_labels
 from sinks.sql.sql_natives import (
     SqlColumn,
     StoredColumns,
@@ -33,8 +33,7 @@ from sinks.sql.sql_natives import (
     native_stored,
     retyped_natives,
 )
-from sinks.sql.sql_views import LiveViews, taken
-from sinks.table_places import PLACE
+from sinks.sql.sql_views import LiveViews, begin_labels, drop_labels, taken
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -163,7 +162,7 @@ class SqlTables:
         return sa.inspect(connection).has_table(self.name(schema.table), schema=self._db_schema)
 
     def place(self, connection: sa.Connection, schema: TableSchema) -> bytes | None:
-        """As :meth:`sinks.table_places.PlaceStore.place`."""
+        """As :meth:`sinks.contract.table_places.PlaceStore.place`."""
         if not self.is_there(connection, schema):
             return None
         table = self.table(schema, ())

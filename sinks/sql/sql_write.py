@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cdc.sql import load, quote_identifier
-from sinks.arrow import pc
+from cdc.process.sql_files import load, quote_identifier
+from sinks.contract.batch import pc
 from sinks.sql.sql_tables import SqlTables
 from sinks.warehouse.warehouse_columns import DELETED_AT, EXACT, KEY, POS
 

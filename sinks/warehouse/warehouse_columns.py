@@ -17,12 +17,12 @@ from typing import Any, cast
 import orjson
 import pyarrow as pa
 
-from cdc.schema import Column, TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import Column, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.types import BY_KIND, Plain, kinds
-from sinks.arrow import pc
-from sinks.names import column_names
-from sinks.port import CannotCarry
+from sinks.contract.batch import pc
+from sinks.contract.port import CannotCarry
+from sinks.contract.store_names import column_names
 
 KEY, POS, DELETED, DELETED_AT, EXACT = "_key", "_pos", "_deleted", "_deleted_at", "_exact"
 OWN = (KEY, POS, DELETED, DELETED_AT, EXACT)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from cdc.clock import Clock
-from sinks.arrow import pc
-from sinks.batch_plan import TableBatch
-from sinks.port import STRANGE_ROW, Applied, Refused, StoredRow
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError
+from sinks.contract.batch import pc
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.port import STRANGE_ROW, Applied, Refused, StoredRow
 from sinks.warehouse.warehouse_columns import DELETED
 
 SIDE_BY_SIDE = 8
@@ -78,3 +81,19 @@ class Expiry:
             return None
         self._purged[table] = now
         return datetime.fromtimestamp((self._clock.now_ns() // 1000 - self._remember_us) / 1e6, UTC)
+
+
+def require_folder(folder: Path) -> None:
+    """ConfigError unless the folder, or the nearest one above it that exists, can be written."""
+    nearest = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise ConfigError(f"the folder {folder} cannot be made: {nearest} is a file", hint="name a folder in path")
+    try:
+        # Asked by doing it: what a user may not write is not all that cannot be written.
+        with tempfile.TemporaryDirectory(prefix=".cdc-", dir=nearest):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be written: {error.strerror}",
+            hint=f"give this user the right to write {nearest}, or name another folder in path",
+        ) from None

@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from cdc.schema import Column, TableSchema
+from cdc.record.schema import Column, TableSchema
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import INTEGERS, NESTED_KINDS, OBJECTS, Plain, kinds
-from sinks.arrow import joined, pc
-from sinks.batch_plan import TableBatch
-from sinks.members import dumps_exact
-from sinks.port import Refused, stored_columns
-from sinks.table_places import NEWEST, PLACE
+from sinks.contract.batch import joined, pc
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.missing_values import dumps_exact
+from sinks.contract.port import Refused, stored_columns
+from sinks.contract.table_places import NEWEST, PLACE
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     EXACT,

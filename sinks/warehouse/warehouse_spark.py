@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nlargest
+from itertools import pairwise, takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +19,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cdc.errors import ConfigError
-from sinks.kinds import SparkParts
-from sinks.port import StoreAway
-from sinks.store_retry import brief
-from sinks.table_places import PLACE, PlaceStep
-from sinks.warehouse.key_ranges import key_ranges
+from cdc.process.errors import ConfigError
+from sinks.contract.kinds import SparkParts
+from sinks.contract.port import StoreAway
+from sinks.contract.store_retry import brief
+from sinks.contract.table_places import PLACE, PlaceStep
 
 _numbers = itertools.count()
 
@@ -200,3 +201,28 @@ def only_onto(step: PlaceStep | None, key: str, exact: str) -> str:
         return ""
     fit = ", ".join(quote_spark(text.decode()) for text in step.fit)
     return f" and ({key} <> '{PLACE}' or {exact}['{PLACE}'] in ({fit}))"
+
+
+_DIGITS = 8
+MOST = 32
+"""Ranges of one statement: each is looked at for each file."""
+
+
+def key_ranges(keys: Iterable[str], most: int = MOST) -> list[tuple[str, str]]:
+    """Ranges, first and last key each, that hold all these keys. Between two of them are the widest gaps, measured by
+    the first eight bytes behind what all keys begin with.
+
+    Keys are in the order of their bytes, as files' statistics are. A key that nobody has said is in no gap, so a row
+    of one of these keys is in a range, whoever wrote it.
+
+    >>> key_ranges(["17", "9004", "9001", "9002"], most=2)
+    [('17', '17'), ('9001', '9004')]
+    """
+    ordered = sorted({key.encode() for key in keys})
+    if not ordered:
+        return []
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ordered[0], ordered[-1], strict=False)))
+    places = [int.from_bytes(key[common : common + _DIGITS].ljust(_DIGITS, b"\0")) for key in ordered]
+    widths = [(after - before, number) for number, (before, after) in enumerate(pairwise(places), 1)]
+    starts = [0, *sorted(number for _, number in nlargest(most - 1, widths)), len(ordered)]
+    return [(ordered[start].decode(), ordered[end - 1].decode()) for start, end in pairwise(starts)]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import CdcError, Exit, SourceError
-from cdc.position import SNAPSHOT_SEQ, Position
-from cdc.state import ChunkState, TopicsState
-from snapshot.edges import Edges, Reporter, Session, Shapes
-from snapshot.first.chunk_read import ChunkTask
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import CdcError, Exit, SourceError
+from cdc.record.position import SNAPSHOT_SEQ, Position
+from cdc.record.state import ChunkState, TopicsState
 from snapshot.first.chunk_worker import ChunkRead, ChunkUnread, RowsRead, WorkerFailed
-from snapshot.first.exported_cut import CutHolder, open_cut
 from snapshot.first.ledger import Ledger
-from snapshot.first.sizing import Sizing
+from snapshot.first.manifest import Sizing
+from snapshot.first.row_writer import ChunkTask
+from snapshot.first.slot_creation import CutHolder, open_cut
 from snapshot.first.summary import Tally
 from snapshot.first.worker_pool import WorkerDied, WorkerPool, chunk_id
-from snapshot.forms import InspectedTable, Inspection
-from snapshot.inspection import inspect
-from snapshot.read_transaction import insert_lsn
+from snapshot.source.edges import Edges, Reporter, Session, Shapes
+from snapshot.source.forms import InspectedTable, Inspection
+from snapshot.source.inspection import inspect
+from snapshot.source.read_transaction import insert_lsn
 
 declare("cut_recorded", "chunk_reported", "chunk_recorded")
 

@@ -19,16 +19,15 @@ from multiprocessing.connection import Connection
 
 import psycopg
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, CdcError, SourceError
-from cdc.masks import masks_of
-from cdc.state import ChunkState
-from snapshot.edges import Edges, Session
-from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
-from snapshot.first.row_writer import RowWriter
-from snapshot.queries import Queries, first_line
-from snapshot.read_transaction import Changed, LockTimeout
+from cdc.capture.table_masks import masks_of
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import ActiveError, CdcError, SourceError
+from cdc.record.state import ChunkState
+from snapshot.first.row_writer import ChunkTask, CutLost, RowWriter, read_chunk
+from snapshot.source.edges import Edges, Session
+from snapshot.source.queries import Queries, first_line
+from snapshot.source.read_transaction import Changed, LockTimeout
 
 declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed")
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 
-from cdc.checks.facts import ServerFacts
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.crash import crash_point, declare
-from cdc.epochs import FIRST_EPOCH
-from cdc.errors import CdcError, SourceError
-from cdc.state import SlotIntent, SlotState, TopicsState
-from snapshot.edges import Edges, Reporter, Session
+from cdc.capture.table_masks import masks_of
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import ActiveError, CdcError, SourceError
+from cdc.record.position import Position
+from cdc.record.progress import FIRST_EPOCH
+from cdc.record.server_facts import ServerFacts
+from cdc.record.state import SlotIntent, SlotState, TopicsState
+from cdc.settings.model import Settings
+from connectors.postgres.encoding.encoder import compile_table
 from snapshot.first import preconditions
 from snapshot.first.chunk_scheduler import ChunkScheduler
-from snapshot.first.exported_cut import hold_export
+from snapshot.first.chunk_worker import FLUSH_S
 from snapshot.first.ledger import Ledger
-from snapshot.first.sizing import Sizing
-from snapshot.first.slot_creation import MadeSlot, end_making, keep_on_standbys, keep_slot, make_slot
+from snapshot.first.manifest import Manifest, Sizing
+from snapshot.first.slot_creation import MadeSlot, end_making, hold_export, keep_on_standbys, keep_slot, make_slot
 from snapshot.first.summary import Summary, summarise
-from snapshot.first.sweep import sweep
 from snapshot.first.worker_pool import WorkerPool
-from snapshot.first.writers_lock import take_writers_lock
-from snapshot.queries import first_line
+from snapshot.source.edges import Edges, Reporter, RowLog, Session, Shapes
+from snapshot.source.queries import Queries, first_line
+from snapshot.source.row_records import sweep_mark
 
 declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")
 
@@ -111,7 +116,7 @@ class FirstSnapshot:
         return self._summary()
 
     def _sweep(self, topics: TopicsState) -> None:
-        """In a later epoch stores hold rows from before, some of which may be gone: see :mod:`snapshot.first.sweep`."""
+        """In a later epoch stores hold rows from before, some of which may be gone."""
         slot = self._ledger.manifest.slot
         if slot is None or slot.epoch == FIRST_EPOCH:
             return
@@ -210,3 +215,69 @@ class FirstSnapshot:
             already_complete=already_complete,
             requests=self._ledger.requests,
         )
+
+
+# The mark that ends a snapshot of a new epoch: what it did not bring is gone from the source.
+#
+# Rows deleted while the slot was lost have no event. Every row that is there got the snapshot's position, so whatever
+# a store holds below it is swept, once each partition has brought its mark.
+
+declare("sweep_marked")
+
+
+def sweep(
+    log: RowLog,
+    shapes: Shapes,
+    manifest: Manifest,
+    slot: SlotState,
+    topics: Mapping[str, Any],
+    *,
+    settings: Settings,
+    clock: Clock,
+) -> None:
+    """Write the mark of every table that was read to each of its partitions. Brokers hold them when this returns.
+
+    Safe to repeat. ``topics``: topic -> what ``cdc init`` noted of it. Raises LogError.
+    """
+    masks = masks_of(settings)
+    floor = Position(slot.epoch, slot.consistent_point, 0)
+    for table in manifest.tables():
+        state, form = manifest.table(table), manifest.form(table)
+        if state is None or form is None or state.gone:
+            continue
+        schema = shapes.get(form.table, form.version)
+        partitions = topics[form.topic]["partitions"]
+        encoder = compile_table(schema, name=settings.name, database=slot.database, masks=masks)
+        mark = sweep_mark(encoder, floor, floor.text(), partitions, marker="true", now_ns=clock.now_ns())
+        for partition in range(partitions):
+            log.produce(form.topic, partition, mark.key, mark.value, mark.headers)
+    log.flush(FLUSH_S)
+    crash_point("sweep_marked")
+
+
+# The writers' lock, from the side of ``cdc snapshot``.
+#
+# Taken exclusively first: that proves that no capture runs and no worker of a killed run is left. Then kept shared,
+# beside the workers, until the snapshot is complete. Capture needs it exclusively.
+
+_SQL = Queries(__package__)
+TIMEOUT_S = 5.0
+"""How long the rest of a killed run may take to go."""
+_PAUSE_S = 0.1
+
+
+def take_writers_lock(session: Session, lock: tuple[int, int], clock: Clock, timeout_s: float = TIMEOUT_S) -> None:
+    """Take the lock for this session and leave it shared. ActiveError names who holds it past ``timeout_s``."""
+    arguments = {"class": lock[0], "number": lock[1]}
+    deadline = clock.monotonic() + timeout_s
+    while not _SQL.one(session, "take_lock", **arguments)[0]:
+        if clock.monotonic() >= deadline:
+            holders = [f"{row.name}, pid {row.pid}" for row in _SQL.rows(session, "lock_holders", **arguments)]
+            raise ActiveError(
+                f"the pipeline's topics are being written by another session ({'; '.join(holders) or 'now gone'})",
+                hint="one cdc snapshot or cdc run at a time: stop the other one, or wait for it",
+            )
+        clock.sleep(_PAUSE_S)
+    # The same session may hold both, so there is no moment without the lock.
+    _SQL.one(session, "share_lock", **arguments)
+    _SQL.one(session, "give_lock_back", **arguments)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cdc.ports import CompactedTopic
-from cdc.state import ChunkState, SlotIntent, SlotState
-from snapshot.chunks import table_chunks
-from snapshot.first.manifest import COMPLETE, RUNNING, Manifest, Records, as_records, request
-from snapshot.first.sizing import Sizing
-from snapshot.forms import InspectedTable, Inspection, form_change
+from cdc.record.ports import CompactedTopic
+from cdc.record.state import ChunkState, SlotIntent, SlotState
+from snapshot.first.manifest import COMPLETE, RUNNING, Manifest, Records, Sizing, as_records, request
+from snapshot.source.chunks import table_chunks
+from snapshot.source.forms import InspectedTable, Inspection, form_change
 
 
 class Ledger:

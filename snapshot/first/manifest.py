@@ -1,17 +1,12 @@
-"""The memory of the first snapshot in ``<name>.state``: the chunks that are done and those that are left. Pure.
-
-Every change returns the records that make it last. They count once the topic holds them, in their order. A killed
-snapshot goes on from what the topic holds: a crash between two records leaves a beginning of them, and each beginning
-is a state to go on from.
-"""
+"""The memory of the first snapshot in ``<name>.state``: the chunks that are done and those that are left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
-from cdc.epochs import EpochsState
-from cdc.state import (
+from cdc.record.progress import EpochsState
+from cdc.record.state import (
     ChunkState,
     Document,
     RequestState,
@@ -22,9 +17,9 @@ from cdc.state import (
     TopicsState,
     what_of,
 )
-from cdc.topic import TableName
-from snapshot.chunks import Chunk
-from snapshot.forms import LeafForm, TableForm
+from cdc.record.topic_names import TableName
+from snapshot.source.chunks import Chunk
+from snapshot.source.forms import LeafForm, TableForm
 
 Records = list[tuple[bytes, bytes | None]]
 
@@ -232,3 +227,21 @@ def request(table: str, reason: str, after_lsn: int) -> RequestState:
 
 def _number(chunk: ChunkState) -> int:
     return chunk.number
+
+
+_LEAST_BYTES = 4 * 1024**2
+_ROUNDS = 8
+"""Chunks per worker at least, so that all end at about the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """The figures that decide how large a chunk is. ``most_bytes``: ``[snapshot] chunk_bytes``."""
+
+    workers: int
+    most_bytes: int
+    server_version: int
+
+    def chunk_bytes(self, total_bytes: int) -> int:
+        """``most_bytes``, or less where few chunks would leave workers idle at the end."""
+        return max(min(self.most_bytes, total_bytes // (self.workers * _ROUNDS)), min(self.most_bytes, _LEAST_BYTES))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.checks.postgres import FAILOVER_VERSION
-from cdc.epochs import FIRST_EPOCH, require_begun
-from cdc.errors import ConfigError, SlotError, UsageError
-from cdc.settings import Settings
-from cdc.sql import quote_literal
-from cdc.state import SlotIntent, TopicsState
-from snapshot.edges import Edges, Reporter, Session
+from cdc.process.errors import ConfigError, SlotError, UsageError
+from cdc.process.sql_files import quote_literal
+from cdc.record.progress import FIRST_EPOCH, require_begun
+from cdc.record.server_facts import ServerFacts, SlotFacts
+from cdc.record.state import SlotIntent, TopicsState
+from cdc.settings.model import Settings
 from snapshot.first.manifest import Manifest
 from snapshot.first.slot_creation import remove_slot
+from snapshot.source.edges import Edges, Reporter, Session
 
 MAX_LSN = (1 << 64) - 1
 

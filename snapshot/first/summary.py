@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cdc.lsn import Lsn
-from cdc.state import ChunkState
-from snapshot.chunks import block_count
+from cdc.record.position import Lsn
+from cdc.record.state import ChunkState
 from snapshot.first.manifest import DONE, Manifest
-from snapshot.forms import TableForm
+from snapshot.source.chunks import block_count
+from snapshot.source.forms import TableForm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

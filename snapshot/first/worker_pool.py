@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 
-from cdc.state import ChunkState
-from snapshot.edges import Edges
+from cdc.record.state import ChunkState
 from snapshot.first import chunk_worker as worker
-from snapshot.first.chunk_read import ChunkTask
 from snapshot.first.chunk_worker import (
     ChunkRead,
     ChunkUnread,
@@ -22,6 +20,8 @@ from snapshot.first.chunk_worker import (
     WorkerReady,
     WorkerReport,
 )
+from snapshot.first.row_writer import ChunkTask
+from snapshot.source.edges import Edges
 
 _END_S = 10.0
 

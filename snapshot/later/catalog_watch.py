@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdc.checks.facts import Sent
-from cdc.clock import Clock
-from cdc.errors import ConfigError
-from cdc.schema import TableSchema
-from cdc.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
-from cdc.topic import TableName
-from cdc.visibility import Gate
-from snapshot.catalog_marks import catalog_marks
-from snapshot.edges import Captured, LaterEdges, Session
-from snapshot.inspection import leaf_rows, sizes
+from cdc.capture.visibility import Gate
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError
+from cdc.record.schema import TableSchema
+from cdc.record.server_facts import Sent
+from cdc.record.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
+from cdc.record.topic_names import TableName
 from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
 from snapshot.later.window_read import visible_now
-from snapshot.queries import Queries
-from snapshot.read_transaction import insert_lsn
+from snapshot.source.edges import Captured, LaterEdges, Session
+from snapshot.source.inspection import catalog_marks, leaf_rows, sizes
+from snapshot.source.queries import Queries
+from snapshot.source.read_transaction import insert_lsn
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,17 @@ from contextlib import suppress
 
 import psycopg
 
-from cdc.clock import Clock
-from cdc.errors import CdcError
-from cdc.position import Position
-from cdc.windows import Closed, Overrun, Windows, Written
-from snapshot.chunks import Chunk
-from snapshot.edges import LaterEdges, Session
-from snapshot.later.row_differences import MOST_RECORDS, NotComparable, RowDifferences
+from cdc.capture.windows import Closed, Overrun, Windows, Written
+from cdc.process.clock import Clock
+from cdc.process.errors import CdcError
+from cdc.record.position import Position
+from snapshot.later.chunk_queue import MOST_RECORDS, NotComparable, RowDifferences
 from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
-from snapshot.queries import Queries
-from snapshot.read_transaction import insert_lsn
+from snapshot.source.chunks import Chunk
+from snapshot.source.edges import LaterEdges, Session
+from snapshot.source.queries import Queries
+from snapshot.source.read_transaction import insert_lsn
 
 log = logging.getLogger(__name__)
 

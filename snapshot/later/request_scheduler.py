@@ -1,9 +1,9 @@
 """Later snapshots: requests from the state topic, carried out by the running capture in windows of its stream.
 
 One thread decides, a few read. It reads requests, looks at the catalog (see :mod:`snapshot.later.watch_rules`),
-plans, hands chunks to readers and notes in the state topic what the brokers hold. :mod:`cdc.windows` and the capture
-loop decide where in the stream the rows go, and which of them. Everything that counts is in the state topic: killed
-anywhere, the next session goes on with what is not done.
+plans, hands chunks to readers and notes in the state topic what the brokers hold. :mod:`cdc.capture.windows` and the
+capture loop decide where in the stream the rows go, and which of them. Everything that counts is in the state topic:
+killed anywhere, the next session goes on with what is not done.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from queue import Empty, SimpleQueue
 
 import psycopg
 
-from cdc.clock import Clock
-from cdc.crash import crash_point, declare
-from cdc.errors import CdcError, ConfigError, SourceError
-from cdc.metrics import RereadFigures
-from cdc.position import Position
-from cdc.state import ReadingState
-from cdc.windows import Closed, Windows, Written
-from snapshot.chunks import Chunk
-from snapshot.edges import LaterEdges, Session
+from cdc.capture.windows import Closed, Windows, Written
+from cdc.figures.capture_metrics import RereadFigures
+from cdc.process.clock import Clock
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import CdcError, ConfigError, SourceError
+from cdc.record.position import Position
+from cdc.record.state import ReadingState
 from snapshot.later.catalog_watch import CatalogWatch
-from snapshot.later.planner import Planner
+from snapshot.later.planner import Planner, StateView
 from snapshot.later.reader_pool import GivenUp, ReaderPool
-from snapshot.later.state_view import StateView
 from snapshot.later.table_reading import (
     CANCELLED,
     DONE,
@@ -44,8 +41,10 @@ from snapshot.later.table_reading import (
     fresh,
     next_reading,
 )
-from snapshot.queries import first_line, sqlstate
-from snapshot.read_transaction import Changed, LockTimeout, insert_lsn
+from snapshot.source.chunks import Chunk
+from snapshot.source.edges import LaterEdges, Session
+from snapshot.source.queries import first_line, sqlstate
+from snapshot.source.read_transaction import Changed, LockTimeout, insert_lsn
 
 log = logging.getLogger(__name__)
 

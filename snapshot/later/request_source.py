@@ -1,16 +1,16 @@
-"""The source as requests ask it: :class:`cdc.rereads.ports.RereadSource` on a session with Postgres."""
+"""The source as requests ask it: :class:`cdc.operate.rereads.RereadSource` on a session with Postgres."""
 
 from __future__ import annotations
 
-from cdc.condition import Condition
-from cdc.topic import TableName
-from snapshot.edges import Session
+from cdc.record.row_condition import Condition
+from cdc.record.topic_names import TableName
 from snapshot.later.window_read import check_condition
-from snapshot.read_transaction import insert_lsn
+from snapshot.source.edges import Session
+from snapshot.source.read_transaction import insert_lsn
 
 
 class RequestSource:
-    """The database that a request is checked against. Implements :class:`cdc.rereads.ports.RereadSource`."""
+    """The database that a request is checked against. Implements :class:`cdc.operate.rereads.RereadSource`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

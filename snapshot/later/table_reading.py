@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from cdc.checks.conditions import failed_readings
-from cdc.condition import Condition
-from cdc.position import CHUNK_SEQ, Position
-from cdc.rereads.rules import condition_on
-from cdc.state import ReadingState, RequestState
-from cdc.topic import TableName
-from connectors.postgres.encoder import TableEncoder
-from snapshot.chunks import Chunk
-from snapshot.forms import InspectedTable, LeafForm, form_change
-from snapshot.forms import TableForm as Look
-from snapshot.later.chunk_queue import ChunkQueue
-from snapshot.later.row_differences import said_of
+from cdc.checks.findings import failed_readings
+from cdc.operate.rereads import condition_on
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.row_condition import Condition
+from cdc.record.state import ReadingState, RequestState
+from cdc.record.topic_names import TableName
+from connectors.postgres.encoding.encoder import TableEncoder
+from snapshot.later.chunk_queue import ChunkQueue, said_of
+from snapshot.source.chunks import Chunk
+from snapshot.source.forms import InspectedTable, LeafForm, form_change
+from snapshot.source.forms import TableForm as Look
 
 MOST_FAILURES = 5
 """In a row. Then the request has failed, and says why."""

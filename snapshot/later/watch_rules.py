@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdc.schema import TableSchema
-from cdc.state import FormState, SnapshotTableState
+from cdc.record.schema import TableSchema
+from cdc.record.state import FormState, SnapshotTableState
 
 NONE: Mapping[str, int] = {}
 

@@ -8,29 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import psycopg
 from psycopg import sql
 
-from cdc.condition import Condition
-from cdc.crash import crash_point, declare
-from cdc.errors import ConfigError
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from cdc.visibility import Visibility
-from cdc.windows import WindowPairs
+from cdc.capture.visibility import Visibility
+from cdc.capture.windows import WindowPairs
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import ConfigError
+from cdc.record.position import Position
+from cdc.record.row_condition import (
+    All,
+    Among,
+    Between,
+    ColumnName,
+    Compared,
+    Condition,
+    Either,
+    Like,
+    Not,
+    Null,
+    NumberLiteral,
+    Text,
+    Truth,
+    Value,
+)
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.envelope import seen_header
 from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from cdc.wire.plain import key_literal
-from connectors.postgres.encoder import TableEncoder, record_headers, unescape
-from snapshot.chunks import Chunk
-from snapshot.copy_out import copy_out
-from snapshot.edges import Session
-from snapshot.later.condition_sql import as_sql
-from snapshot.queries import Queries, first_line, table
-from snapshot.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals, refused
-from snapshot.row_records import envelope, newer, sweep_mark
+from connectors.postgres.encoding.encoder import TableEncoder, record_headers, unescape
+from snapshot.source.chunks import Chunk
+from snapshot.source.edges import Session
+from snapshot.source.queries import Queries, first_line, table
+from snapshot.source.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals, refused
+from snapshot.source.row_records import copy_out, envelope, newer, sweep_mark
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
@@ -98,7 +112,7 @@ def read(session: Session, task: WindowTask, encoder: TableEncoder, passes: Call
     """Read a chunk to its end in a transaction of its own, which is over when this returns.
 
     Raises :class:`Unseen` when the snapshot does not pass, :class:`TooWide`, and what
-    :func:`snapshot.read_transaction.refusals` names.
+    :func:`snapshot.source.read_transaction.refusals` names.
     """
     target = task.target
     try:
@@ -275,3 +289,62 @@ def check_condition(session: Session, name: TableName, wanted: Condition) -> Non
         raise ConfigError(
             f"that is no condition on {name}: {first_line(error)}", hint="a value has to fit its column's type"
         ) from None
+
+
+# A parsed condition as a part of a statement: identifiers quoted, literals as literals, operators of a closed list.
+#
+# A literal stands without a type, so Postgres gives it the type of the column that it is compared with.
+
+_SIGNS = MappingProxyType(
+    {
+        "=": sql.SQL("="),
+        "<>": sql.SQL("<>"),
+        "<": sql.SQL("<"),
+        "<=": sql.SQL("<="),
+        ">": sql.SQL(">"),
+        ">=": sql.SQL(">="),
+    }
+)
+_LIKE = MappingProxyType({False: sql.SQL("like"), True: sql.SQL("ilike")})
+_NOT = MappingProxyType({False: sql.SQL(""), True: sql.SQL("not ")})
+_AND, _OR, _COMMA = sql.SQL(" and "), sql.SQL(" or "), sql.SQL(", ")
+
+
+def as_sql(condition: Condition) -> sql.Composable:
+    """The condition, in parentheses."""
+    return sql.SQL("({})").format(_part(condition))
+
+
+def _part(condition: Condition) -> sql.Composable:  # noqa: PLR0911 - one case for each part of the grammar
+    match condition:
+        case ColumnName():
+            return _value(condition)
+        case Compared(left, sign, right):
+            return sql.Composed([_value(left), sql.SQL(" "), _SIGNS[sign], sql.SQL(" "), _value(right)])
+        case Among(column, values, negated):
+            found = _COMMA.join(map(_value, values))
+            return sql.SQL("{} {}in ({})").format(_value(column), _NOT[negated], found)
+        case Between(column, low, high, negated):
+            return sql.SQL("{} {}between {} and {}").format(_value(column), _NOT[negated], _value(low), _value(high))
+        case Like(column, pattern, any_case, negated):
+            return sql.SQL("{} {}{} {}").format(_value(column), _NOT[negated], _LIKE[any_case], _value(pattern))
+        case Null(column, negated):
+            return sql.SQL("{} is {}null").format(_value(column), _NOT[negated])
+        case Not(inner):
+            return sql.SQL("not {}").format(as_sql(inner))
+        case All(conditions):
+            return _AND.join(map(as_sql, conditions))
+        case Either(conditions):
+            return _OR.join(map(as_sql, conditions))
+
+
+def _value(value: Value) -> sql.Composable:
+    match value:
+        case ColumnName(name):
+            return sql.Identifier(name)
+        case Text(text):
+            return sql.Literal(text)
+        case NumberLiteral(number):
+            return sql.Literal(number)
+        case Truth(truth):
+            return sql.Literal(truth)

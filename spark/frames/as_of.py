@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cdc.errors import UsageError
-from cdc.lsn import Lsn
-from cdc.position import Position
+from cdc.process.errors import UsageError
+from cdc.record.position import Lsn, Position
 from cdc.wire.format import READ_OP
 from cdc.wire.records import Lot
 

@@ -7,7 +7,9 @@ and asks it there for Arrow batches. So nothing here is open between two calls, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -16,11 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.progress import Offsets
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import CdcError
+from cdc.record.progress import Offsets
 from cdc.wire.records import BEGINNING, ReaderOpener, RecordReader, Span
 from spark.frames.as_of import AsOf
-from spark.frames.carried import Carried
 from spark.frames.frame import (
     FrameTask,
     Place,
@@ -37,7 +39,60 @@ from spark.frames.frame import (
 from spark.frames.options import FrameOptions, read_options, refuse_secrets
 from spark.frames.plan import packed, spans_of, trimmed
 from spark.frames.ports import Connect, FrameLog
-from spark.frames.refusal import telling
+
+# How our objects travel to executors: an executor that lacks our packages says so in one sentence.
+#
+# Spark sends a data source and its reader pickled, by the names of their modules. Without those the worker would fail
+# with a bare ModuleNotFoundError. So they travel inside a function that is sent whole, which looks for the modules
+# first.
+
+
+def _unpacker() -> Callable[[bytes], Any]:
+    # A function within a function has no name to be found by, so it is pickled whole.
+    def unpack(payload: bytes) -> Any:
+        import pickle  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+
+        try:
+            return pickle.loads(payload)
+        except ModuleNotFoundError as missing:
+            raise RuntimeError(
+                f"this worker's Python ({sys.executable}) lacks the module {missing.name}, which reading headrace "
+                "needs. Hint: install headrace[spark] on every executor, or ship it and call "
+                "register(session): spark-submit --py-files "
+                "headrace.zip, beside pyarrow, orjson, tenacity and confluent-kafka; PYSPARK_PYTHON names the Python"
+            ) from None
+
+    return unpack
+
+
+class Carried:
+    """A class whose objects are pickled so. Their ``__dict__`` travels, but for what begins with ``live_``."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _unpacker(), (pickle.dumps(_Restored(type(self), _travelling(self.__dict__))),)
+
+
+def _travelling(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if name.startswith("live_") else value for name, value in state.items()}
+
+
+class _Restored:
+    """Pickles as the object itself."""
+
+    def __init__(self, kind: type, state: dict[str, Any]) -> None:
+        self._kind = kind
+        self._state = state
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _restored, (self._kind, self._state)
+
+
+def _restored(kind: type, state: dict[str, Any]) -> Any:
+    made: Any = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
 
 NAME = "headrace"
 _LOOK_S = 0.1
@@ -212,3 +267,25 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
             assert self.live_log is not None
             self.live_ends = now_s, self.live_log.ends(self.live_partitions)
         return self.live_ends[1]
+
+
+class FrameError(Exception):
+    """The error that stops a read, with its hint: the last line of what Spark shows."""
+
+
+def told(error: CdcError) -> FrameError:
+    """The same failure for Spark.
+
+    >>> told(CdcError("there is no table public.x", hint="it has public.y"))
+    FrameError('there is no table public.x. Hint: it has public.y')
+    """
+    return FrameError(f"{error.message}. Hint: {error.hint}" if error.hint else error.message)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Raise what the body raises of ours as FrameError, without the traceback below it."""
+    try:
+        yield
+    except CdcError as error:
+        raise told(error) from None

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import orjson
 import pyarrow as pa
 
-from cdc.clock import Clock
-from cdc.errors import ConfigError, TopicError, UsageError
-from cdc.progress import Offsets
-from cdc.schema import TableSchema
-from cdc.topic import VIEW_SCHEMA
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError, TopicError, UsageError
+from cdc.record.progress import Offsets
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import VIEW_SCHEMA
 from cdc.wire.records import BEGINNING, Lot, ReaderOpener, RecordReader, Span
 from spark.frames.as_of import (
     AsOf,
@@ -28,8 +28,7 @@ from spark.frames.as_of import (
 from spark.frames.frame_columns import FrameColumns, raw_schema
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Found, FrameLog
-from spark.frames.raw_rows import raw_batch
-from spark.frames.typed_rows import TypedRows
+from spark.frames.typed_rows import TypedRows, raw_batch
 
 _MS = 1_000_000
 _BATCH_ROWS, _BATCH_BYTES = 10_000, 8 * 1024**2

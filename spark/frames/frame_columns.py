@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cdc.errors import ConfigError, UsageError
-from cdc.schema import TableSchema
-from cdc.topic import TableName, starred
-from sinks.arrow import schema_of
-from sinks.names import column_names
+from cdc.process.errors import ConfigError, UsageError
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName, starred
+from sinks.contract.batch import schema_of
+from sinks.contract.store_names import column_names
 from sinks.warehouse.warehouse_columns import TIMESTAMPTZ, WarehouseColumn, arrow_type, exact_text
 
 KEY, POS, OP, VER, PARTITION, OFFSET = "_key", "_pos", "_op", "_ver", "_partition", "_offset"

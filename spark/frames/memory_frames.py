@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdc.progress import Offsets, Progress
-from cdc.schema import TableSchema
-from cdc.testing.record_reader import MemoryReading
-from cdc.topic import TableName
+from cdc.record.progress import Offsets, Progress
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from cdc.testing.log import MemoryReading
 from cdc.wire.records import Lot
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions

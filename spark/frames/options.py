@@ -14,10 +14,10 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from cdc.errors import ConfigError, UsageError
-from cdc.lsn import Lsn
-from cdc.progress import Offsets
-from cdc.secret_reference import REFERENCES
+from cdc.process.errors import ConfigError, UsageError
+from cdc.record.position import Lsn
+from cdc.record.progress import Offsets
+from cdc.settings.secret_reference import REFERENCES
 from cdc.wire.records import BEGINNING
 
 Retyped = Literal["fail", "cast"]

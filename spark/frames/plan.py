@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from cdc.progress import Offsets
+from cdc.record.progress import Offsets
 from cdc.wire.records import BEGINNING, Span
 
 Places = dict[str, dict[int, int]]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from cdc.progress import Offsets, Progress
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.record.progress import Offsets, Progress
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.records import ReaderOpener
 from spark.frames.options import FrameOptions
 

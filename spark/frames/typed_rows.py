@@ -1,8 +1,4 @@
-"""Records of one table as the frame's typed columns: pure. Each record is read by its own version of the table.
-
-A value that its column's type does not hold (infinity, a date BC, NaN among decimals) is null there, and ``_exact`` has
-its text, as in the warehouses. So has a value that capture could not have. Nothing is cut, rounded or left out.
-"""
+"""Records of one table as the frame's typed columns, or as they stand in their topics. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +10,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from cdc.errors import ConfigError, PoisonError
-from cdc.schema import TableSchema
+from cdc.process.errors import ConfigError, PoisonError
+from cdc.record.schema import TableSchema
+from cdc.wire.envelope import committed_ms, missing
 from cdc.wire.format import (
     AFTER,
     BEFORE,
@@ -29,10 +26,9 @@ from cdc.wire.format import (
 )
 from cdc.wire.plain import PlainTable
 from cdc.wire.records import Lot
-from cdc.wire.unavailable import missing
-from sinks.missing_values import patterns
+from sinks.contract.missing_values import patterns
 from sinks.warehouse.warehouse_columns import exact_text, typed
-from spark.frames.frame_columns import EXACT_TYPE, Convert, FrameColumns, newer_version
+from spark.frames.frame_columns import EXACT_TYPE, Convert, FrameColumns, newer_version, raw_schema
 from spark.frames.options import Retyped
 
 _OPS = frozenset(op.encode() for op in (*ROW_OPS, TRUNCATE_OP))
@@ -198,3 +194,44 @@ def _foreign(lot: Lot, number: int, reason: str) -> PoisonError:
         f"the record at {_place(lot, lot.offsets[number])} cannot be read as a change: {reason}",
         hint='something else wrote it, as Debezium does; .option("raw", "true") reads records as they are',
     )
+
+
+_SCHEMA = raw_schema()
+_UTC_MS = pa.timestamp("ms", "UTC")
+
+
+def raw_batch(lot: Lot) -> pa.RecordBatch:
+    """The records of a lot in their order. Raises nothing, for any bytes."""
+    count = len(lot.offsets)
+    array: Any = pa.array
+    times = [array(some, _UTC_MS).cast(pa.timestamp("us", "UTC")) for some in (map(_commit, lot.values), lot.times_ms)]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(lot.topic), count),
+            array(lot.keys, pa.binary()),
+            array(lot.values, pa.binary()),
+            array([_text(pos) for pos in lot.pos], pa.string()),
+            array([_text(op) for op in lot.op], pa.string()),
+            array([_number(ver) for ver in lot.ver], pa.int32()),
+            pa.repeat(pa.scalar(lot.partition, pa.int32()), count),
+            array(lot.offsets, pa.int64()),
+            *times,
+        ],
+        schema=_SCHEMA,
+    )
+
+
+_LONGEST_MS = 9_000_000_000_000_000 // 1000
+
+
+def _commit(value: bytes | None) -> int | None:
+    found = committed_ms(value)
+    return found if found is not None and found < _LONGEST_MS else None
+
+
+def _text(header: bytes | None) -> str | None:
+    return header.decode() if header is not None and header.isascii() else None
+
+
+def _number(header: bytes | None) -> int | None:
+    return int(header) if header is not None and header.isdigit() and len(header) <= 9 else None

@@ -13,8 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from cdc.stack.free_ports import free_ports
-from cdc.stack.local import LocalStack
+from cdc.stack.local import LocalStack, free_ports
 from tests.bench.setting import Bench, machine
 
 _HELPERS = ("setting", "encode_paths", "beside_commit", "family_cpu")

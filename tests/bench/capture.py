@@ -22,11 +22,11 @@ from functools import partial
 
 import psycopg
 
-from cdc.settings import Settings
+from cdc.settings.model import Settings
 from cdc.stack.postgres import install_folder
 from connectors.kafka.admin import TopicAdmin
-from connectors.postgres.connections import connect
-from connectors.postgres.link import open_link
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.transport import open_link
 from tests.bench.setting import RUNS, Bench, Pipeline, cpu_of, peak_of, spread
 from tests.waiting import wait_until
 

@@ -26,13 +26,13 @@ import requests
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import CdcError
-from cdc.settings import DebeziumSettings, Settings
+from cdc.process.errors import CdcError
+from cdc.settings.model import DebeziumSettings, Settings
 from cdc.wiring.snapshot import build_snapshot
 from connectors.connect.connector import Connector
 from connectors.connect.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin
-from snapshot.edges import NoReport
+from snapshot.source.edges import NoReport
 from tests.bench import capture, latency, snapshot
 from tests.bench.setting import RUNS, Bench, Pipeline, Running, cpu_of, peak_of, spread
 from tests.waiting import wait_until

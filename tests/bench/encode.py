@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import murmur2
 
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import TableSchema
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
-from connectors.postgres.encoder import compile_table
-from connectors.postgres.messages import Relation
+from cdc.record.schema import TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.protocol.messages import Relation
 from tests.bench.beside_commit import ROOT, NoFigures, Tree, alternate, compared, extract
 from tests.bench.encode_paths import (
     COLUMNS,

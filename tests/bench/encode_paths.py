@@ -15,7 +15,7 @@ from types import FrameType
 
 import orjson
 
-from cdc.schema import Column, Encoding, Identity, TableSchema
+from cdc.record.schema import Column, Encoding, Identity, TableSchema
 from tests.unit.connectors.postgres import written as w
 
 COLUMNS = (

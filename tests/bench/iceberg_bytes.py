@@ -17,11 +17,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from cdc.clock import SYSTEM_CLOCK, ManualClock
-from sinks.iceberg.iceberg_snapshots import file_sizes
-from sinks.kinds import spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
+from cdc.process.clock import SYSTEM_CLOCK, ManualClock
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
+from sinks.iceberg.iceberg_upkeep import file_sizes
 from tests.bench.setting import Bench
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import Topic, at, batch

@@ -15,8 +15,8 @@ import orjson
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.settings import Settings
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.settings.model import Settings
 from connectors.kafka.clients import reader_config
 from tests.bench.setting import Bench
 from tests.waiting import wait_until

@@ -18,12 +18,12 @@ from statistics import median
 
 import redis
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import LogError
-from cdc.topic import schema_topic, state_topic
-from cdc.topic_specs import pipeline_topic_specs
+from cdc.capture.topic_specs import pipeline_topic_specs
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import LogError
+from cdc.record.topic_names import schema_topic, state_topic
 from connectors.kafka.admin import topics_state
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from tests.bench.setting import Bench, Pipeline, Running
 from tests.integration.spark.family import below

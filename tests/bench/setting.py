@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.settings import Settings, parse
+from cdc.settings.model import Settings, parse
 from cdc.stack.account import ANYBODY
 from cdc.stack.local import LocalStack
 from connectors.kafka.admin import TopicAdmin

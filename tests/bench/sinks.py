@@ -25,7 +25,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from sinks.stores import open_store
+from sinks.contract.stores import open_store
 from tests.bench.family_cpu import FamilyCpu
 from tests.bench.setting import RUNS, Bench, spread
 from tests.integration.spark.handmade import HandMadeLog

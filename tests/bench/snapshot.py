@@ -21,11 +21,11 @@ from statistics import mean
 
 import psycopg
 
-from cdc.settings import Settings
+from cdc.settings.model import Settings
 from cdc.stack.postgres import install_folder
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
-from snapshot.edges import NoReport
+from snapshot.source.edges import NoReport
 from tests.bench.setting import Bench, Pipeline
 
 TABLE = """

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 import psycopg
 import pyarrow as pa
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.cuts import VerifiedTable
-from cdc.mask_rules import NO_MASKS
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.settings import Settings, parse
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.position import Position
+from cdc.record.schema import TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import Settings, parse
+from cdc.verification.cut_port import VerifiedTable
 from cdc.verification.passes import verify
 from cdc.wiring import open_source
-from connectors.postgres.catalog_shapes import resolve_tables, table_schema
-from connectors.postgres.encoder import compile_table
-from connectors.verified import open_cut
-from sinks.batch import Event, events_of
-from sinks.stores import open_store
+from connectors.operate.source_cut import open_cut
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.server.catalog_shapes import resolve_tables, table_schema
+from sinks.contract.batch import Event, events_of
+from sinks.contract.stores import open_store
 from tests.contract.topics import Shapes
 
 if TYPE_CHECKING:
-    from cdc.topic import TableName
+    from cdc.record.topic_names import TableName
     from tests.bench.setting import Bench
 
 ROWS = 1_000_000

@@ -20,8 +20,8 @@ import psycopg
 import requests
 from confluent_kafka import Consumer, TopicPartition
 
-from cdc.settings import Settings
-from cdc.topic import view_topic
+from cdc.record.topic_names import view_topic
+from cdc.settings.model import Settings
 from connectors.kafka.clients import reader_config
 from tests.bench.freshness import SearchLook, StoreLook, percentiles, written
 from tests.bench.setting import Bench, Pipeline

@@ -20,11 +20,11 @@ from typing import Any
 
 import orjson
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.position import Position
-from cdc.progress import Progress
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName, partition_of
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.position import Position
+from cdc.record.progress import Progress
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName, partition_of
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_plan import planned

@@ -22,13 +22,13 @@ from statistics import median
 
 import pyarrow as pa
 
-from sinks.batch import EVENT_SCHEMA
+from sinks.contract.batch import EVENT_SCHEMA
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
 from sinks.delta.spark_delta import delta_spark
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_spark import iceberg_spark
-from sinks.kinds import spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.bench.setting import Bench, cpu_of
 from tests.contract.orders import SHAPES, order

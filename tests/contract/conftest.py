@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sinks.kinds import spec_for
-from sinks.registry import Option, SinkSpec
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
 from tests.fresh import drop_database, fresh_name
 from tests.lakes import lake_catalog

@@ -14,10 +14,10 @@ import redis
 import requests
 import sqlalchemy as sa
 
-from cdc.position import Position
-from sinks.names import folder
-from sinks.port import StoredRow
-from sinks.registry import SinkSpec
+from cdc.record.position import Position
+from sinks.contract.port import StoredRow
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_names import folder
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS
 from tests.lakes import foreign_catalog, foreign_table

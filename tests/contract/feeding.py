@@ -7,20 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from cdc.clock import ManualClock
-from cdc.epochs import EpochsState
-from cdc.errors import CdcError
-from cdc.progress import Offsets, Progress, Watermark
-from cdc.schema import TableSchema
-from sinks.port import OpenSink, PlaceMissing
-from sinks.table_places import PlaceStep
-from spark.apply import Outcome, with_keys
-from spark.place import StoreMoved
-from spark.ports import SinkTopics
-from spark.sink_metrics import Metrics
-from spark.store_thread import Store as Running
-from spark.store_thread import Surroundings
-from spark.watermark import Claim, LogEnds, LogView
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError
+from cdc.record.progress import EpochsState, Offsets, Progress, Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.port import OpenSink, PlaceMissing
+from sinks.contract.table_places import PlaceStep
+from spark.figures.sink_metrics import Metrics
+from spark.records.ports import SinkTopics
+from spark.stores.apply import Outcome, with_keys
+from spark.stores.place_check import StoreMoved
+from spark.stores.store_thread import Store as Running
+from spark.stores.store_thread import Surroundings
+from spark.stores.watermark import Claim, LogEnds, LogView
 from tests.contract.orders import order, statuses
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
@@ -37,7 +36,7 @@ class Killed(Exception):
 
 @dataclass
 class Log:
-    """Two topics, and what progress says of them. :class:`spark.ports.LogQuestions`."""
+    """Two topics, and what progress says of them. :class:`spark.records.ports.LogQuestions`."""
 
     orders: Topic = field(default_factory=Topic)
     others: Topic = field(default_factory=lambda: Topic(BESIDE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from sinks.port import OpenSink
+from sinks.contract.port import OpenSink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes
 

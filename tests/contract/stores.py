@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.schema import TableSchema
-from sinks.memory import MemoryStore
-from sinks.port import OpenSink, StoredRow
-from sinks.registry import SinkSpec, open_sink
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.record.schema import TableSchema
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import OpenSink, StoredRow
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.single_rows import canonical_row
 
 Opener = Callable[[Clock], OpenSink]

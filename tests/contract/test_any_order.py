@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdc.position import Position
-from sinks.batch import events_of
+from cdc.record.position import Position
+from sinks.contract.batch import events_of
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store
 from tests.contract.topics import Topic

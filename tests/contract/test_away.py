@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import Retry
-from cdc.progress import Watermark
-from sinks.port import OpenSink, StoreAway
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Retry
+from cdc.record.progress import Watermark
+from sinks.contract.port import OpenSink, StoreAway
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, closing
 from tests.contract.topics import ORDERS, Topic, at, batch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.progress import Watermark
-from sinks.batch import Event
-from sinks.port import OpenSink
-from sinks.store import StoreSink
+from cdc.record.progress import Watermark
+from sinks.contract.batch import Event
+from sinks.contract.port import OpenSink
+from sinks.contract.store import StoreSink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store
 from tests.contract.topics import Topic, at, batch, chunk_at

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.dead import DeadLetter, DeadLetters, LetterFeed, Why
-from cdc.settings import LogSettings
+from cdc.settings.model import LogSettings
 from cdc.testing import MemoryDeadLetters
-from connectors.kafka import compacted
+from cdc.wire.dead_letter import DeadLetter, DeadLetters, LetterFeed, Why
+from connectors.kafka import compacted_topic as compacted
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.feed import DeadLetterFeed
 from tests.waiting import wait_until

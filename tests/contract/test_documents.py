@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from sinks.batch import events_of
+from sinks.contract.batch import events_of
 from tests.contract.stores import Store, live
 from tests.contract.topics import Shapes, Topic, at, column, shape
 from tests.hostile_documents import BINARY, EVERY

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import Retry
-from cdc.progress import Watermark
-from sinks.port import CannotCarry, OpenSink, PlaceMissing
+from cdc.process.errors import Retry
+from cdc.record.progress import Watermark
+from sinks.contract.port import CannotCarry, OpenSink, PlaceMissing
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live

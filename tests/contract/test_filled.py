@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from cdc.wire.format import UNAVAILABLE
-from sinks.fill import PORTION_BYTES
+from sinks.contract.store import PORTION_BYTES
 from tests.contract.orders import SHAPES
 from tests.contract.stores import Store, live
 from tests.contract.topics import ORDERS, Topic, at, batch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import ActiveError
-from cdc.progress import Watermark
-from sinks.batch import Event
+from cdc.process.errors import ActiveError
+from cdc.record.progress import Watermark
+from sinks.contract.batch import Event
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, chunk_at, column, shape

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from cdc.verification.repair import record_key
-from sinks.port import STRANGE_ROW, CannotCarry, OpenSink, StoredRow
+from sinks.contract.port import STRANGE_ROW, CannotCarry, OpenSink, StoredRow
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, rows

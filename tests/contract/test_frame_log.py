@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cdc.errors import UsageError
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.schema import TableSchema
-from cdc.settings import LogSettings
-from cdc.state import TopicsState
-from cdc.topic import TableName, progress_topic, schema_topic, state_topic
-from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
+from cdc.capture.topic_specs import pipeline_topic_specs, table_topic_spec
+from cdc.process.errors import UsageError
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.schema import TableSchema
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName, progress_topic, schema_topic, state_topic
+from cdc.settings.model import LogSettings
 from cdc.wire.records import BEGINNING, Lot, Span
-from connectors.frame_log import KafkaConnect
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.reading.frame_log import KafkaConnect
 from spark.frames.memory_frames import MemoryConnect, MemoryFrameLog
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Connect

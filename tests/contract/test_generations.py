@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from cdc.progress import Watermark
-from sinks.generations import Generations, OpenGeneration, lower
-from sinks.kinds import beside, open_generations
-from sinks.port import CannotCarry, OpenSink
-from sinks.registry import open_sink
+from cdc.record.progress import Watermark
+from sinks.contract.generations import Generations, OpenGeneration, lower
+from sinks.contract.kinds import beside, open_generations
+from sinks.contract.port import CannotCarry, OpenSink
+from sinks.contract.registry import open_sink
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store

@@ -6,7 +6,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from sinks.batch import events_of
+from sinks.contract.batch import events_of
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store, live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, column, shape

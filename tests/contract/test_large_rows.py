@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.port import READ_BYTES, rows_at_once
+from sinks.contract.port import READ_BYTES, rows_at_once
 from tests.contract.orders import SHAPES
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch

@@ -11,12 +11,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.errors import LogError
-from cdc.ports import CompactedTopic, Record, StreamLog, Topics
-from cdc.position import CHUNK_SEQ, Position
-from cdc.settings import LogSettings
+from cdc.process.errors import LogError
+from cdc.record.ports import CompactedTopic, Record, StreamLog, Topics
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.settings.model import LogSettings
 from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryStreamLog, MemoryTopics
-from connectors.kafka import compacted
+from connectors.kafka import compacted_topic as compacted
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.stream_log import KafkaStreamLog
 from tests.waiting import wait_until

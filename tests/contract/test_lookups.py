@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from cdc.verification.passes import LooksUpMany
-from sinks.batch import events_of
-from sinks.port import StoredRow
+from sinks.contract.batch import events_of
+from sinks.contract.port import StoredRow
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from sinks.batch import events_of
+from sinks.contract.batch import events_of
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Topic, at, batch, chunk_at, snapshot_at

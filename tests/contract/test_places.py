@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.progress import Watermark
-from sinks.port import PlaceMissing
-from sinks.table_places import PLACE, TablePlace
+from cdc.record.progress import Watermark
+from sinks.contract.port import PlaceMissing
+from sinks.contract.table_places import PLACE, TablePlace
 from tests.contract import damage
 from tests.contract.copies import copied
 from tests.contract.feeding import RETENTION_S, TRUTH, Feeding, Killed, filled, goes_on, step_of

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.settings import LogSettings
+from cdc.settings.model import LogSettings
 from cdc.testing import MemoryReading
 from cdc.wire.records import BEGINNING, Lot, ReaderOpener, RecordReader, Span
 from connectors.kafka.clients import fetching_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.batch import Event, events_of
+from sinks.contract.batch import Event, events_of
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store
 from tests.contract.topics import Topic, at, batch

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.schema import Column, TableSchema
-from sinks.port import CannotCarry
+from cdc.record.schema import Column, TableSchema
+from sinks.contract.port import CannotCarry
 from tests.contract.orders import order
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
-from cdc.errors import SourceError
-from cdc.ports import ChangeStream, StreamBatch
-from cdc.settings import SourceSettings
+from cdc.process.clock import SYSTEM_CLOCK, Clock, ManualClock
+from cdc.process.errors import SourceError
+from cdc.record.ports import ChangeStream, StreamBatch
+from cdc.settings.model import SourceSettings
 from cdc.testing import MemoryStream
-from connectors.postgres.connections import connect
-from connectors.postgres.stream import ReplicationStream
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.walsender import ReplicationStream
 from tests.waiting import wait_until
 
 

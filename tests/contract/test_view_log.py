@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.clock import SYSTEM_CLOCK
-from cdc.dead import DeadLetter, Why
-from cdc.errors import ActiveError
-from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.schema import TableSchema
-from cdc.settings import Settings, parse
-from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
-from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
+from cdc.capture.topic_specs import pipeline_topic_specs, table_topic_spec
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import ActiveError
+from cdc.record.position import Position
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.schema import TableSchema
+from cdc.record.tables_aside import AsideState, Cause, TableState
+from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
+from cdc.settings.model import Settings, parse
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecord
+from cdc.wire.dead_letter import DeadLetter, Why
 from cdc.wire.envelope import record_headers
 from cdc.wire.records import BEGINNING, Headers, Span
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
-from connectors.view_log import KafkaViewInput, KafkaViewOutput
+from connectors.views.view_log import KafkaViewInput, KafkaViewOutput
 from tests.contract.topics import ORDERS
 from tests.waiting import wait_until
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc.errors import DamagedError, Exit, FormatError, Retry
 from cdc.freshness.wanted import NotShown, WaitUseless
-from cdc.progress import Watermark
-from cdc.source_lineage import SourceLineage
-from cdc.tokens import Token
-from sinks.memory import MemoryStore
-from sinks.notes import WATERMARK, KeptColumns
-from sinks.store_freshness import StoreFreshness
-from sinks.tries import looking
+from cdc.process.errors import DamagedError, Exit, FormatError, Retry
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.tokens import Token
+from sinks.contract.memory import MemoryStore
+from sinks.contract.store_freshness import StoreFreshness
+from sinks.contract.store_notes import WATERMARK, KeptColumns
+from sinks.contract.tries import looking
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
@@ -120,7 +120,7 @@ def test_h113_columns_made_by_hand_are_refused_in_a_sentence(text: bytes) -> Non
 
 
 class _Noted(dict[str, bytes]):
-    """:class:`sinks.notes.Notes` in a dict."""
+    """:class:`sinks.contract.store_notes.Notes` in a dict."""
 
     def read(self) -> Mapping[str, bytes]:
         return self

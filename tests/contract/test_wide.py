@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from tests.contract.stores import Store, live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
 

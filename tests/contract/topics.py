@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
-from cdc.schema import Column, Encoding, Identity, TableSchema
-from cdc.topic import TableName, partition_of
-from sinks.batch import Event, events_of
+from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+from cdc.record.schema import Column, Encoding, Identity, TableSchema
+from cdc.record.topic_names import TableName, partition_of
+from sinks.contract.batch import Event, events_of
 
 EPOCH = 1
 
@@ -74,7 +74,7 @@ ORDERS = shape(column("id", "int8", key=1), column("status", "text"), column("no
 
 
 class Shapes:
-    """:data:`sinks.port.Schemas` over given shapes."""
+    """:data:`sinks.contract.port.Schemas` over given shapes."""
 
     def __init__(self, *shapes: TableSchema) -> None:
         self._shapes = {(s.topic, s.version): s for s in shapes}

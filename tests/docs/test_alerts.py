@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.declared_figures import CAPTURE, SINKS
+from cdc.figures.declared_figures import CAPTURE, SINKS
 from tests.docs.test_manuals import anchors
 from tests.promtool import run_promtool
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.sections import parse_settings
+from sinks.contract.kinds import parse_settings
 from tests.conftest import OTHER_STORE
 
 MANUAL = (Path(__file__).parents[2] / "sinks" / "README.md").read_text(encoding="utf-8")

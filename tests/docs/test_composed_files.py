@@ -11,7 +11,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from sinks.sections import load_settings
+from sinks.contract.kinds import load_settings
 from tests.docs.test_kubernetes import PODS
 from tests.promtool import run_promtool
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import Exit
 from cdc.jvm.jars import OF_SINKS, locked
+from cdc.process.errors import Exit
 from tests.unit.sinks.test_spark_parts import TOML, fetched
 
 __all__ = ["fetched"]

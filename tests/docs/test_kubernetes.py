@@ -17,7 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from cdc.settings import Settings, parse
+from cdc.settings.model import Settings, parse
 from tests.docs.test_units import FOLDER as UNITS
 from tests.docs.test_units import told
 from tests.kustomize import rendered

@@ -13,9 +13,9 @@ import duckdb
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from cdc.progress import Watermark
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 
 MANUAL = (Path(__file__).parents[2] / "sinks" / "LIVE_ROWS.md").read_text(encoding="utf-8")

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from cdc.declared_figures import CAPTURE, SINKS, VIEWS
-from cdc.exposition import PIPELINE, Figure, FigurePage
-from cdc.measures import BucketCounts
+from cdc.figures.declared_figures import CAPTURE, SINKS, VIEWS
+from cdc.figures.http_server import PIPELINE, Figure, FigurePage
+from cdc.figures.measures import BucketCounts
 from tests.docs.test_manuals import marked
 from tests.promtool import run_promtool
 

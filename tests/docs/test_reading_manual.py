@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from cdc.read import Cache, Token
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 MANUAL = (Path(__file__).parents[2] / "cdc" / "README.md").read_text(encoding="utf-8")

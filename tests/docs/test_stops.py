@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import cdc.errors
-from cdc.errors import CdcError, Exit
+import cdc.process.errors
+from cdc.process.errors import CdcError, Exit
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("connectors/postgres", "connectors/session", "connectors/kafka")
-OF_COMMANDS = ("publication.py", "cut.py")
+OF_COMMANDS = ("publication.py", "cut_reader.py")
 """Modules whose errors end ``cdc init`` and ``cdc verify``, and never ``cdc run``."""
 OF_SINKS = ("record_reader.py",)
 ENDING = ("SlotError", "IdentityError", "TopicError", "ActiveError", "PoisonError", "ConfigError")
@@ -74,7 +74,7 @@ def endings() -> list[Ending]:
     return [
         ending
         for room in ROOMS
-        for file in sorted((ROOT / room).glob("*.py"))
+        for file in sorted((ROOT / room).rglob("*.py"))
         if file.name not in (*OF_COMMANDS, *OF_SINKS)
         for ending in endings_in(file)
     ]
@@ -85,7 +85,7 @@ def endings_in(file: Path) -> Iterator[Ending]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ENDING and node.args:
             words = constants(node.args[0])
             if any(len(said.strip()) >= SHORTEST for said in words):
-                kind: type[CdcError] = getattr(cdc.errors, node.func.id)
+                kind: type[CdcError] = getattr(cdc.process.errors, node.func.id)
                 yield Ending(f"{file.relative_to(ROOT)}:{node.lineno}", int(kind.exit), words)
 
 

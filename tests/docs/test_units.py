@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cdc.cli.app import COMMANDS
-from cdc.errors import Exit
-from cdc.settings import CaptureSettings
-from spark.outage import GRACE_S
+from cdc.process.errors import Exit
+from cdc.settings.model import CaptureSettings
+from spark.session.failures import GRACE_S
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "compose" / "systemd"

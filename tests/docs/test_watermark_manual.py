@@ -14,10 +14,10 @@ import pyspark
 import pytest
 
 from cdc.freshness.wanted import NotShown, Wanted
-from cdc.lsn import Lsn
-from cdc.progress import Hold, Watermark
-from cdc.source_lineage import SourceLineage
-from cdc.tokens import Token
+from cdc.record.position import Lsn
+from cdc.record.progress import Hold, Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.tokens import Token
 from tests.waiting import TIME_SCALE
 
 MANUAL = (Path(__file__).parents[2] / "sinks" / "WATERMARK.md").read_text(encoding="utf-8")

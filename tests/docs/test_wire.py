@@ -17,20 +17,19 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.aside import AsideState, aside_key
-from cdc.dead import DeadLetter, Why
-from cdc.epochs import EpochsState
+from cdc.capture.table_masks import MaskedPartState, MaskState
+from cdc.capture.topic_specs import KeyedAnewState
 from cdc.jvm.jars import class_path
-from cdc.kept_topics import KeyedAnewState
-from cdc.masks import MaskedPartState, MaskState
-from cdc.progress import Progress
-from cdc.rebuild.rules import RebuildState
-from cdc.settings import LogSettings
-from cdc.state import Document
-from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
-from cdc.turn import WriterState
+from cdc.operate.rebuild_rules import RebuildState
+from cdc.record.progress import EpochsState, Progress
+from cdc.record.state import Document
+from cdc.record.tables_aside import AsideState, aside_key
+from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
+from cdc.record.writers import WriterState
+from cdc.settings.model import LogSettings
 from cdc.views.asked_keys import AskedKeys
 from cdc.views.known_views import KnownView
+from cdc.wire.dead_letter import DeadLetter, Why
 from cdc.wire.format import (
     HEADERS,
     KEY_HEADERS,
@@ -43,9 +42,9 @@ from cdc.wire.format import (
     UNAVAILABLE,
 )
 from cdc.wire.types import FAMILIES
-from connectors.connect.unread_tables import UnreadState
+from connectors.connect.joined_tables import UnreadState
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.golden.rules import RULES
 from tests.integration.cli.pipeline import Pipeline
 from tests.json_schema import faults

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from cdc.jvm.java import LIGHT
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.docs.test_composed_files import COMPOSE, SERVICES
 from tests.programs import Spawned
 from tests.settings_file import write_settings

@@ -15,11 +15,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from cdc.errors import Exit
-from cdc.settings import load
-from sinks.iceberg.iceberg_snapshots import summary_count
-from sinks.registry import SinkSpec
-from sinks.stores import spec_of
+from cdc.process.errors import Exit
+from cdc.settings.model import load
+from sinks.contract.registry import SinkSpec
+from sinks.contract.stores import spec_of
+from sinks.iceberg.iceberg_upkeep import summary_count
 from tests.faults.proxy import Fault, Proxy
 from tests.fresh import new_database
 from tests.integration.cli.pipeline import Pipeline

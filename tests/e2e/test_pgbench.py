@@ -17,15 +17,15 @@ import pytest
 import redis as redis_client
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
-from cdc.settings import Settings, load
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, load
 from cdc.stack.postgres import install_folder
-from cdc.topic import TableName
 from cdc.wiring import open_schemas
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.follow import follow
-from sinks.stores import open_store
+from sinks.contract.stores import open_store
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 import redis
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
-from cdc.position import Position
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
+from cdc.record.position import Position
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawned
 from tests.waiting import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.integration.spark.family import below
 from tests.programs import RunCdc, Spawn, Spawned

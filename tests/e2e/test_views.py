@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until

@@ -10,8 +10,8 @@ import pytest
 import redis as redis_client
 from psycopg import sql
 
-from cdc.errors import Exit
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import Exit
+from cdc.stack.local import free_ports
 from tests.conftest import Stack
 from tests.e2e.week import ORDER_PAGE, READY_S, SCHEMA, Application, Shop
 from tests.fresh import fresh_name

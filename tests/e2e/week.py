@@ -14,8 +14,8 @@ import psycopg
 import tomlkit
 from psycopg import sql
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.settings_file import write_settings
 from tests.waiting import wait_until

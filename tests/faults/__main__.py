@@ -43,7 +43,7 @@ WITHOUT_CONNECTORS = tuple(
 """Modules of Debezium's connectors. No experiment has one: each captures by itself, and asks the two modules that are
 left for what is of a connector alone."""
 
-WITHOUT_PAGES = ("cdc.answering", "spark.wait_page")
+WITHOUT_PAGES = ("cdc.figures.http_server", "spark.runner.wait_page")
 """What answers over HTTP, beside capture and sinks. Experiments that ask it say ``PAGES = True``."""
 
 Trial = Callable[[int], Mapping[str, int]]

@@ -11,10 +11,10 @@ from functools import lru_cache
 from types import FrameType, FunctionType
 from typing import Any
 
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import Encoding, TableSchema
-from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.pgoutput import decode
+from cdc.record.schema import Encoding, TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
+from connectors.postgres.protocol.pgoutput import decode
 from tests.faults.lab import Found
 from tests.faults.steps import Steps, TooMany
 from tests.unit.connectors.postgres import written as w

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.crash import CRASH_EXIT
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.crash_points import CRASH_EXIT
 from tests.faults.lab import Found
 from tests.faults.lives import Life
 from tests.faults.points import CAPTURE

@@ -1,7 +1,8 @@
 """``cdc sink`` without its JVM: a store fed from the topics by a plain consumer, through all that the queries use.
 
-The store, its floors, dead letters and watermark are the application's own (:class:`spark.store_thread.Store`); only
-where the records come from is another. A life takes a second to start instead of twenty, so it can be killed often.
+The store, its floors, dead letters and watermark are the application's own
+(:class:`spark.stores.store_thread.Store`); only where the records come from is another. A life takes a second to
+start instead of twenty, so it can be killed often.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import LogError
-from cdc.logs import configure
-from cdc.progress import Offsets
-from cdc.settings import LogSettings, load
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import LogError
+from cdc.process.logs import configure
+from cdc.record.progress import Offsets
+from cdc.settings.model import LogSettings, load
 from cdc.wire.format import HEADERS
 from cdc.wiring.sinks import build_sinks
 from connectors.kafka.clients import reader_config
-from connectors.kafka.passing_errors import PASSING
-from spark.application import SinkApplication
-from spark.log_watch import LogWatch
-from spark.sink_metrics import Metrics
-from spark.source import EARLIEST, RECORD_SCHEMA
-from spark.store_thread import Store, Surroundings
-from spark.watermark import Claim, LogView
+from connectors.kafka.doubted_topics import PASSING
+from spark.figures.sink_metrics import Metrics
+from spark.queries.log_watch import LogWatch
+from spark.records.source import EARLIEST, RECORD_SCHEMA
+from spark.runner.application import SinkApplication
+from spark.stores.store_thread import Store, Surroundings
+from spark.stores.watermark import Claim, LogView
 
 BATCH = 3_000
 log = logging.getLogger("spark.follower")

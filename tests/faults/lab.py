@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.stack.free_ports import free_ports
-from cdc.stack.local import LocalStack
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.stack.local import LocalStack, free_ports
 from tests.faults import results
 from tests.faults.results import Figures, Part
 from tests.processes import ProcessStack

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 import cdc.cli
-from cdc import crash
+from cdc.process import crash_points as crash
 
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.faults.lives", "cdc.cli.run", "cdc.wiring.capture", f"{__package__}.follower"])

@@ -10,23 +10,23 @@ from typing import Any
 import psycopg
 from confluent_kafka import Message
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.cuts import Cut
-from cdc.position import Position
-from cdc.progress import Progress
-from cdc.settings import Settings
-from cdc.state import TopicsState
-from cdc.topic import TableName, partition_of, progress_topic
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.position import Position
+from cdc.record.progress import Progress
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName, partition_of, progress_topic
+from cdc.settings.model import Settings
+from cdc.verification.cut_port import Cut
 from cdc.verification.passes import ScansStore, verify
 from cdc.verification.result import Kind
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.verification import read_known
-from connectors.kafka.compacted import read_range
-from connectors.verified import open_cut, verified_tables
-from sinks.batch import Event, events_of
-from sinks.memory import MemoryStore
-from sinks.stores import open_store
-from sinks.table_shapes import SchemaBook
+from connectors.kafka.compacted_topic import read_range
+from connectors.operate.source_cut import open_cut, verified_tables
+from sinks.contract.batch import Event, events_of
+from sinks.contract.memory import MemoryStore
+from sinks.contract.stores import open_store
+from sinks.contract.table_places import SchemaBook
 from tests.faults.follower import headers_of
 from tests.faults.lab import Found, Lab
 from tests.faults.workload import ABORTED

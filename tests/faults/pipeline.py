@@ -16,23 +16,23 @@ from functools import cache
 import orjson
 from confluent_kafka import Producer, murmur2
 
-from cdc.capture import CaptureSession, CaptureStop, StartingPoint, keep_capturing
-from cdc.clock import ManualClock
-from cdc.errors import LogError, SourceError
-from cdc.mask_rules import NO_MASKS
-from cdc.metrics import CaptureFigures
-from cdc.ports import Record, StreamBatch
-from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.schema import TableSchema
-from cdc.settings import LogSettings
+from cdc.capture.capture_loop import CaptureSession, CaptureStop, StartingPoint, keep_capturing
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError, SourceError
+from cdc.record.ports import Record, StreamBatch
+from cdc.record.position import Position
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.schema import TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import LogSettings
 from connectors.kafka.stream_log import KafkaStreamLog
-from connectors.kafka.tail import Tail, held_positions
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
-from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import GONE, LATER, Later, Reselect, Selected, WantedValues
-from connectors.postgres.messages import Relation
-from connectors.session.mending import require_nothing_lost
+from connectors.kafka.topic_ends import Tail, held_positions
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits, Pipeline, Start
+from connectors.postgres.assembly.pending_records import GONE, LATER, Later, Reselect, Selected, WantedValues
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
+from connectors.postgres.protocol.messages import Relation
+from connectors.session.late_record_repair import require_nothing_lost
 from tests.faults.broker import Broker, Held, MemoryProducer, Place, empty
 from tests.faults.lab import Found
 from tests.faults.source import SCHEMAS, TOPICS, Row, Source, announced, cut, document
@@ -182,7 +182,7 @@ class World:
         return found
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
-        """:class:`connectors.postgres.held.Reselect`."""
+        """:class:`connectors.postgres.assembly.pending_records.Reselect`."""
         self.tick()
         found: list[Selected] = []
         for one in wanted:
@@ -329,7 +329,7 @@ def _frames(source: Source, start: int) -> list[bytes]:
 
 
 class _Stream:
-    """:class:`cdc.ports.ChangeStream` of one session; commits of the source happen while it is read."""
+    """:class:`cdc.record.ports.ChangeStream` of one session; commits of the source happen while it is read."""
 
     last_feedback_s = 0.0
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
-from cdc.schema import TableSchema
-from connectors.postgres.messages import (
+from cdc.record.schema import TableSchema
+from connectors.postgres.protocol.messages import (
     Begin,
     Commit,
     Delete,
@@ -22,7 +22,7 @@ from connectors.postgres.messages import (
     TypeName,
     Update,
 )
-from connectors.postgres.pgoutput import write_tuple
+from connectors.postgres.protocol.pgoutput import write_tuple
 from tests.unit.connectors.postgres import written as w
 
 FOLDERS = (Path(__file__).parents[1] / "fixtures" / "pgoutput", Path(__file__).parent / "corpus")

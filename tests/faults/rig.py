@@ -12,12 +12,12 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.errors import LogError
-from cdc.settings import Settings, parse
+from cdc.process.errors import LogError
+from cdc.settings.model import Settings, parse
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
-from snapshot.edges import NoReport
+from snapshot.source.edges import NoReport
 from tests.faults import oracle, workload
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command

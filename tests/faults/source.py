@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cdc.schema import Identity, TableSchema
-from connectors.postgres.messages import UNCHANGED, Unchanged
+from cdc.record.schema import Identity, TableSchema
+from connectors.postgres.protocol.messages import UNCHANGED, Unchanged
 from tests.unit.connectors.postgres import written as w
 
 A, B, C = 101, 102, 103

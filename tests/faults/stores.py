@@ -16,19 +16,18 @@ import orjson
 import pyarrow as pa
 from confluent_kafka import murmur2
 
-from cdc.clock import ManualClock
-from cdc.dead import DeadLetter
-from cdc.epochs import EpochsState
-from cdc.position import Position
-from cdc.progress import Offsets, Progress, Watermark
-from cdc.schema import TableSchema
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.progress import EpochsState, Offsets, Progress, Watermark
+from cdc.record.schema import TableSchema
+from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import UNAVAILABLE
-from sinks.memory import MemoryStore
-from sinks.port import Applied, OpenSink, Schemas, Sink
-from spark.ports import SinkTopics
-from spark.sink_metrics import Metrics
-from spark.store_thread import Store, Surroundings
-from spark.watermark import Claim, LogEnds, LogView
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import Applied, OpenSink, Schemas, Sink
+from spark.figures.sink_metrics import Metrics
+from spark.records.ports import SinkTopics
+from spark.stores.store_thread import Store, Surroundings
+from spark.stores.watermark import Claim, LogEnds, LogView
 from tests.faults.broker import Place
 from tests.faults.lab import Found
 from tests.faults.pipeline import PROGRESS, Killed, World
@@ -43,7 +42,7 @@ _METRICS = Metrics()
 
 @dataclass
 class _Facts:
-    """:class:`spark.ports.LogQuestions`."""
+    """:class:`spark.records.ports.LogQuestions`."""
 
     follower: Follower
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from connectors.postgres.pgoutput import decode
+from connectors.postgres.protocol.pgoutput import decode
 from tests.faults.experiments.decoder import trial
 from tests.faults.recorded import fields, messages, stands_for
 

@@ -191,7 +191,7 @@ def test_what_is_listed_is_still_a_change_of_its_module() -> None:
 
 
 def test_a_star_stands_for_anything() -> None:
-    entry = Listed("cdc/position.py", "A.f: * -> 2", "a reason")
-    assert entry.meets("cdc/position.py", "A.f: 1 -> 2")
-    assert not entry.meets("cdc/position.py", "A.f: 1 -> 3")
-    assert not entry.meets("cdc/lsn.py", "A.f: 1 -> 2")
+    entry = Listed("cdc/record/position.py", "A.f: * -> 2", "a reason")
+    assert entry.meets("cdc/record/position.py", "A.f: 1 -> 2")
+    assert not entry.meets("cdc/record/position.py", "A.f: 1 -> 3")
+    assert not entry.meets("cdc/record/progress.py", "A.f: 1 -> 2")

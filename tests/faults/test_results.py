@@ -152,11 +152,16 @@ def test_h114_a_new_command_changes_no_other(tmp_path: Path) -> None:
 
 def test_h114_an_experiment_reaches_what_its_processes_run() -> None:
     found = reached("tests.faults.experiments.reader_kills")
-    assert {"cdc.cli.run", "cdc.capture", "connectors.postgres.stream", "connectors.kafka.stream_log"} <= found
-    sinks = {"cdc.cli.sink", "sinks.cache.cache_store", "sinks.search.search_bulk", "spark.store_thread"}
+    assert {
+        "cdc.cli.run",
+        "cdc.capture.advance",
+        "connectors.postgres.server.walsender",
+        "connectors.kafka.stream_log",
+    } <= found
+    sinks = {"cdc.cli.sink", "sinks.cache.cache_store", "sinks.search.search_bulk", "spark.stores.store_thread"}
     assert sinks <= reached("tests.faults.experiments.pipeline_kills")
     assert {"sinks.delta.delta_store", "cdc.cli.verify"} <= reached("tests.faults.experiments.disk_full")
-    assert "cdc.capture" not in reached("tests.faults.experiments.decoder")
+    assert "cdc.capture.capture_loop" not in reached("tests.faults.experiments.decoder")
     assert "cdc.views.view_plan" in reached("tests.faults.experiments.views")
 
 

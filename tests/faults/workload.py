@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 
 ABORTED = "this-was-rolled-back"
 TABLES = ("t", "f", "i", "d", "p", "w", "x", '"Upper"')

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.format import OP, READ_OP
-from connectors.postgres.connections import Connection
+from connectors.postgres.server.connections import Connection
 from tests.golden.lossless import Json, Object
 
 Headers = tuple[tuple[str, str], ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cdc.schema import Column
+from cdc.record.schema import Column
 from cdc.wire.format import AFTER, BEFORE, UNAVAILABLE
 from tests.golden.compared_record import NO_FACTS, ComparedRecord, Facts, TableHistory
 from tests.golden.lossless import ABSENT, Json, Object, show

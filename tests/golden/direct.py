@@ -13,18 +13,24 @@ from confluent_kafka import murmur2
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
-from cdc.mask_rules import NO_MASKS
-from cdc.ports import Record
-from cdc.position import Position
-from cdc.schema import Encoding, TableSchema
-from cdc.settings import Settings, parse
-from connectors.postgres.assemble import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
-from connectors.postgres.catalog_shapes import CapturedTable, KnownShapes, from_relation, resolve_tables, table_schema
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.encoder import compile_table, record_headers
-from connectors.postgres.held import Later
-from connectors.postgres.messages import LogicalMessage, Relation
-from connectors.postgres.pgoutput import decode
+from cdc.record.ports import Record
+from cdc.record.position import Position
+from cdc.record.schema import Encoding, TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import Settings, parse
+from connectors.postgres.assembly.assembler import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.encoding.encoder import compile_table, record_headers
+from connectors.postgres.protocol.messages import LogicalMessage, Relation
+from connectors.postgres.protocol.pgoutput import decode
+from connectors.postgres.server.catalog_shapes import (
+    CapturedTable,
+    KnownShapes,
+    from_relation,
+    resolve_tables,
+    table_schema,
+)
+from connectors.postgres.server.connections import Connection, connect
 from tests.golden.compared_record import Facts, table_facts
 from tests.golden.records import CASES, Wire
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg
 from confluent_kafka import Consumer
 
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.settings import LogSettings, Settings, load
-from cdc.topic import progress_topic
-from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.topic_names import progress_topic
+from cdc.settings.model import LogSettings, Settings, load
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_range
 from tests.golden.records import CASES, Wire
 from tests.waiting import wait_until
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.settings import load
+from cdc.settings.model import load
 from cdc.stack.postgres import install_folder
 from cdc.wiring import open_schemas, open_source
 from tests.fork_server import ForkServer

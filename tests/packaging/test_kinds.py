@@ -6,7 +6,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from sinks.kinds import kinds_of_ours
+from sinks.contract.kinds import kinds_of_ours
 
 ROOT = Path(__file__).parents[2]
 KINDS = {kind.name: Path(*kind.opener.partition(":")[0].split(".")[:-1]) for kind in kinds_of_ours()}
@@ -14,7 +14,7 @@ SERVERS = {
     "cdc/stack": "starts servers by product",
     "cdc/jvm": "fetches a server's jars",
     "cdc/demo": "asks its servers by product",
-    "cdc/logs.py": "the name of a client's own logger",
+    "cdc/process/logs.py": "the name of a client's own logger",
 }
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.dead import DeadLetter
-from cdc.errors import CdcError, DamagedError, Exit, FormatError
-from cdc.settings import DebeziumSettings
-from cdc.state import Document, RequestState
+from cdc.process.errors import CdcError, DamagedError, Exit, FormatError
+from cdc.record.state import Document, RequestState
+from cdc.settings.model import DebeziumSettings
+from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.debezium.reading import DebeziumReader
 from connectors.debezium.client import ConnectClient
 from connectors.debezium.connector_status import parse_status
@@ -24,7 +24,7 @@ from connectors.debezium.source_progress import (
     shown_position,
     snapshot_state,
 )
-from snapshot.later.state_view import StateView
+from snapshot.later.planner import StateView
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
 SECRET = "value of a row"

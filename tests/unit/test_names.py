@@ -20,6 +20,7 @@ NAMED_AFTER = (
     ("cdc", "stack"),
     ("cdc", "checks"),
     ("cdc", "testing"),
+    ("connectors", "operate"),
     ("spark", "jobs"),
 )
 """Folders whose modules are named after something else: a command, a feature, a server, the part that is doubled."""

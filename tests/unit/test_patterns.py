@@ -18,14 +18,14 @@ from tests.faults.steps import Steps, TooMany
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "sinks", "snapshot", "spark")
 MADE_AT_RUN = {
-    "cdc/foreign.py": "test_foreign.py",
-    "cdc/topic.py": "test_selection.py",
+    "cdc/process/untrusted_text.py": "test_foreign.py",
+    "cdc/record/topic_names.py": "test_selection.py",
     "cdc/views/text_values.py": "test_like_steps.py",
-    "connectors/debezium/regex.py": "test_tables.py",
-    "connectors/postgres/compiled.py": "test_row_steps.py",
-    "connectors/postgres/row_reading.py": "test_row_steps.py",
-    "connectors/postgres/selection.py": "test_selection.py",
-    "connectors/postgres/wire_values.py": "test_row_steps.py",
+    "connectors/debezium/captured_tables.py": "test_tables.py",
+    "connectors/postgres/encoding/compiled.py": "test_row_steps.py",
+    "connectors/postgres/encoding/row_reading.py": "test_row_steps.py",
+    "connectors/postgres/server/table_selection.py": "test_selection.py",
+    "connectors/postgres/encoding/wire_values.py": "test_row_steps.py",
 }
 """Files that put expressions together from what they are given, and where those are tested."""
 _FUNCTIONS = {"compile", "match", "search", "fullmatch", "sub", "split", "findall", "finditer"}

@@ -10,17 +10,17 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.mask_rules import NO_MASKS
-from connectors.postgres import compiled
-from connectors.postgres.encoder import compile_table
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.encoding import compiled
+from connectors.postgres.encoding.encoder import compile_table
 from sinks.cache.cached_fills import KEEP
 from tests.contract.topics import column, shape
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "snapshot", "spark")
-UNPICKLE = {"spark/frames/carried.py", "spark/report.py"}
+UNPICKLE = {"spark/frames/data_source.py", "spark/queries/report.py"}
 """What Spark's driver and its workers hand each other."""
-EVALUATE = {"cdc/views/compiling.py", "cdc/views/contributing.py", "connectors/postgres/compiled.py"}
+EVALUATE = {"cdc/views/compiling.py", "cdc/views/group_plan.py", "connectors/postgres/encoding/compiled.py"}
 """Of a view's text, and of a table's columns by their numbers."""
 READS_PICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 DOUBLED = re.compile(r"""replace\((['"])"\1, (['"])""\2\)""")
@@ -61,7 +61,10 @@ def test_no_name_of_a_table_stands_in_code_made_at_run(names: list[str]) -> None
 
 def test_one_function_quotes_identifiers() -> None:
     """Beside it only the text of a condition is shown so, which is parsed again."""
-    assert {path for path, text in modules() if DOUBLED.search(text)} == {"cdc/condition.py", "cdc/sql.py"}
+    assert {path for path, text in modules() if DOUBLED.search(text)} == {
+        "cdc/record/row_condition.py",
+        "cdc/process/sql_files.py",
+    }
 
 
 def test_scripts_are_files_that_nothing_is_put_into() -> None:

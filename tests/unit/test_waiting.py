@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.clock import ManualClock
+from cdc.process.clock import ManualClock
 from tests.waiting import wait_until
 
 

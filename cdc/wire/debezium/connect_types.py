@@ -54,7 +54,7 @@ _INFINITE_MICROS = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """The facts for :class:`cdc.schema.Column`, and the function that makes a value readable (None: it is)."""
+    """The facts for :class:`cdc.record.schema.Column`, and the function that makes a value readable (None: it is)."""
 
     kind: str
     typmod: int = -1

@@ -15,21 +15,22 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.json_bytes import dumped
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from cdc.wire.debezium.mongodb_read import (
-    DOCUMENT,
-    ID,
-    collection_schema,
-    document_after,
-    id_text,
+from cdc.record.documents import dumped
+from cdc.record.position import Position
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.wire.debezium.wrapped import (
+    EMBEDDED_VERSIONS,
+    Shape,
+    Wrapped,
+    Wrappings,
+    is_flat_field,
+    is_wrapped,
+    shape_of,
+    without_halves,
 )
-from cdc.wire.debezium.shape import Shape, shape_of
-from cdc.wire.debezium.wrapped import Wrapped, Wrappings, is_flat_field, is_wrapped
+from cdc.wire.envelope import is_unavailable, missing
 from cdc.wire.plain import readable_key
-from cdc.wire.unavailable import is_unavailable, missing
 
 UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
@@ -39,7 +40,8 @@ _OPS = frozenset("cudr")
 
 
 class DebeziumChange(NamedTuple):
-    """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one. None for the schema topic's."""
+    """One change, as :class:`sinks.contract.batch.Event` has it. ``schema``: the embedded one. None for the schema
+    topic's."""
 
     key: bytes
     value: bytes | None
@@ -229,3 +231,78 @@ def _flat_table(topic: str, payload: Mapping[str, Any]) -> TableName:
     *_, schema, table = ("", "", *topic.split("."))
     named = payload.get("__source_schema") or payload.get("__schema") or payload.get("__db")
     return TableName(str(named or schema), str(payload.get("__source_table") or payload.get("__table") or table))
+
+
+# MongoDB's documents: JSON strings in the envelope, ids of any type.
+#
+# Format: Debezium's connector for MongoDB (3.x) writes ``after`` as a string of extended JSON in strict mode, and the
+# key as ``{"id": "<extended JSON>"}`` (``MongoDbCollectionSchema.valueFromDocumentChangeStream``,
+# ``JsonSerialization``).
+
+ID, DOCUMENT = "id", "document"
+
+
+def collection_schema(table: TableName, topic: str) -> TableSchema:
+    """A collection as a table: the document's id as text, and the document."""
+    return TableSchema(
+        table=table,
+        topic=topic,
+        version=EMBEDDED_VERSIONS,
+        oid=0,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        columns=(
+            Column(name=ID, attnum=1, type="text", type_oid=0, kind="text", nullable=False, key_position=1),
+            Column(name=DOCUMENT, attnum=2, type="jsonb", type_oid=0, kind="jsonb"),
+        ),
+    )
+
+
+def id_text(key: Mapping[str, Any]) -> str:
+    """The id of a key, as text: what an ObjectId, a string or a number holds, the JSON of anything else.
+
+    >>> id_text({"id": '{"$oid": "596e275826f08b2730779e1f"}'}), id_text({"id": '"a"'}), id_text({"id": "1004"})
+    ('596e275826f08b2730779e1f', 'a', '1004')
+    >>> id_text({"id": '{"$numberLong": "7"}'}), id_text({"id": '{"a":1}'})
+    ('7', '{"a":1}')
+    """
+    text = key[ID]
+    value = orjson.loads(text)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and len(value) == 1:
+        ((kind, inner),) = value.items()
+        if kind in ("$oid", "$numberLong", "$numberInt", "$numberDecimal", "$uuid") and isinstance(inner, str):
+            return inner
+    return str(text)
+
+
+def document_after(payload: Mapping[str, Any]) -> str:
+    """A change's document as JSON text. ValueError where the record holds none, as where what changed came alone, or
+    where the document was gone when the connector asked for it: then its delete follows."""
+    after = payload.get("after")
+    if after is None:
+        raise ValueError("it holds no whole document: capture.mode=change_streams_update_full brings it")
+    return str(after)
+
+
+def is_read_row(value: bytes | None) -> bool:
+    """Whether a record of Debezium's is a row that a snapshot read: by its operation, or by its text where it is not
+    JSON.
+
+    >>> is_read_row(b'{"payload": {"op": "r", "source": {}}}'), is_read_row(b'{"op": "c"}'), is_read_row(None)
+    (True, False, False)
+    >>> is_read_row(b'{"id": 1, "__op": "r"}'), is_read_row(bytes([0, 0, 0, 0, 7]) + b"incremental")
+    (True, True)
+    """
+    if value is None:
+        return False
+    try:
+        document: Any = orjson.loads(without_halves(value))
+    except orjson.JSONDecodeError:
+        return b"incremental" in value
+    if isinstance(document, dict) and "payload" in document and document.keys() <= {"schema", "payload"}:
+        document = document["payload"]
+    if not isinstance(document, dict):
+        return False
+    return document.get("__op") == "r" or (document.get("op") == "r" and "source" in document)

@@ -14,11 +14,11 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cdc.mask_rules import NO_MASKS
-from connectors.postgres.catalog_shapes import from_relation, resolve_tables
-from connectors.postgres.connections import connect
-from connectors.postgres.messages import Relation
-from connectors.postgres.pgoutput import decode
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.protocol.messages import Relation
+from connectors.postgres.protocol.pgoutput import decode
+from connectors.postgres.server.catalog_shapes import from_relation, resolve_tables
+from connectors.postgres.server.connections import connect
 from tests.golden.direct import frames, make_slot, publish, run_script, settings_of
 from tests.golden.records import CASES
 

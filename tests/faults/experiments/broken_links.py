@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults import oracle
 from tests.faults.experiments.crash_sinks import PARTS, follow, forget, stores
 from tests.faults.lab import Found, Lab

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import threading
 
-from cdc.capture import CaptureStop, keep_capturing
-from cdc.clock import SYSTEM_CLOCK
-from cdc.metrics import CaptureFigures
+from cdc.capture.capture_loop import CaptureStop, keep_capturing
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wiring.capture import open_capture
 from tests.faults import oracle
 from tests.faults.lab import Found, Lab

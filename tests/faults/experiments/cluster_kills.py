@@ -21,10 +21,10 @@ from typing import Any
 
 import orjson
 
-from cdc.clock import SYSTEM_CLOCK
-from connectors.kafka.compacted import read_range
-from sinks.port import OpenSink
-from sinks.stores import open_store
+from cdc.process.clock import SYSTEM_CLOCK
+from connectors.kafka.compacted_topic import read_range
+from sinks.contract.port import OpenSink
+from sinks.contract.stores import open_store
 from tests.faults.experiments.crash_sinks import forget, stores
 from tests.faults.lab import Found, Lab
 from tests.integration.spark.family import below, named

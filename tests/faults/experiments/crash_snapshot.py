@@ -11,8 +11,8 @@ import random
 import sys
 from collections.abc import Sequence
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
 from tests.faults.lab import Found, Lab
 from tests.faults.points import SNAPSHOT, SNAPSHOT_WORKER
 from tests.faults.rig import Rig, fresh_rig

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import NoReturn
 
-from cdc.errors import DecodeError
-from connectors.postgres.pgoutput import decode
+from cdc.process.errors import DecodeError
+from connectors.postgres.protocol.pgoutput import decode
 from tests.faults.lab import Found
 from tests.faults.recorded import Field, fields, messages, stands_for
 

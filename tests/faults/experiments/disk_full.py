@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
 from tests.faults import oracle
 from tests.faults.experiments.crash_sinks import follow
 from tests.faults.lab import Found, Lab

@@ -21,9 +21,9 @@ import psycopg
 import redis
 import requests
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.stack.free_ports import free_ports
-from sinks.stores import open_store
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.stack.local import free_ports
+from sinks.contract.stores import open_store
 from tests.faults import oracle
 from tests.faults.experiments.crash_sinks import forget
 from tests.faults.lab import Found, Lab

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life
 from tests.faults.readback import Expected, read_back

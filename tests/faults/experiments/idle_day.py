@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from cdc.capture import CaptureStop, keep_capturing
-from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.metrics import CaptureFigures
+from cdc.capture.capture_loop import CaptureStop, keep_capturing
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.wiring.capture import open_capture
 from tests.faults.lab import Found, Lab
 from tests.faults.oracle import RETAINED_BYTES

@@ -6,8 +6,8 @@ sentence, at the cost of three times its size, and the stream goes on beside it.
 
 from __future__ import annotations
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.state import ReadingState, find_all
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.state import ReadingState, find_all
 from cdc.wiring import open_state
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command

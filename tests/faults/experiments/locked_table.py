@@ -15,9 +15,9 @@ import orjson
 import psycopg
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from cdc.aside import asides_of
-from cdc.clock import SYSTEM_CLOCK
-from cdc.state import ReadingState, find_all, requests_of
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.state import ReadingState, find_all, requests_of
+from cdc.record.tables_aside import asides_of
 from cdc.wiring import open_state
 from connectors.kafka.clients import reader_config
 from tests.faults.lab import Found, Lab

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults.lab import Found, Lab
 from tests.faults.readback import Expected, read_back
 from tests.faults.rig import fresh_rig

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from cdc.dead import Why
-from cdc.errors import Exit
-from cdc.topic import dead_topic
+from cdc.process.errors import Exit
+from cdc.record.topic_names import dead_topic
+from cdc.wire.dead_letter import Why
 from connectors.kafka.dead_letters import DeadLetterTopic
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life

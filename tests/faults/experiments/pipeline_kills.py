@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults import oracle
 from tests.faults.experiments.crash_sinks import PARTS, forget, stores
 from tests.faults.lab import Found, Lab

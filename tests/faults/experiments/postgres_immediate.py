@@ -11,8 +11,8 @@ import random
 import signal
 from contextlib import suppress
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import CdcError
 from tests.faults.lab import Found, Lab
 from tests.faults.rig import fresh_rig
 from tests.faults.workload import Load

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults.lab import Lab
 from tests.faults.lives import Life
 from tests.faults.rig import Rig, fresh_rig

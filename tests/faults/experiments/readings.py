@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 
-from cdc.windows import Written
+from cdc.capture.windows import Written
 from tests.faults.lab import Found
 from tests.unit.cdc.test_windows import KEYS
 from tests.unit.cdc.test_windows_beside import beside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life
 from tests.faults.rig import Rig, fresh_rig

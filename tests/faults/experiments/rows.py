@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from cdc.errors import DecodeError
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import TableSchema
+from cdc.process.errors import DecodeError
+from cdc.record.schema import TableSchema
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.wire.envelope import Stamp
-from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.messages import Delete, Insert, Relation, Tuple, Update
-from connectors.postgres.pgoutput import decode
-from connectors.postgres.routes import Route, StreamTable
+from connectors.postgres.assembly.routes import Route, StreamTable
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
+from connectors.postgres.protocol.messages import Delete, Insert, Relation, Tuple, Update
+from connectors.postgres.protocol.pgoutput import decode
 from tests.faults.counted import KINDS, MOST, check, row, wide
 from tests.faults.experiments.decoder import changed
 from tests.faults.lab import Found

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from cdc.aside import asides_of
-from cdc.clock import SYSTEM_CLOCK
-from cdc.state import FormState, RequestState, find_all
-from cdc.topic import TableName
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.state import FormState, RequestState, find_all
+from cdc.record.tables_aside import asides_of
+from cdc.record.topic_names import TableName
 from cdc.wiring import open_state
 from tests.faults import oracle
 from tests.faults.lab import Found, Lab

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults.lab import Lab
 from tests.faults.rig import fresh_rig
 from tests.faults.size import require_lean

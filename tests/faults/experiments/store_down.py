@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.faults import oracle
 from tests.faults.experiments.crash_sinks import PARTS, follow, forget, stores
 from tests.faults.lab import Found, Lab

@@ -11,21 +11,21 @@ import orjson
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cdc.mask_rules import NO_MASKS
-from cdc.ports import Record
-from cdc.position import Position
-from cdc.schema import Encoding, TableSchema
+from cdc.record.ports import Record
+from cdc.record.position import Position
+from cdc.record.schema import Encoding, TableSchema
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Pipeline
-from connectors.postgres.catalog_shapes import table_schema
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.encoder import compile_table
-from connectors.postgres.held import Later
-from connectors.postgres.messages import Relation
-from sinks.batch import Event, events_of
-from sinks.memory import MemoryStore
-from sinks.table_shapes import SchemaBook
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Pipeline
+from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.protocol.messages import Relation
+from connectors.postgres.server.catalog_shapes import table_schema
+from connectors.postgres.server.connections import Connection, connect
+from sinks.contract.batch import Event, events_of
+from sinks.contract.memory import MemoryStore
+from sinks.contract.table_places import SchemaBook
 from tests.faults.lab import Found, Lab
 from tests.faults.typed import SETUP, TYPES, differences, rows
 from tests.golden.direct import Rereads, make_slot, settings_of, start, until_mark

@@ -19,11 +19,11 @@ from typing import Any
 import orjson
 import psycopg
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wiring.snapshot import build_snapshot
-from connectors.kafka.compacted import read_range
-from connectors.view_topics import known_views
-from snapshot.edges import NoReport
+from connectors.kafka.compacted_topic import read_range
+from connectors.views.view_topics import known_views
+from snapshot.source.edges import NoReport
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command
 from tests.faults.rig import Rig, fresh_rig

@@ -49,57 +49,63 @@ def _of(folder: str, *names: str) -> tuple[str, ...]:
 
 
 ROOMS: Mapping[str, Room] = {
-    "position": Room(("position.py", "lsn.py", "cdc/topic.py"), _of(_CDC, "position", "topic", "stale", "progress")),
+    "position": Room(
+        ("cdc/record/position.py", "cdc/record/topic_names.py"), _of(_CDC, "position", "topic", "stale", "progress")
+    ),
     "progress": Room(
-        ("cdc/progress.py", "cdc/advance.py", "cdc/epochs.py"),
+        ("cdc/record/progress.py", "cdc/capture/advance.py"),
         _of(_CDC, "progress", "advance", "epochs", "capture", "stored", "aside", "schema"),
     ),
     "aside": Room(
-        ("cdc/aside.py", "cdc/stale.py"),
+        ("cdc/record/tables_aside.py", "cdc/capture/fenced_records.py"),
         (*_of(_CDC, "aside*", "stale"), *_of(_SESSION, "asides", "mending"), *_of(_POSTGRES, "aside")),
     ),
     "waiting": Room(
-        ("postgres/waiting.py", "postgres/held.py"), _of(_POSTGRES, "waiting*", "held", "aside", "spilled")
+        ("connectors/postgres/assembly/waiting_tables.py", "connectors/postgres/assembly/pending_records.py"),
+        _of(_POSTGRES, "waiting*", "held", "aside", "spilled")
     ),
     "windows": Room(
-        ("cdc/windows.py", "cdc/visibility.py"),
+        ("cdc/capture/windows.py", "cdc/capture/visibility.py"),
         (*_of(_CDC, "windows*"), *_of(_POSTGRES, "reselect"), *_of(_LATER, "window_read")),
     ),
     "floors": Room(
-        ("sinks/notes.py", "sinks/store.py", "sinks/members.py"),
+        ("sinks/contract/store_notes.py", "sinks/contract/store.py", "sinks/contract/missing_values.py"),
         (
             *_of(_SINKS, "notes", "store_steps", "rows", "plan"),
             *_of(_CONTRACT, "boundaries", "floors", "watermarks", "order", "refusals", "filled"),
         ),
     ),
-    "place": Room(("spark/place.py",), _of(_SPARK, "place", "its_place")),
+    "place": Room(("spark/stores/place_check.py",), _of(_SPARK, "place", "its_place")),
     "sinks": Room(
-        ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py"),
+        ("sinks/contract/batch_plan.py", "sinks/contract/store.py", "sinks/contract/newest.py"),
         (
             *_of(_SINKS, "plan", "fill", "newest", "rows", "unread_records"),
             *_of(_CONTRACT, "order", "filled", "boundaries", "floors", "refusals", "unavailable"),
         ),
     ),
     "spark": Room(
-        ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/micro_batch.py"),
+        ("spark/stores/watermark.py", "spark/stores/holds.py", "spark/stores/apply.py", "spark/queries/micro_batch.py"),
         _of(
             _SPARK, "watermark", "log_view", "heads", "view_claims", "foreign_records", "holds", "hold_rules", "store",
             "apply", "batch", "parked", "retry", "place", "its_place",
         ),
     ),
     "debezium": Room(
-        ("debezium/reading.py", "debezium/shape.py"),
+        ("debezium/reading.py", "cdc/wire/debezium/wrapped.py"),
         (_DEBEZIUM, *_of(_SINKS, "debezium"), *_of(_SPARK, "debezium")),
     ),
     "assembly": Room(
-        ("postgres/assemble.py", "postgres/transaction.py", "postgres/cut.py"),
+        (
+            "connectors/postgres/assembly/assembler.py", "connectors/postgres/assembly/transaction.py",
+            "connectors/postgres/server/cut_reader.py",
+        ),
         _of(
             _POSTGRES, "assemble*", "transaction", "cut", "held", "netting", "waiting", "aside", "incoming", "unread",
             "row_steps",
         ),
     ),
     "decoder": Room(
-        ("postgres/pgoutput.py", "wire/envelope.py"),
+        ("connectors/postgres/protocol/pgoutput.py", "wire/envelope.py"),
         _of(_POSTGRES, "pgoutput", "encoder", "abridge", "recorded", "assemble"),
     ),
     "record": Room(
@@ -107,15 +113,16 @@ ROOMS: Mapping[str, Room] = {
         (_WIRE, *_of(_POSTGRES, "encoder", "values"), *_of(_SINKS, "rows"), *_of(_SPARK, "batch")),
     ),
     "values": Room(
-        ("wire/types.py", "wire/floors.py", "wire/jsontext.py", "wire/row.py", "wire/unavailable.py"),
+        ("wire/types.py", "wire/records.py", "wire/jsontree.py", "wire/envelope.py"),
         (_WIRE, _DEBEZIUM, *_of(_SINKS, "rows", "plan"), *_of("tests/docs", "wire")),
     ),
-    "netting": Room(("postgres/netting.py",), _of(_POSTGRES, "netting", "assemble", "unread")),
+    "netting": Room(("connectors/postgres/assembly/net_changes.py",), _of(_POSTGRES, "netting", "assemble", "unread")),
     "condition": Room(
-        ("cdc/condition.py", "later/condition_sql.py"), (*_of(_CDC, "condition"), *_of(_LATER, "condition_sql"))
+        ("cdc/record/row_condition.py", "snapshot/later/window_read.py"),
+        (*_of(_CDC, "condition"), *_of(_LATER, "condition_sql"))
     ),
     "stored": Room(
-        ("cdc/state.py", "cdc/stored.py", "cdc/schema.py"),
+        ("cdc/record/state.py", "cdc/record/documents.py", "cdc/record/schema.py"),
         (
             *_of(_CDC, "stored", "stored_shapes", "state_documents", "schema", "aside", "condition"),
             *_of(_FIRST, "ledger", "manifest"), *_of(_LATER, "chunk_queue", "watch_rules"),
@@ -123,14 +130,14 @@ ROOMS: Mapping[str, Room] = {
         ),
     ),
     "dead": Room(
-        ("cdc/dead.py", "cdc/orders.py"),
+        ("cdc/wire/dead_letter.py", "cdc/operate/letter_orders.py"),
         (
             *_of(_CDC, "dead_letters", "orders", "stored"),
             *_of(f"{_CDC}/letters", "*"), *_of(f"{_CDC}/rebuild", "*"),
         ),
     ),
     "store": Room(
-        ("spark/store_thread.py", "spark/store_calls.py"),
+        ("spark/stores/store_thread.py", "spark/stores/store_calls.py"),
         _of(_SPARK, "store", "store_rest", "store_orders", "holds", "place", "retry", "worker", "parked"),
     ),
     "verification": Room(
@@ -139,8 +146,8 @@ ROOMS: Mapping[str, Room] = {
     ),
     "handover": Room(
         (
-            "handover/rules.py", "handover/keys.py", "rebuild/rules.py", "rebuild/generation_letters.py",
-            "rereads/rules.py",
+            "cdc/operate/handover_rules.py", "cdc/operate/rebuild_rules.py",
+            "cdc/operate/rereads.py",
         ),
         (*_of(f"{_CDC}/handover", "*"), *_of(f"{_CDC}/rebuild", "*"), *_of(f"{_CDC}/rereads", "*")),
     ),
@@ -149,7 +156,8 @@ ROOMS: Mapping[str, Room] = {
         (*_of(f"{_CDC}/freshness", "*"), *_of(f"{_CDC}/status", "*"), *_of(_CDC, "aside")),
     ),
     "snapshot": Room(
-        ("snapshot/forms.py", "snapshot/chunks.py", "first/ledger.py", "later/chunk_queue.py"), (_SNAPSHOT,)
+        ("snapshot/source/forms.py", "snapshot/source/chunks.py", "first/ledger.py", "later/chunk_queue.py"),
+        (_SNAPSHOT,),
     ),
 }  # fmt: skip
 """In the order of the seeds. A module stands in one room. ``tests``: the smallest set that states its rules."""

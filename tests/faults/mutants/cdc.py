@@ -24,106 +24,106 @@ MUTANTS = (
         "if row == rows.get(key):", "if row is not None:", "tests/unit/cdc/verification/test_view_repair.py",
     ),
     Mutant(
-        "keep a generation again that is in use no more", "cdc/rebuild/run.py",
+        "keep a generation again that is in use no more", "cdc/operate/rebuild.py",
         "        if run.step == Step.KEEPING:\n", "        if run.step:\n", _REBUILD,
     ),
     Mutant(
-        "switch before the switch is noted", "cdc/rebuild/run.py",
+        "switch before the switch is noted", "cdc/operate/rebuild.py",
         "return self._note(run.at(Step.SWITCHING))", "return run.at(Step.SWITCHING)", _REBUILD,
     ),
     Mutant(
-        "remove the generation in use with those that were kept", "cdc/rebuild/run.py",
+        "remove the generation in use with those that were kept", "cdc/operate/rebuild.py",
         "in_use = {generations.in_use()} if self._separate else set()", "in_use: set[int] = set()", _REBUILD,
     ),
     Mutant(
-        "let the new generation's letters wait for nobody", "cdc/rebuild/generation_letters.py",
+        "let the new generation's letters wait for nobody", "cdc/operate/rebuild_rules.py",
         "return [*fresh, *(", "return [*(", _REBUILD,
     ),
     Mutant(
-        "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
+        "believe a watermark in a generation that has read less", "cdc/operate/rebuild_rules.py",
         "return _read(new, old, ends) and _claim(new) >=", "return _claim(new) >=", _REBUILD,
     ),
     Mutant(
-        "wait for a claim that the log does not hold", "cdc/rebuild/run.py",
+        "wait for a claim that the log does not hold", "cdc/operate/rebuild.py",
         "return level_with_log(now.new, now.old, now.ends, self._ports.written())", "return False", _REBUILD,
     ),
     Mutant(
-        "take a true claim for one beyond the log", "cdc/rebuild/rules.py",
+        "take a true claim for one beyond the log", "cdc/operate/rebuild_rules.py",
         "return _claim(old) > reached and _claim(new)", "return _claim(new)", _REBUILD,
     ),
     Mutant(
-        "believe the first look at topics that still grow", "cdc/handover/run.py",
+        "believe the first look at topics that still grow", "cdc/operate/handover.py",
         "            if now == ends:\n", "            if now:\n", _HANDOVER,
     ),
     Mutant(
-        "carry an order out again that changed nothing", "cdc/orders.py",
+        "carry an order out again that changed nothing", "cdc/operate/letter_orders.py",
         "if letter.why in (Why.RELEASED, Why.HELD):", "if letter.why is Why.RELEASED:",
         "tests/unit/cdc/test_orders.py",
     ),
     Mutant(
-        "leave an order about nothing unanswered", "cdc/orders.py",
+        "leave an order about nothing unanswered", "cdc/operate/letter_orders.py",
         'answers.append(_answer(queue.order, Why.HELD, "nothing waits under this key any more", identity))', "pass",
         "tests/unit/cdc/test_orders.py",
     ),
     Mutant(
-        "acknowledge what no progress record says", "cdc/capture.py",
+        "acknowledge what no progress record says", "cdc/capture/capture_loop.py",
         "session.stream.acknowledge(advance.position)", "session.stream.acknowledge(advance.durable + 8)", _SCHEDULES,
     ),
     Mutant(
-        "take a progress record for held when it is written", "cdc/advance.py",
+        "take a progress record for held when it is written", "cdc/capture/advance.py",
         "self._writing = (group, self.durable)", "self._writing, self.position = (group, self.durable), self.durable",
         _SCHEDULES,
     ),
     Mutant(
-        "let a keepalive pass what the broker owes", "cdc/advance.py",
+        "let a keepalive pass what the broker owes", "cdc/capture/advance.py",
         "        self._reach(wal_end, group)", "        self.durable = max(self.durable, wal_end)", _SCHEDULES,
     ),
     Mutant(
-        "believe a keepalive inside a transaction", "cdc/capture.py",
+        "believe a keepalive inside a transaction", "cdc/capture/capture_loop.py",
         "if wal_end is not None and not session.assembler.in_transaction:", "if wal_end is not None:", _SCHEDULES,
     ),
     Mutant(
-        "do not say which partitions are ahead", "cdc/capture.py",
+        "do not say which partitions are ahead", "cdc/capture/capture_loop.py",
         "ahead=session.log.ahead(lsn)", "ahead={}", _SCHEDULES,
     ),
     Mutant(
-        "let progress pass a record that waits", "cdc/advance.py",
+        "let progress pass a record that waits", "cdc/capture/advance.py",
         "self.durable = max(self.durable, min(self._stored, self._floor))", "self.durable = self._stored", _SCHEDULES,
     ),
     Mutant(
-        "take what waited for stored once it was handed over", "cdc/advance.py",
+        "take what waited for stored once it was handed over", "cdc/capture/advance.py",
         "self._floors.append((group, found))", "self._floor = found", _SCHEDULES,
     ),
     Mutant(
-        "leave out of the progress record what it does not speak of", "cdc/capture.py",
+        "leave out of the progress record what it does not speak of", "cdc/capture/capture_loop.py",
         "            aside=aside,\n", "",
         "tests/unit/connectors/session/test_aside_rounds.py",
     ),
     Mutant(
-        "write what was dropped of a table behind its reading", "cdc/aside.py",
+        "write what was dropped of a table behind its reading", "cdc/record/tables_aside.py",
         "            found[one.table] = max(until, found.get(one.table, until))\n", "            pass\n",
         "tests/unit/connectors/session/test_asides.py",
     ),
     Mutant(
-        "take a reading from before for the one that is due", "cdc/aside.py",
+        "take a reading from before for the one that is due", "cdc/record/tables_aside.py",
         "floor_lsn >= self.from_lsn & ~COMMIT_ALIGNMENT", "True", "tests/unit/connectors/session/test_asides.py",
     ),
     Mutant(
-        "hold windows of all tables back with one that waits", "cdc/windows.py",
+        "hold windows of all tables back with one that waits", "cdc/capture/windows.py",
         "max(moment.position, moment.stored) if moment.waiting else moment.position", "moment.position",
         "tests/unit/cdc/test_windows_waiting.py",
     ),
     Mutant(
-        "write a window's rows before what waits of its table", "cdc/windows.py",
+        "write a window's rows before what waits of its table", "cdc/capture/windows.py",
         "if window.overrun or window.lane in moment.waiting:", "if window.overrun:",
         "tests/unit/cdc/test_windows_waiting.py",
     ),
     Mutant(
-        "grant a window above what waits of its table", "cdc/windows.py",
+        "grant a window above what waits of its table", "cdc/capture/windows.py",
         "window.overrun = window.lane in moment.waiting", "pass", "tests/unit/cdc/test_windows_waiting.py",
     ),
     Mutant(
-        "try each place of each star", "cdc/topic.py",
+        "try each place of each star", "cdc/record/topic_names.py",
         "(?>.*?{part})", ".*{part}", "tests/unit/connectors/postgres/test_selection.py",
     ),
     Mutant(
@@ -147,45 +147,45 @@ MUTANTS = (
         "tests/unit/cdc/verification/test_rounds.py",
     ),
     Mutant(
-        "bury a letter at every replay", "cdc/dead.py",
+        "bury a letter at every replay", "cdc/wire/dead_letter.py",
         " for letter in letters if not self._holds(letter)}", " for letter in letters}", _SPARK,
     ),
     Mutant(
-        "write an older window's row behind a newer one's", "cdc/windows.py",
+        "write an older window's row behind a newer one's", "cdc/capture/windows.py",
         "                    self._outdate(window, records)\n", "", "tests/unit/cdc/test_windows_beside.py",
     ),
     Mutant(
-        "let a command count for a newer request", "cdc/state.py",
+        "let a command count for a newer request", "cdc/record/state.py",
         "if command is None or command.serial != request.serial:", "if command is None:",
         "tests/unit/snapshot/later/test_state_view.py",
     ),
     Mutant(
-        "take any column for a captured one", "cdc/rereads/rules.py",
+        "take any column for a captured one", "cdc/operate/rereads.py",
         "    if unknown:", "    if False:", "tests/unit/snapshot/later/test_condition_sql.py",
     ),
     Mutant(
-        "let a condition end behind its first part", "cdc/condition.py",
+        "let a condition end behind its first part", "cdc/record/row_condition.py",
         "    parser.end()\n", "", "tests/unit/cdc/test_condition.py",
     ),
     Mutant(
-        "keep what is streamed from the gate", "cdc/capture.py",
+        "keep what is streamed from the gate", "cdc/capture/capture_loop.py",
         "session.windows.gate.streamed(commit.xid for commit in commits)", "pass",
         "tests/integration/capture/test_later_gate.py -k read_before",
     ),
     Mutant(
-        "try again at once whenever a session opened", "cdc/capture.py",
+        "try again at once whenever a session opened", "cdc/capture/capture_loop.py",
         "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/test_capture.py",
     ),
     Mutant(
-        "let a foreign position count as ours", "cdc/stale.py",
+        "let a foreign position count as ours", "cdc/capture/fenced_records.py",
         "self._top < pos <= self._most_text", "self._top < pos", "tests/unit/cdc/test_stale.py",
     ),
     Mutant(
-        "read a document of another format", "cdc/stored.py",
+        "read a document of another format", "cdc/record/documents.py",
         "if found != own:", "if False:", "tests/unit/cdc/test_stored.py",
     ),
     Mutant(
-        "take a member for what another version meant by it", "cdc/stored.py",
+        "take a member for what another version meant by it", "cdc/record/documents.py",
         "return value if isinstance(value, kind) else _wrong(name)", "return value", "tests/unit/cdc/test_stored.py",
     ),
     Mutant(
@@ -195,32 +195,32 @@ MUTANTS = (
         "tests/unit/cdc/checks/test_postgres.py",
     ),
     Mutant(
-        "drop any slot of the pipeline's name", "cdc/checks/ownership.py",
+        "drop any slot of the pipeline's name", "cdc/record/server_facts.py",
         "return Owner.UNKNOWN", "return Owner.OURS", "tests/unit/cdc/checks/test_postgres.py -k whose",
     ),
     Mutant(
-        "hide a secret inside other words", "cdc/foreign.py",
+        "hide a secret inside other words", "cdc/process/untrusted_text.py",
         'r"(?<!\\w)" if word[0].isalnum() else ""', '""', "tests/unit/cdc/test_foreign.py",
     ),
     Mutant(
-        "take the first @ of a URL for the end of its password", "cdc/foreign.py",
+        "take the first @ of a URL for the end of its password", "cdc/process/untrusted_text.py",
         'behind.rpartition("@")', 'behind.partition("@")', "tests/unit/cdc/test_foreign.py",
     ),
     Mutant(
-        "show slot figures that nobody has looked at", "cdc/capture_server.py",
+        "show slot figures that nobody has looked at", "cdc/figures/capture_server.py",
         "slot is not None and f.knows_server(now_s)", "slot is not None", "tests/unit/cdc/test_metrics.py",
     ),
     Mutant(
-        "show a lag by a server that does not answer", "cdc/metrics.py",
+        "show a lag by a server that does not answer", "cdc/figures/capture_metrics.py",
         "if not (self.flows(now_s) and self.knows_server(now_s))", "if not self.flows(now_s)",
         "tests/unit/cdc/test_metrics.py",
     ),
     Mutant(
-        "forget a transaction of which more is to come", "cdc/metrics.py",
+        "forget a transaction of which more is to come", "cdc/figures/capture_metrics.py",
         ", age_s(now_us, self.open_commit_us)]", "]", "tests/unit/cdc/test_metrics.py",
     ),
     Mutant(
-        "take a figure that is not known for one that is", "cdc/exposition.py",
+        "take a figure that is not known for one that is", "cdc/figures/http_server.py",
         "if value is None or self._is_unknown(figure, labels):", "if value is None:",
         "tests/unit/spark/test_metrics.py",
     ),
@@ -230,51 +230,51 @@ MUTANTS = (
         "tests/unit/connectors/debezium/test_config.py -k h130",
     ),
     Mutant(
-        "leave a sink's section unread whose kind there is not", "cdc/sink_settings.py",
+        "leave a sink's section unread whose kind there is not", "cdc/settings/sink_settings.py",
         "faults.append(unknown_kind(name, kind))", "pass", "tests/unit/cdc/test_inputs.py",
     ),
     Mutant(
-        "show a section that nobody checked", "cdc/sink_settings.py",
+        "show a section that nobody checked", "cdc/settings/sink_settings.py",
         'yield "kind", self.kind', "yield from super().__repr_args__()", "tests/unit/sinks/test_kinds.py",
     ),
     Mutant(
-        "check a sink's settings when the sink is opened only", "sinks/sections.py",
+        "check a sink's settings when the sink is opened only", "sinks/contract/kinds.py",
         "return load(path, environment, InstalledKinds())", "return load(path, environment)",
         "tests/unit/cdc/test_inputs.py",
     ),
     Mutant(
-        "delete the state topic with those that it names", "cdc/drop/rules.py",
+        "delete the state topic with those that it names", "cdc/operate/drop.py",
         "else set()) - {own}), [own]", "else set()) | {own}), []", _DROP,
     ),
     Mutant(
-        "drop a slot that nobody was asked about", "cdc/drop/run.py",
+        "drop a slot that nobody was asked about", "cdc/operate/drop.py",
         "                self._require_own(source)\n", "                pass\n", _DROP,
     ),
     Mutant(
-        "keep the publication's end though the slot stayed", "cdc/drop/run.py",
+        "keep the publication's end though the slot stayed", "cdc/operate/drop.py",
         "                dropped = slot is not None and source.drop_slot()\n",
         "            with source.transaction():\n                dropped = slot is not None and source.drop_slot()\n",
         _DROP,
     ),
     Mutant(
-        "believe one broker that topics are gone, and delete (H589)", "cdc/drop/run.py",
+        "believe one broker that topics are gone, and delete (H589)", "cdc/operate/drop.py",
         "if not self._gone and not self._ports.gone(self._own):", "if False:", _DROP,
     ),
     Mutant(
-        "take a pipeline's slot for somebody else's where a broker lags (H591)", "connectors/prepare.py",
+        "take a pipeline's slot for somebody else's where a broker lags (H591)", "connectors/operate/init.py",
         "    if begun.state not in present and (", "    if False and (", "tests/unit/connectors/test_prepare.py",
     ),
     Mutant(
-        "have a first init doubt that there is no state (H591)", "connectors/prepare.py",
+        "have a first init doubt that there is no state (H591)", "connectors/operate/init.py",
         "(begun.progress in present or begun.slot())", "True", "tests/unit/connectors/test_prepare.py",
     ),
     Mutant(
-        "note a first run over what was noted (H591)", "connectors/prepare.py",
+        "note a first run over what was noted (H591)", "connectors/operate/init.py",
         "    if known is None and begun.state not in made and", "    if False and",
         "tests/integration/snapshot/test_slots.py -k h591",
     ),
     Mutant(
-        "listen for answers once the orders are written", "cdc/letters/run.py",
+        "listen for answers once the orders are written", "cdc/operate/letters.py",
         "        with closing(self._ports.follow()) as feed:\n"
         "            self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n",
         "        self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n"
@@ -285,11 +285,11 @@ MUTANTS = (
         'facts.source is not None and shown.snapshot == "none"', "False", "tests/unit/cdc/status/test_rules.py",
     ),
     Mutant(
-        "believe a progress record with an offset below zero", "cdc/progress.py",
+        "believe a progress record with an offset below zero", "cdc/record/progress.py",
         "and lowest >= 0)", ")", "tests/unit/cdc/test_progress.py",
     ),
     Mutant(
-        "believe that no position is one ahead of progress", "cdc/progress.py",
+        "believe that no position is one ahead of progress", "cdc/record/progress.py",
         "if not all(_POSITION.fullmatch(text) for text in ahead):", "if False:", "tests/unit/cdc/test_progress.py",
     ),
     Mutant(
@@ -297,35 +297,35 @@ MUTANTS = (
         "    if isinstance(reader, LooksUpMany):\n", "    if False:\n", "tests/unit/cdc/verification/test_rounds.py",
     ),
     Mutant(
-        "let cdc check pass over a table that is set aside", "cdc/checks/following.py",
+        "let cdc check pass over a table that is set aside", "cdc/checks/preflight.py",
         "            yield _judged(one, read)\n", "            pass\n", "tests/unit/cdc/checks/test_following.py",
     ),
     Mutant(
-        "keep a place beyond the end of a topic", "cdc/epochs.py",
+        "keep a place beyond the end of a topic", "cdc/record/progress.py",
         "min(boundary, end) for boundary", "boundary for boundary", "tests/unit/cdc/test_epochs.py",
     ),
     Mutant(
-        "take a watermark that names no server for the token's", "cdc/tokens.py",
+        "take a watermark that names no server for the token's", "cdc/record/tokens.py",
         "return Standing.UNNAMED", "return Standing.SHOWN",
         "tests/unit/cdc/test_tokens.py",
     ),
     Mutant(
-        "take a commit that a promotion left behind for one that is kept", "cdc/source_lineage.py",
+        "take a commit that a promotion left behind for one that is kept", "cdc/record/source_lineage.py",
         "Kinship.SAME if lsn <= left[timeline] else Kinship.LOST", "Kinship.SAME",
         "tests/unit/cdc/test_tokens.py",
     ),
     Mutant(
-        "take a timeline that nobody noted for one that is kept", "cdc/source_lineage.py",
+        "take a timeline that nobody noted for one that is kept", "cdc/record/source_lineage.py",
         "return Kinship.UNKNOWN if timeline < oldest else Kinship.LOST", "return Kinship.SAME",
         "tests/unit/cdc/test_tokens.py",
     ),
     Mutant(
-        "answer the first of two values of a parameter", "cdc/answering.py",
+        "answer the first of two values of a parameter", "cdc/figures/http_server.py",
         "if len(asked) < len(pairs):", "if False:",
         "tests/unit/spark/test_wait_page.py",
     ),
     Mutant(
-        "wait for a signal's handler without a limit (H554)", "cdc/signal_event.py",
+        "wait for a signal's handler without a limit (H554)", "cdc/process/clock.py",
         "_LOOK_EVERY_S = 0.5", "_LOOK_EVERY_S = 1e6", "tests/unit/cdc/test_signal_event.py",
     ),
 )  # fmt: skip

@@ -34,11 +34,11 @@ MUTANTS = (
         "tests/unit/connectors/kafka/test_cluster.py",
     ),
     Mutant(
-        "look at no tail", "connectors/kafka/tail.py",
+        "look at no tail", "connectors/kafka/topic_ends.py",
         "return {**ahead, **look(tails)}", "return {**ahead}", _SCHEDULES,
     ),
     Mutant(
-        "forget which partitions are ahead of the progress", "connectors/kafka/tail.py",
+        "forget which partitions are ahead of the progress", "connectors/kafka/topic_ends.py",
         "return {**ahead, **look(tails)}", "return look(tails)", _SCHEDULES,
     ),
     Mutant(
@@ -73,23 +73,23 @@ MUTANTS = (
         "if clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_doubted_topics.py",
     ),
     Mutant(
-        "believe a broker that names no topic (Y7)", "connectors/kafka/passing_errors.py",
+        "believe a broker that names no topic (Y7)", "connectors/kafka/doubted_topics.py",
         "if named or clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_passing_errors.py",
     ),
     Mutant(
-        "take a broker that went for a refusal (H580)", "connectors/kafka/passing_errors.py",
+        "take a broker that went for a refusal (H580)", "connectors/kafka/doubted_topics.py",
         "    KafkaError._DESTROY_BROKER,\n", "", _COMPACTED,
     ),
     Mutant(
-        "take a topic without a leader for none (H580)", "connectors/kafka/compacted.py",
+        "take a topic without a leader for none (H580)", "connectors/kafka/compacted_topic.py",
         "return stands(topic, where.partition) or _unsure(topic)", "return stands(topic, where.partition)", _COMPACTED,
     ),
     Mutant(
-        "take partitions that are not known for none (H580)", "connectors/kafka/compacted.py",
+        "take partitions that are not known for none (H580)", "connectors/kafka/compacted_topic.py",
         "            if found is not None and error is None:\n", "            if found is not None:\n", _COMPACTED,
     ),
     Mutant(
-        "take an end that is hidden for a read one (H581)", "connectors/kafka/late.py",
+        "take an end that is hidden for a read one (H581)", "connectors/kafka/late_records.py",
         "if end is not None and offset < end:", "if False:", "tests/integration/capture/test_visibility.py -k h581",
     ),
     Mutant(
@@ -106,20 +106,20 @@ MUTANTS = (
         "    if unknown:\n        raise LogError(", "    if unknown:\n        raise TopicError(", _DOUBTED,
     ),
     Mutant(
-        "take a replica's end for the leader's (H584)", "connectors/kafka/compacted.py",
+        "take a replica's end for the leader's (H584)", "connectors/kafka/compacted_topic.py",
         "return shown >= end or shown >= ask()[1]", "return True", _COMPACTED,
     ),
     Mutant(
-        "wait for records that are gone (H584)", "connectors/kafka/compacted.py",
+        "wait for records that are gone (H584)", "connectors/kafka/compacted_topic.py",
         "return shown >= end or shown >= ask()[1]", "return shown >= end", _COMPACTED,
     ),
     Mutant(
-        "go on with progress that hides a newer one (H592)", "connectors/kafka/tail.py",
+        "go on with progress that hides a newer one (H592)", "connectors/kafka/topic_ends.py",
         "            raise hidden((topic, 0), shown, end)", "            return",
         "tests/unit/connectors/kafka/test_tail.py",
     ),
     Mutant(
-        "look at no end of the progress topic (H592)", "connectors/kafka/tail.py",
+        "look at no end of the progress topic (H592)", "connectors/kafka/topic_ends.py",
         "        require_shown(lambda: bounds(consumer, where, settings)[1], topic, end)", "        where.offset = 0",
         "tests/integration/capture/test_visibility.py -k h592",
     ),

@@ -16,20 +16,22 @@ _HALVES = "tests/unit/cdc/wire/debezium/test_halves.py"
 
 MUTANTS = (
     Mutant(
-        "sweep a table of a later epoch without its masks (H283)", "snapshot/first/sweep.py",
+        "sweep a table of a later epoch without its masks (H283)", "snapshot/first/first_snapshot.py",
         "masks = masks_of(settings)", "masks = type(masks_of(settings))()",
         "tests/integration/capture/test_mask_covers.py -k h283",
     ),
     Mutant(
-        "follow a table with masks whatever a message calls its columns (H284)", "connectors/postgres/masked_shapes.py",
+        "follow a table with masks whatever a message calls its columns (H284)",
+        "connectors/postgres/encoding/masked_rows.py",
         "list(names[: len(columns)]) != columns", "False", _SHAPES,
     ),
     Mutant(
-        "follow a table with masks that lost a column (H284)", "connectors/postgres/masked_shapes.py",
+        "follow a table with masks that lost a column (H284)", "connectors/postgres/encoding/masked_rows.py",
         "now is None or numbers.items() <= now.numbers.items()", "True", _SHAPES,
     ),
     Mutant(
-        "follow another relation of the name as the one that was passed (H284)", "connectors/postgres/masked_shapes.py",
+        "follow another relation of the name as the one that was passed (H284)",
+        "connectors/postgres/encoding/masked_rows.py",
         "passed.oid != oid or ", "", _SHAPES,
     ),
     Mutant(
@@ -62,29 +64,29 @@ MUTANTS = (
         "        self._unread(relation, self._as_leaf(relation))\n", "", _RELATIONS,
     ),
     Mutant(
-        "go on keeping rows of a table that must not be kept (H286)", "connectors/postgres/assemble.py",
+        "go on keeping rows of a table that must not be kept (H286)", "connectors/postgres/assembly/assembler.py",
         "            self._kept(relation)\n        except CannotFollow as why:\n            self._set_aside(why)",
         "            self._kept(relation)\n        except CannotFollow:\n            pass", _ROWS,
     ),
     Mutant(
-        "forget parts of tables with masks that are gone (H287)", "cdc/masks.py",
+        "forget parts of tables with masks that are gone (H287)", "cdc/capture/table_masks.py",
         "        self._know(find_all(documents, MaskedPartState))\n", "", _NOTES,
     ),
     Mutant(
-        "take the part of one table with masks for that of another (H287)", "cdc/masks.py",
+        "take the part of one table with masks for that of another (H287)", "cdc/capture/table_masks.py",
         "found.get(one.oid, frozenset()) | {one.table}", "frozenset({one.table})", _NOTES,
     ),
     Mutant(
-        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/inheritance.sql",
+        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/server/inheritance.sql",
         "select root, oid from down union select root, oid from up", "select root, oid from down",
         "tests/integration/capture/test_mask_parts.py -k attached",
     ),
     Mutant(
-        "capture a part of a table without its masks (H287, H340)", "cdc/masks.py",
+        "capture a part of a table without its masks (H287, H340)", "cdc/capture/table_masks.py",
         "for column in {*self.masks.of(other), *more(other)} - masked]", "for column in ()]", _REGISTRY,
     ),
     Mutant(
-        "forget the masks of the log's shape of the table (H340)", "cdc/masks.py",
+        "forget the masks of the log's shape of the table (H340)", "cdc/capture/table_masks.py",
         "{*self.masks.of(other), *more(other)}", "{*self.masks.of(other)}", _REGISTRY,
     ),
     Mutant(
@@ -100,30 +102,31 @@ MUTANTS = (
         "tests/integration/capture/test_mask_parts.py -k h340",
     ),
     Mutant(
-        "forget what inherits from tables with masks (H343)", "connectors/postgres/inheritance.sql",
+        "forget what inherits from tables with masks (H343)", "connectors/postgres/server/inheritance.sql",
         "select root, oid from down union select root, oid from up", "select root, oid from up",
         "tests/integration/capture/test_mask_parts.py -k h343",
     ),
     Mutant(
-        "pass over rows that were written under other masks (H290)", "cdc/masks.py",
+        "pass over rows that were written under other masks (H290)", "cdc/capture/table_masks.py",
         "                differing[table] |= _differing(shape.noted_masks, self.masks.noted_among(shape))\n",
         "                pass\n", _NOTES,
     ),
     Mutant(
-        "believe the newest shape before the stream has passed it (H284)", "cdc/masks.py",
+        "believe the newest shape before the stream has passed it (H284)", "cdc/capture/table_masks.py",
         "        if known.oid != shape.oid:\n", "        if True:\n", _NOTES,
     ),
     Mutant(
-        "take masks of a table that is not captured (H291)", "cdc/masks.py",
+        "take masks of a table that is not captured (H291)", "cdc/capture/table_masks.py",
         "sorted(self.masks.tables.keys() - set(tables))", "()", _NOTES,
     ),
     Mutant(
-        "read a chunk by names that were swapped since its plan (H284)", "snapshot/read_transaction.py",
+        "read a chunk by names that were swapped since its plan (H284)", "snapshot/source/read_transaction.py",
         "    if not schema.noted_masks:\n        return\n", "    if True:\n        return\n",
         "tests/integration/capture/test_mask_covers.py -k behind_a_plan",
     ),
     Mutant(
-        "compare by names that were swapped since the shape was read (H284)", "connectors/postgres/cut.py",
+        "compare by names that were swapped since the shape was read (H284)",
+        "connectors/postgres/server/cut_reader.py",
         "            self._require_numbers(table)\n", "",
         "tests/integration/capture/test_mask_covers.py -k behind_a_plan",
     ),
@@ -142,11 +145,11 @@ MUTANTS = (
         "tests/integration/capture/test_mask_covers.py -k h346",
     ),
     Mutant(
-        "pass over another type of a masked key (H346)", "cdc/schema.py",
+        "pass over another type of a masked key (H346)", "cdc/record/schema.py",
         "(column.mask.rule, *own)", "(column.mask.rule,)", _SHAPES,
     ),
     Mutant(
-        "quote an error over a value of a row (H348)", "connectors/postgres/cut.py",
+        "quote an error over a value of a row (H348)", "connectors/postgres/server/cut_reader.py",
         "    if (error.sqlstate or \"\")[:2] in QUOTES_VALUES:\n", "    if False:\n",
         "tests/unit/connectors/postgres/test_cut.py",
     ),
@@ -175,7 +178,7 @@ MUTANTS = (
         "return bool(carrying) and place < len(expression.args)", "return bool(carrying)", _VIEWS,
     ),
     Mutant(
-        "note no masks of the settings in a shape (H294)", "cdc/mask_rules.py",
+        "note no masks of the settings in a shape (H294)", "cdc/settings/mask_rules.py",
         "rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}",
         "rules: dict[str, MaskRule] = {}", "tests/unit/cdc/test_mask_rules.py",
     ),
@@ -189,20 +192,20 @@ MUTANTS = (
         "tests/unit/cdc/verification/test_run.py",
     ),
     Mutant(
-        "end the comparison of all for one mask (H334)", "connectors/verified.py",
+        "end the comparison of all for one mask (H334)", "connectors/operate/source_cut.py",
         "                if unkept is None:\n", "                if True:\n",
         "tests/integration/cli/test_masked_verify.py",
     ),
     Mutant(
-        "look for the value of a masked key (H335)", "cdc/forget/asked_key.py",
+        "look for the value of a masked key (H335)", "cdc/operate/forget.py",
         "column.mask is not None and not _HMAC", "False and not _HMAC", _FORGET,
     ),
     Mutant(
-        "let a view's function compute with masked values (H337)", "connectors/view_posts.py",
+        "let a view's function compute with masked values (H337)", "connectors/views/view_planning.py",
         "    if plan.masked:\n", "    if False:\n", "tests/unit/connectors/test_view_posts.py -k h337",
     ),
     Mutant(
-        "keep masks under a name in quotes that no table has (H338)", "cdc/setting_types.py",
+        "keep masks under a name in quotes that no table has (H338)", "cdc/settings/setting_types.py",
         "        found[table] = section\n", "        found[name] = section\n",
         "tests/unit/cdc/test_mask_rules.py -k h338",
     ),
@@ -224,12 +227,12 @@ MUTANTS = (
         "    return one.rule == other.rule\n", _VIEWS,
     ),
     Mutant(
-        "compare under another key than capture's (H296)", "connectors/verified.py",
+        "compare under another key than capture's (H296)", "connectors/operate/source_cut.py",
         "        if columns:\n            found[str(table)] =", "        if False:\n            found[str(table)] =",
         "tests/integration/capture/test_mask_covers.py -k h296",
     ),
     Mutant(
-        "call a store equal in a column that its mask leaves out (H297)", "connectors/verified.py",
+        "call a store equal in a column that its mask leaves out (H297)", "connectors/operate/source_cut.py",
         "                left_out={one.name: _LEFT_OUT for one in shape.dropped},\n", "",
         "tests/integration/capture/test_mask_covers.py -k h296",
     ),

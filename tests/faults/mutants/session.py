@@ -6,12 +6,12 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "open the session anew for a topic that Kafka never makes", "connectors/session/captured.py",
+        "open the session anew for a topic that Kafka never makes", "connectors/session/captured_topics.py",
         "            if error.retry is not Retry.NEVER:\n                raise\n", "            raise\n",
         "tests/integration/capture/test_refused_topics.py",
     ),
     Mutant(
-        "take what was noted when the session began for what is", "connectors/session/joining.py",
+        "take what was noted when the session began for what is", "connectors/session/stream_parts.py",
         "aside=tables.asides.of,", "aside=tables.asides.documents.get,",
         "tests/integration/capture/test_aside.py",
     ),
@@ -29,18 +29,18 @@ MUTANTS = (
         "tests/unit/connectors/session/test_partitions.py",
     ),
     Mutant(
-        "forget partitions that no look has compared when capture dies", "connectors/session/partition_notes.py",
+        "forget partitions that no look has compared when capture dies", "connectors/session/partitions.py",
         "            if news:", "            if False:",
         "tests/unit/connectors/session/test_partition_notes.py",
     ),
     Mutant(
-        "let the stream wait for a look's note of what it knows", "connectors/session/partition_notes.py",
+        "let the stream wait for a look's note of what it knows", "connectors/session/partitions.py",
         "        with self._lock:\n            if not self._is_news(",
         "        with self._writing, self._lock:\n            if not self._is_news(",
         "tests/unit/connectors/session/test_partition_notes.py",
     ),
     Mutant(
-        "take partitions that a look has not seen for compared", "connectors/session/partition_notes.py",
+        "take partitions that a look has not seen for compared", "connectors/session/partitions.py",
         "return dict(self._new.get(table, {}).items() - links.items())", "return {}",
         "tests/unit/connectors/session/test_partition_notes.py",
     ),
@@ -61,17 +61,18 @@ MUTANTS = (
         "tests/integration/capture/test_aside.py -k h147",
     ),
     Mutant(
-        "keep a key that was dropped, where the message does not tell it", "connectors/postgres/catalog_shapes.py",
+        "keep a key that was dropped, where the message does not tell it",
+        "connectors/postgres/server/catalog_shapes.py",
         "if now is None or now.key or message.identity != Identity.FULL else []", "if True else []",
         "tests/integration/capture/test_aside.py -k h149",
     ),
     Mutant(
-        "compare the rest in silence where a listed table is gone", "connectors/verified.py",
+        "compare the rest in silence where a listed table is gone", "connectors/operate/source_cut.py",
         "if table not in here and any(", "if table in here and any(",
         "tests/integration/capture/test_watch.py -k h143",
     ),
     Mutant(
-        "let a history that is not published go on", "connectors/session/looks.py",
+        "let a history that is not published go on", "connectors/session/side_queries.py",
         "                self._fault = why", "                pass",
         "tests/integration/capture/test_aside.py -k h143",
     ),
@@ -118,25 +119,25 @@ MUTANTS = (
         "tests/integration/capture/test_looks.py -k swap",
     ),
     Mutant(
-        "keep a noted position that the source has not come to", "connectors/session/mending.py",
+        "keep a noted position that the source has not come to", "connectors/session/late_record_repair.py",
         " if Position.parse(text).commit_lsn <= written_lsn", "", "tests/unit/connectors/session/test_mending.py",
     ),
     Mutant(
-        "begin with a table whose topic is not noted", "connectors/session/known_state.py",
+        "begin with a table whose topic is not noted", "connectors/session/known_tables.py",
         "if not topics.topics.keys() >= written:", "if False:", "tests/unit/connectors/session/test_known_state.py",
     ),
     Mutant(
-        "let a bug in a look end its thread", "connectors/session/repeated_look.py",
+        "let a bug in a look end its thread", "connectors/session/side_queries.py",
         "            except Exception:\n", "            except ArithmeticError:\n",
         "tests/unit/connectors/session/test_looks.py",
     ),
     Mutant(
-        "call a capture well whose loop comes round", "connectors/session/standstill.py",
+        "call a capture well whose loop comes round", "connectors/session/side_queries.py",
         "figures.stuck_since_s = self._mark[1] if now_s - self._mark[1] > STALL_S else None",
         "figures.stuck_since_s = None", "tests/unit/connectors/session/test_looks.py",
     ),
     Mutant(
-        "wait for a silent look without a limit", "connectors/session/looks.py",
+        "wait for a silent look without a limit", "connectors/session/side_queries.py",
         "_ANSWER_S = 20.0", "_ANSWER_S = 1e9", "tests/integration/capture/test_silent_look.py -k h225",
     ),
 )  # fmt: skip

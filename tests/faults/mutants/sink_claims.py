@@ -6,52 +6,52 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "end with what was heard, and not with what the log had", "spark/last_claims.py",
+        "end with what was heard, and not with what the log had", "spark/runner/application.py",
         "and not self._view.has_heard(self._newest)", "and False", "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "take a store before the ends of the log for one that owes nothing", "spark/watermark.py",
+        "take a store before the ends of the log for one that owes nothing", "spark/stores/watermark.py",
         "        if not sound:\n            return True\n", "", "tests/unit/spark/test_watermark.py",
     ),
     Mutant(
-        "count the wait for a claim from before its proof was heard", "spark/last_claims.py",
+        "count the wait for a claim from before its proof was heard", "spark/runner/application.py",
         "now_s - self._heard_s < CLAIM_S", "now_s - self._since_s < CLAIM_S", "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "wait for ever for progress that does not come", "spark/last_claims.py",
+        "wait for ever for progress that does not come", "spark/runner/application.py",
         "            return now_s - self._since_s < HEAR_S\n", "            return True\n",
         "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "give a store that is slow to claim three seconds (H560)", "spark/last_claims.py",
+        "give a store that is slow to claim three seconds (H560)", "spark/runner/application.py",
         "            return now_s - self._heard_s < HEAR_S\n", "            return now_s - self._heard_s < CLAIM_S\n",
         "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "take ends of the log from before the stores caught up for those of now (H560)", "spark/last_claims.py",
+        "take ends of the log from before the stores caught up for those of now (H560)", "spark/runner/application.py",
         "_claimed(store.shown) or self._view.seen_s < since_s", "_claimed(store.shown)",
         "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "wait long for what the log had later (H560)", "spark/last_claims.py",
+        "wait long for what the log had later (H560)", "spark/runner/application.py",
         "        if not self._lacks(store):\n            return False\n", "", "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "end with a table named as held that has caught up (H561)", "spark/last_claims.py",
+        "end with a table named as held that has caught up (H561)", "spark/runner/application.py",
         "return behind or self._view.owes(", "return self._view.owes(", "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "end before the LSN that goes with the rows", "spark/watermark.py",
+        "end before the LSN that goes with the rows", "spark/stores/watermark.py",
         "        if not sound:\n            return True\n", "        return False\n",
         "tests/unit/spark/test_watermark.py",
     ),
     Mutant(
-        "compare the LSN of a claim alone (H516)", "spark/watermark.py",
+        "compare the LSN of a claim alone (H516)", "spark/stores/watermark.py",
         "return (proven.epoch, proven.lsn) > (shown.epoch, shown.lsn)",
         "return proven.lsn > shown.lsn", "tests/unit/spark/test_last_claims.py",
     ),
     Mutant(
-        "look at the topics every ten seconds, however long it takes (H536)", "spark/log_watch.py",
+        "look at the topics every ten seconds, however long it takes (H536)", "spark/queries/log_watch.py",
         "min(_LONGEST_TOPICS_S, max(_TOPICS_S, _TOPICS_REST * (now_s - began_s)))", "_TOPICS_S",
         "tests/unit/spark/test_log_watch.py",
     ),
@@ -61,22 +61,22 @@ MUTANTS = (
         "tests/unit/sinks/test_warehouse_lots.py",
     ),
     Mutant(
-        "go on with a switch however long ago the filling was (H541)", "cdc/rebuild/run.py",
+        "go on with a switch however long ago the filling was (H541)", "cdc/operate/rebuild.py",
         "return run if in_use == run.generation else run.at(Step.BUILDING)", "return run",
         "tests/unit/cdc/rebuild/test_run.py",
     ),
     Mutant(
-        "end with a generation that the log cannot go on with (H542)", "cdc/rebuild/run.py",
+        "end with a generation that the log cannot go on with (H542)", "cdc/operate/rebuild.py",
         "            if not self._resumed:\n                raise", "            raise",
         "tests/unit/cdc/rebuild/test_run.py",
     ),
     Mutant(
-        "refuse a rollback that is done (H543)", "cdc/rebuild/rules.py",
+        "refuse a rollback that is done (H543)", "cdc/operate/rebuild_rules.py",
         "last.step not in (Step.DONE, Step.ROLLED_BACK)", "last.step != Step.DONE",
         "tests/unit/cdc/rebuild/test_run.py",
     ),
     Mutant(
-        "leave letters of a discarded generation waiting (H542)", "cdc/rebuild/run.py",
+        "leave letters of a discarded generation waiting (H542)", "cdc/operate/rebuild.py",
         "self._ports.letters.write(given_up(run, self._ports.letters.read()))",
         "given_up(run, self._ports.letters.read())",
         "tests/unit/cdc/rebuild/test_run.py",

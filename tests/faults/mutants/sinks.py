@@ -10,7 +10,7 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
-        "look at a commit's number, and not at which one it is", "sinks/delta/delta_line.py",
+        "look at a commit's number, and not at which one it is", "sinks/delta/delta_faults.py",
         "return now == self._seen and not", "return not",
         "tests/integration/sinks/test_delta_copies.py -k h505",
     ),
@@ -25,12 +25,12 @@ MUTANTS = (
         "tests/integration/sinks/test_delta.py",
     ),
     Mutant(
-        "take a watermark that claims nothing for another sink's", "spark/place.py",
+        "take a watermark that claims nothing for another sink's", "spark/stores/place_check.py",
         "if found is None or not found.offsets or not _beyond(", "if found is None or not _beyond(",
         "tests/unit/spark/test_its_place.py",
     ),
     Mutant(
-        "copy a batch's rows though all of them count", "sinks/batch_plan.py",
+        "copy a batch's rows though all of them count", "sinks/contract/batch_plan.py",
         "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
     ),
     Mutant(
@@ -43,19 +43,19 @@ MUTANTS = (
         "if count > 1 and one in live", "if count < 0", f"{_CONTRACT}/test_foreign.py -k delta",
     ),
     Mutant(
-        "read all stored rows that fill a batch at once", "sinks/fill.py",
+        "read all stored rows that fill a batch at once", "sinks/contract/store.py",
         "            if left < PORTION_BYTES // 4:", "            if left is None:", "tests/unit/sinks/test_fill.py",
     ),
     Mutant(
-        "ask for many stored rows whatever their size", "sinks/fill.py",
+        "ask for many stored rows whatever their size", "sinks/contract/store.py",
         "max(1, min(most, left // max(1, row_bytes)))", "most", "tests/unit/sinks/test_fill.py",
     ),
     Mutant(
-        "give a store all its rows in one piece", "sinks/batch_plan.py",
+        "give a store all its rows in one piece", "sinks/contract/batch_plan.py",
         "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/test_plan.py",
     ),
     Mutant(
-        "apply an older row (store in memory)", "sinks/memory.py",
+        "apply an older row (store in memory)", "sinks/contract/memory.py",
         "stored.pos > pos", "stored.pos > pos > stored.pos", _MEMORY,
     ),
     Mutant(
@@ -63,11 +63,11 @@ MUTANTS = (
         "elseif stored and stored > pos then", "elseif stored and stored > pos and false then", _REDIS,
     ),
     Mutant(
-        "ignore a row of the same position", "sinks/memory.py",
+        "ignore a row of the same position", "sinks/contract/memory.py",
         "stored.pos > pos", "stored.pos >= pos", _MEMORY,
     ),
     Mutant(
-        "forget a delete at once", "sinks/memory.py",
+        "forget a delete at once", "sinks/contract/memory.py",
         "memory.forget_ns[table, key] = until", "del rows[key]", _MEMORY,
     ),
     Mutant(
@@ -79,16 +79,16 @@ MUTANTS = (
         "      redis.call('PERSIST', key)\n", "", "tests/integration/sinks/test_cache.py",
     ),
     Mutant(
-        "ignore the floor", "sinks/batch_plan.py",
+        "ignore the floor", "sinks/contract/batch_plan.py",
         "return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows",
         "return rows", _MEMORY,
     ),
     Mutant(
-        "keep the floor in mind only", "sinks/notes.py",
+        "keep the floor in mind only", "sinks/contract/store_notes.py",
         "                self._notes.write(name, after.to_json())\n", "", _MEMORY,
     ),
     Mutant(
-        "sweep at the first partition's mark", "sinks/notes.py",
+        "sweep at the first partition's mark", "sinks/contract/store_notes.py",
         "return len(told) >= sweeps[floor][0]", "return bool(told)", _MEMORY,
     ),
     Mutant(
@@ -104,7 +104,7 @@ MUTANTS = (
         "where(table.c[POS] < floor)", "where(table.c[POS] <= floor)", f"{_CONTRACT}/test_boundaries.py -k sqlite",
     ),
     Mutant(
-        "sweep before the floor is noted", "sinks/store.py",
+        "sweep before the floor is noted", "sinks/contract/store.py",
         "        for table, floor in self._floors.tell(marks).items():\n",
         "        for mark in marks:\n            self._prepare_for(shapes[mark.table], schemas)\n"
         "            self._store.remove_below(shapes[mark.table], mark.floor)\n"
@@ -116,33 +116,33 @@ MUTANTS = (
         "_BUSY = frozenset((429, 500,", "_BUSY = frozenset((500,", "tests/unit/sinks/search/test_search_bulk.py",
     ),
     Mutant(
-        "take a position over epoch 127", "sinks/newest.py",
+        "take a position over epoch 127", "sinks/contract/newest.py",
         "(digits[:, 6] <= _SEVEN)", "(digits[:, 6] <= 255)", f"{_CONTRACT}/test_refusals.py -k memory",
     ),
     Mutant(
-        "take away whatever stands under a key", "sinks/memory.py",
+        "take away whatever stands under a key", "sinks/contract/memory.py",
         "if key in rows and rows[key].pos == pos:", "if key in rows:",
         f"{_CONTRACT}/test_foreign.py -k memory",
     ),
     Mutant(
-        "take the last offset for the newest", "sinks/newest.py",
+        "take the last offset for the newest", "sinks/contract/newest.py",
         'words = _characters(rows[POS]).view(">u8")', 'words = _characters(rows[POS]).view(">u8") * 0',
         "tests/unit/sinks/test_newest.py",
     ),
     Mutant(
-        "count a mark for its own sweep alone", "sinks/notes.py",
+        "count a mark for its own sweep alone", "sinks/contract/store_notes.py",
         "if other >= floor", "if other == floor", "tests/unit/sinks/test_rows.py",
     ),
     Mutant(
-        "take one of two packages that bring a kind of one name", "sinks/kinds.py",
+        "take one of two packages that bring a kind of one name", "sinks/contract/kinds.py",
         "for point in brought}) > 1:", "for point in brought}) > 2:", "tests/unit/sinks/test_kinds.py",
     ),
     Mutant(
-        "write a watermark again that was checked before the store went away", "sinks/port.py",
+        "write a watermark again that was checked before the store went away", "sinks/contract/port.py",
         "        with unrepeated():\n", "        if True:\n", "tests/integration/sinks/test_cache.py -k h162",
     ),
     Mutant(
-        "look at a store's place before its rows show", "sinks/port.py",
+        "look at a store's place before its rows show", "sinks/contract/port.py",
         "        self.show()\n        self.claim(watermark, check)\n",
         "        self.claim(watermark, check)\n        self.show()\n",
         f"{_CONTRACT}/test_watermarks.py -k h162",
@@ -158,7 +158,7 @@ MUTANTS = (
         "tests/integration/sinks/test_delta_copies.py -k h486",
     ),
     Mutant(
-        "keep rows below a floor of others", "sinks/store.py",
+        "keep rows below a floor of others", "sinks/contract/store.py",
         "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
     ),
     Mutant(
@@ -166,11 +166,11 @@ MUTANTS = (
         "self._own.write_upon(", "self._own.write_all(", "tests/integration/sinks/test_delta.py -k h162",
     ),
     Mutant(
-        "take either of two spellings of a key at one position", "sinks/batch_plan.py",
+        "take either of two spellings of a key at one position", "sinks/contract/batch_plan.py",
         "(batch.pos[n], offsets[n] or 0)", "batch.pos[n]", "tests/unit/sinks/test_plan.py",
     ),
     Mutant(
-        "believe a watermark's offset below 0", "cdc/progress.py",
+        "believe a watermark's offset below 0", "cdc/record/progress.py",
         "if lowest < 0", "if False", f"{_CONTRACT}/test_watermarks.py -k h101",
     ),
     Mutant(
@@ -237,7 +237,7 @@ MUTANTS = (
         "tests/integration/sinks/test_spark_delta.py -k may_hold",
     ),
     Mutant(
-        "measure the gaps between keys by what all begin with", "sinks/warehouse/key_ranges.py",
+        "measure the gaps between keys by what all begin with", "sinks/warehouse/warehouse_spark.py",
         "key[common : common + _DIGITS]", "key[:_DIGITS]", "tests/unit/sinks/test_key_ranges.py",
     ),
     Mutant(
@@ -253,7 +253,7 @@ MUTANTS = (
         'if shards["successful"] < shards["total"]:', "if False:", "tests/unit/sinks/search/test_search_answers.py",
     ),
     Mutant(
-        "replace a place whatever stands there", "sinks/memory.py",
+        "replace a place whatever stands there", "sinks/contract/memory.py",
         "if not step.fits(self.place(step.schema)):", "if False:", f"{_CONTRACT}/test_places.py -k 'memory and upon'",
     ),
     Mutant(
@@ -261,12 +261,12 @@ MUTANTS = (
         ", table.c[EXACT].in_(map(place_text, step.fit)))", ")", f"{_CONTRACT}/test_places.py -k 'sqlite and upon'",
     ),
     Mutant(
-        "take the place of a copied index for its own (search)", "sinks/search/search_places.py",
+        "take the place of a copied index for its own (search)", "sinks/search/search_indexes.py",
         'if source.get("index") == self._uuids.get(index) else None', "",
         f"{_CONTRACT}/test_places.py -k 'opensearch and older_copy'",
     ),
     Mutant(
-        "write a batch's place with a part of its rows", "sinks/store.py",
+        "write a batch's place with a part of its rows", "sinks/contract/store.py",
         "last = readable is versions[-1] and len(portion.batch) == len(readable.batch)", "last = True",
         "tests/unit/sinks/test_store_steps.py",
     ),
@@ -276,17 +276,17 @@ MUTANTS = (
         "tests/integration/sinks/test_delta_copies.py -k file",
     ),
     Mutant(
-        "believe a place that is behind what is claimed", "spark/store_tables.py",
+        "believe a place that is behind what is claimed", "spark/stores/store_tables.py",
         "place.offsets.get(partition, 0) >= offset for", "True for",
         f"{_CONTRACT}/test_places.py -k 'memory and older_copy'",
     ),
     Mutant(
-        "read on upon rows that may have missed deletes", "spark/store_tables.py",
+        "read on upon rows that may have missed deletes", "spark/stores/store_tables.py",
         "    if (now_ms - place.level_ms) / 1000 > topics.retention_s:\n", "    if False:\n",
         f"{_CONTRACT}/test_places.py -k 'memory and than_deletes'",
     ),
     Mutant(
-        "look at no table that rests", "spark/store_tables.py",
+        "look at no table that rests", "spark/stores/store_tables.py",
         "        self._look(self._turn())\n", "", f"{_CONTRACT}/test_places.py -k 'memory and runs'",
     ),
 )  # fmt: skip

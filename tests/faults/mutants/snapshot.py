@@ -8,11 +8,11 @@ _DIFFERENCES = "tests/unit/snapshot/later/test_row_differences.py"
 
 MUTANTS = (
     Mutant(
-        "count a reading that began anew from its second beginning", "snapshot/later/row_differences.py",
+        "count a reading that began anew from its second beginning", "snapshot/later/chunk_queue.py",
         "min(begun or floor, floor).encode()", "floor.encode()", _DIFFERENCES,
     ),
     Mutant(
-        "count the rows of the reading before as one's own", "snapshot/later/row_differences.py",
+        "count the rows of the reading before as one's own", "snapshot/later/chunk_queue.py",
         "int(digits) >= self._started_ns", "True", _DIFFERENCES,
     ),
     Mutant(
@@ -20,12 +20,12 @@ MUTANTS = (
         "        entries=plan.entries,\n", "", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "take a column of another type for the planned one", "snapshot/read_transaction.py",
+        "take a column of another type for the planned one", "snapshot/source/read_transaction.py",
         "there is None or there.type_oid != column.source_type_oid", "there is None",
         "tests/integration/snapshot/test_chunk.py -k h71",
     ),
     Mutant(
-        "read a chunk whose file moved", "snapshot/read_transaction.py",
+        "read a chunk whose file moved", "snapshot/source/read_transaction.py",
         "if target.filenode is not None and not form", "if False and not form",
         "tests/integration/snapshot/test_chunk.py -k h71",
     ),
@@ -44,11 +44,11 @@ MUTANTS = (
         "tests/unit/snapshot/later/test_table_reading.py",
     ),
     Mutant(
-        "read a partition that was detached", "snapshot/read_transaction.py",
+        "read a partition that was detached", "snapshot/source/read_transaction.py",
         "    if not form.belongs:", "    if False:", "tests/integration/capture/test_later_faults.py -k h86",
     ),
     Mutant(
-        "put a condition's text into a statement as it is", "snapshot/later/condition_sql.py",
+        "put a condition's text into a statement as it is", "snapshot/later/window_read.py",
         "return sql.Literal(text)", "return sql.SQL(\"'\" + text + \"'\")",
         "tests/unit/snapshot/later/test_condition_sql.py",
     ),
@@ -79,15 +79,15 @@ MUTANTS = (
         """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "call a row equal that the log never had", "snapshot/later/row_differences.py",
+        "call a row equal that the log never had", "snapshot/later/chunk_queue.py",
         "            if was != row:\n", "            if was not in (None, row):\n", _DIFFERENCES,
     ),
     Mutant(
-        "pass over rows that a reading did not find", "snapshot/later/row_differences.py",
+        "pass over rows that a reading did not find", "snapshot/later/chunk_queue.py",
         "            self._differing.update(", "            set().update(", _DIFFERENCES,
     ),
     Mutant(
-        "say nothing of the LSN that a window was read at", "snapshot/row_records.py",
+        "say nothing of the LSN that a window was read at", "snapshot/source/row_records.py",
         "return replace(around, suffix=read_at(around.suffix, seen_lsn))", "return around",
         "tests/unit/snapshot/later/test_window_read.py",
     ),

@@ -16,7 +16,7 @@ MUTANTS = (
         "tests/unit/cdc/status",
     ),
     Mutant(
-        "draw a plot's line over what is not known", "cdc/status/svg.py",
+        "draw a plot's line over what is not known", "cdc/status/html.py",
         "            if stretch:\n                yield stretch\n            stretch = []\n            continue",
         "            continue",
         "tests/unit/cdc/status",
@@ -52,7 +52,7 @@ MUTANTS = (
         "tests/unit/cdc/cli/test_terminal.py",
     ),
     Mutant(
-        "ask a part that hangs again and again", "cdc/status/asked_parts.py",
+        "ask a part that hangs again and again", "cdc/status/run.py",
         "        if self.hangs(part):\n", "        if False:\n",
         "tests/unit/cdc/status/test_run.py",
     ),
@@ -73,7 +73,7 @@ MUTANTS = (
         "tests/unit/cdc/status/test_hour.py",
     ),
     Mutant(
-        "let slow readers hold the page for ever", "cdc/status/bounded_server.py",
+        "let slow readers hold the page for ever", "cdc/status/page_server.py",
         "if until_s < now_s]", "if False]",
         "tests/unit/cdc/status/test_page.py",
     ),

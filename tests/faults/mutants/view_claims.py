@@ -51,7 +51,7 @@ MUTANTS = (
         "tests/unit/cdc/views/test_keeper.py -k h510",
     ),
     Mutant(
-        "take a typed number for no text (H511)", "cdc/views/typed_keys.py",
+        "take a typed number for no text (H511)", "connectors/views/view_showing.py",
         "return (_typed(found if isinstance(found, str) else key, kind),)",
         "return (key_part(found if found is not None else key, kind, nullable),)",
         "tests/unit/cdc/views/test_key_rows.py -k h511",
@@ -70,7 +70,7 @@ MUTANTS = (
         "                self.rows", "tests/unit/cdc/views/test_state_faults.py",
     ),
     Mutant(
-        "let a killed repair's answered wish stand in the way (H552)", "connectors/view_recomputing.py",
+        "let a killed repair's answered wish stand in the way (H552)", "connectors/views/view_recomputing.py",
         "if answer is None or answer.id != newest.id:", "if True:",
         "tests/integration/views/test_asking_runners.py -k h552",
     ),

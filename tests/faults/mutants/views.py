@@ -53,7 +53,7 @@ MUTANTS = (
         "or bool(self.lost or self.lacks)", "", _ROWS,
     ),
     Mutant(
-        "sweep before the sweep's own LSN", "cdc/views/cut_reading.py", "if ripe > self.fence:", "if False:", _AHEAD,
+        "sweep before the sweep's own LSN", "cdc/views/record_changes.py", "if ripe > self.fence:", "if False:", _AHEAD,
     ),
     Mutant(
         "claim an LSN beside values that are not known", "cdc/views/view_state.py",
@@ -80,7 +80,7 @@ MUTANTS = (
         "if [made[name] for name in self._key] != key:", "if False:", "tests/unit/cdc/views/test_post_functions.py",
     ),
     Mutant(
-        "take a changed function for the same view", "connectors/view_posts.py",
+        "take a changed function for the same view", "connectors/views/view_planning.py",
         "blake2b(source + name.encode(), digest_size=16)", "blake2b(name.partition(':')[2].encode(), digest_size=16)",
         "tests/unit/connectors/test_view_posts.py",
     ),
@@ -122,7 +122,7 @@ MUTANTS = (
         "own._replace(tx_seq=own.tx_seq + NUMBERS)", "own", _NUMBERED,
     ),
     Mutant(
-        "end the application where a view's former topic is gone", "spark/log_watch.py",
+        "end the application where a view's former topic is gone", "spark/queries/log_watch.py",
         "if error.retry is not Retry.NEVER or not self._topics_changed():", "if True:",
         "tests/unit/spark/test_heads.py",
     ),
@@ -167,7 +167,7 @@ MUTANTS = (
         "tests/unit/cdc/wire/test_plain.py",
     ),
     Mutant(
-        "look up a NULL in a view's key as if it were equal", "connectors/postgres/cut.py",
+        "look up a NULL in a view's key as if it were equal", "connectors/postgres/server/cut_reader.py",
         '"{} is not distinct from {}"', '"{} = {}"', "tests/unit/connectors/postgres/test_cut.py -k v13",
     ),
     Mutant(
@@ -183,12 +183,12 @@ MUTANTS = (
         "if base_column(by) not in known:", "if False:", "tests/unit/cdc/views/test_refused_views.py",
     ),
     Mutant(
-        "order the rows of a group ascending alone", "cdc/views/order_bytes.py",
+        "order the rows of a group ascending alone", "cdc/views/stored_values.py",
         "written.translate(_INVERTED) if one.descending else written", "written", _DOCUMENTS + "-k first",
     ),
     Mutant(
-        "let a text of an order run into what stands behind it", "cdc/views/order_bytes.py",
-        ' + b"\\x00\\x00"', "", "cdc/views/order_bytes.py --doctest-modules",
+        "let a text of an order run into what stands behind it", "cdc/views/stored_values.py",
+        ' + b"\\x00\\x00"', "", "cdc/views/stored_values.py --doctest-modules",
     ),
     Mutant(
         "take the rows of a group in any order", "cdc/views/group_state.py",
@@ -212,7 +212,7 @@ MUTANTS = (
         "gone += [(name, part) for part in range(len(after), len(before))]", "pass", _KEEPER,
     ),
     Mutant(
-        "take one row of a series alone", "cdc/views/contributing.py",
+        "take one row of a series alone", "cdc/views/group_plan.py",
         'code.add("return out")', 'code.add("return out[:1]")', _KEEPER,
     ),
     Mutant(
@@ -233,7 +233,7 @@ MUTANTS = (
         "if self._too_long < _MOST_IN_A_ROW and self._all_too_long < _MOST_IN_ALL:", "if True:", f"{_POSTS} -k loops",
     ),
     Mutant(
-        "ask for a table's statistics for each view", "connectors/view_statistics.py",
+        "ask for a table's statistics for each view", "connectors/views/view_planning.py",
         "self._asked.update(missing)", "pass", "tests/unit/connectors/test_view_statistics.py",
     ),
     Mutant(
@@ -241,12 +241,12 @@ MUTANTS = (
         "(bisect_right if low_open else bisect_left)", "(bisect_right)", _SESSIONS,
     ),
     Mutant(
-        "end all views for one whose state is away", "connectors/view_turns.py",
+        "end all views for one whose state is away", "connectors/views/view_turns.py",
         "            one.away(failure)\n", "            raise\n",
         "tests/unit/connectors/test_view_turns.py -k h259",
     ),
     Mutant(
-        "end all views for one that is refused", "connectors/view_turns.py",
+        "end all views for one that is refused", "connectors/views/view_turns.py",
         "            one.stop(failure)\n", "            raise\n",
         "tests/unit/connectors/test_view_turns.py -k h259",
     ),
@@ -284,7 +284,7 @@ MUTANTS = (
         "return found if found != reached.awaited else None", "return None", _AWAITED,
     ),
     Mutant(
-        "try a view that fails as often for ever (H469)", "connectors/view_turns.py",
+        "try a view that fails as often for ever (H469)", "connectors/views/view_turns.py",
         "return min(AGAIN_S * 2.0 ** min(failures - 1, 10), _LONGEST_S)", "return AGAIN_S",
         "tests/unit/connectors/test_view_turns.py -k h469",
     ),

@@ -22,7 +22,7 @@ MUTANTS = (
         f"{_SPARK}/test_batch.py",
     ),
     Mutant(
-        "take a sweep mark's own place for its floor", "cdc/wire/floors.py",
+        "take a sweep mark's own place for its floor", "cdc/wire/records.py",
         "return Floor(floor, partitions)", "return Floor(pos, partitions)", "tests/unit/cdc/wire/test_floors.py",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
         'warehouse="date32[day]"', 'warehouse="string"', "tests/unit/cdc/wire/test_types.py",
     ),
     Mutant(
-        "keep the buffer that JSON was written into", "cdc/json_bytes.py",
+        "keep the buffer that JSON was written into", "cdc/record/documents.py",
         "bytes(memoryview(orjson.dumps(value, option=option)))", "orjson.dumps(value, option=option)",
         "tests/unit/cdc/test_json_bytes.py",
     ),

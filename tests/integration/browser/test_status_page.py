@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.lsn import Lsn
-from cdc.progress import Mark, Watermark
-from cdc.running import FillShare
+from cdc.figures.processes import FillShare
+from cdc.process.clock import ManualClock
+from cdc.record.position import Lsn
+from cdc.record.progress import Mark, Watermark
 from cdc.status.facts import SinkFacts, StatusFacts
-from cdc.status.live_looks import LiveLooks
+from cdc.status.pace import LiveLooks
 from cdc.status.page_server import StatusPages
 from tests.browser import OpenPage, opened_browser
 from tests.unit.cdc.checks.test_postgres import SERVER, SLOT

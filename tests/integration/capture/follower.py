@@ -7,14 +7,14 @@ from typing import cast
 
 import orjson
 
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wiring import open_schemas
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.schema_registry import SchemaRegistry
-from sinks.batch import Event, events_of
-from sinks.memory import MemoryStore
-from sinks.port import OpenSink
+from sinks.contract.batch import Event, events_of
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import OpenSink
 from tests.integration.capture.pipeline import Pipeline
 
 
@@ -62,7 +62,7 @@ class Follower:
 
 @dataclass(frozen=True)
 class _Shapes:
-    """:class:`sinks.port.Schemas` over the registry."""
+    """:class:`sinks.contract.port.Schemas` over the registry."""
 
     registry: SchemaRegistry
     tables: dict[str, TableName]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.position import Position
-from cdc.state import ReadingState, RequestState, find_all
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.position import Position
+from cdc.record.state import ReadingState, RequestState, find_all
 from cdc.wiring import open_state
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -6,10 +6,10 @@ import os
 import re
 from typing import Any
 
-from cdc.mask_rules import MaskKey
-from cdc.schema import TableSchema
-from cdc.topic import TableName, schema_topic, state_topic
-from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName, schema_topic, state_topic
+from cdc.settings.mask_rules import MaskKey
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_range
 from connectors.kafka.schema_registry import SchemaRegistry
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -14,22 +14,22 @@ from typing import Any, cast
 import orjson
 import psycopg
 
-from cdc.capture import CaptureStop, keep_capturing
-from cdc.clock import SYSTEM_CLOCK
-from cdc.metrics import CaptureFigures
-from cdc.position import Position
-from cdc.progress import Progress
-from cdc.settings import Settings, parse
-from cdc.state import SlotState, TopicsState
-from cdc.topic import partition_of
-from cdc.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.capture_loop import CaptureStop, keep_capturing
+from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.position import Position
+from cdc.record.progress import Progress
+from cdc.record.state import SlotState, TopicsState
+from cdc.record.topic_names import partition_of
+from cdc.settings.model import Settings, parse
 from cdc.wiring import open_state
 from cdc.wiring.capture import open_capture
 from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
-from snapshot.edges import NoReport
+from connectors.kafka.compacted_topic import read_range
+from snapshot.source.edges import NoReport
 from tests.programs import Spawn, Spawned
 from tests.progress_look import ProgressLook
 from tests.settings_file import write_settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.aside import AsideState, Cause, TableState, asides_of
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
-from cdc.state import FormState, find_all
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
+from cdc.record.state import FormState, find_all
+from cdc.record.tables_aside import AsideState, Cause, TableState, asides_of
 from tests.integration.capture.later import ask, over, same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_waiting import TABLES, locked

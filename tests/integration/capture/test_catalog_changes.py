@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.schema import TableSchema
-from cdc.topic import schema_topic
-from connectors.kafka.compacted import KafkaCompactedTopic
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import schema_topic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from tests.integration.capture.later import reread
 from tests.integration.capture.pipeline import Pipeline

@@ -18,13 +18,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import ConfigError, Exit, LogError, Retry
-from cdc.setting_types import Secret
-from cdc.settings import LogSettings, SourceSettings
+from cdc.process.errors import ConfigError, Exit, LogError, Retry
+from cdc.settings.model import LogSettings, SourceSettings
+from cdc.settings.setting_types import Secret
 from cdc.stack.account import ordinary_account
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from connectors.kafka.stream_log import KafkaStreamLog
-from connectors.postgres.connections import LOOK_LIMITS, PINNED, connect
+from connectors.postgres.server.connections import LOOK_LIMITS, PINNED, connect
 from tests.debian_packages import libraries, unpacked
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.secured import login, secured_kafka

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.epochs import EpochsState
-from cdc.errors import ConfigError, Exit, UsageError
-from cdc.state import SlotIntent
-from cdc.topic import view_topic, views_topic
-from cdc.topic_specs import table_topic_spec
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import ConfigError, Exit, UsageError
+from cdc.record.progress import EpochsState
+from cdc.record.state import SlotIntent
+from cdc.record.topic_names import view_topic, views_topic
 from cdc.views.known_views import KnownView
 from cdc.wiring import open_state
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
-from snapshot.edges import NoReport
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from snapshot.source.edges import NoReport
 from tests.integration.capture.follower import Follower, assert_stores_equal
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until

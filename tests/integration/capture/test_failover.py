@@ -16,20 +16,20 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit, IdentityError
-from cdc.progress import Watermark
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit, IdentityError
+from cdc.record.progress import Watermark
+from cdc.record.tokens import Standing, Token, standing
 from cdc.stack.account import ordinary_account
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
-from cdc.tokens import Standing, Token, standing
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
-from connectors.postgres.catalog_facts import read_server
-from connectors.postgres.taken_tokens import token
-from connectors.succession import accept
-from snapshot.edges import NoReport
+from connectors.operate.accepted_server import accept
+from connectors.postgres.server.catalog_facts import read_server
+from connectors.postgres.server.taken_tokens import token
+from snapshot.source.edges import NoReport
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.programs import Spawn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.conftest import Stack
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from connectors.postgres.connections import connect
-from connectors.postgres.cut import write_fence
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.cut_reader import write_fence
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 

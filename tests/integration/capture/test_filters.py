@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.metrics import Health
+from cdc.figures.capture_metrics import Health
+from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wiring.snapshot import build_snapshot
-from snapshot.edges import NoReport
+from snapshot.source.edges import NoReport
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from cdc.errors import Exit
-from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.state import RequestState
-from cdc.topic import partition_of, progress_topic
-from connectors.kafka.progress_times import read_marks
+from cdc.process.errors import Exit
+from cdc.record.position import Position
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.state import RequestState
+from cdc.record.topic_names import partition_of, progress_topic
+from connectors.kafka.feed import read_marks
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 

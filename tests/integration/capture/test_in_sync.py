@@ -9,9 +9,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from cdc.errors import Exit
-from cdc.stack.free_ports import free_ports
-from cdc.topic import progress_topic
+from cdc.process.errors import Exit
+from cdc.record.topic_names import progress_topic
+from cdc.stack.local import free_ports
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.capture.test_refusals import alter_topic
 from tests.programs import RunCdc, Spawn

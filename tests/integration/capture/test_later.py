@@ -9,10 +9,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from cdc.capture_server import CaptureCollector
-from cdc.clock import SYSTEM_CLOCK
-from cdc.position import CHUNK_SEQ, Position
-from cdc.state import FormState, ReadingState, RequestState, find_all
+from cdc.figures.capture_server import CaptureCollector
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.state import FormState, ReadingState, RequestState, find_all
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from tests.integration.capture.later import ask, over, reread, same, source, swept

@@ -14,19 +14,19 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.mask_rules import NO_MASKS
-from cdc.state import CommandState, RequestState
-from cdc.topic import TableName
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.state import CommandState, RequestState
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.wiring import open_state
-from connectors.postgres.catalog_shapes import table_schema
-from connectors.postgres.connections import connect
-from connectors.postgres.encoder import compile_table
-from snapshot.chunks import Chunk
-from snapshot.forms import LeafForm
-from snapshot.inspection import leaf_rows
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.server.catalog_shapes import table_schema
+from connectors.postgres.server.connections import connect
 from snapshot.later.window_read import WindowTask, read
-from snapshot.read_transaction import Changed
+from snapshot.source.chunks import Chunk
+from snapshot.source.forms import LeafForm
+from snapshot.source.inspection import leaf_rows
+from snapshot.source.read_transaction import Changed
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from cdc.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.visibility import Gate, Visibility, VisibilityGate
 from cdc.wiring.pipeline import prepare_pipeline
-from connectors.postgres.barrier import barrier
+from connectors.postgres.server.slot import barrier
 from tests.integration.capture.later import ask, over, reread, swept
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.state import requests_of
+from cdc.record.state import requests_of
 from cdc.wiring import open_state
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Pipeline

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cdc.state import FormState, find_all
+from cdc.record.state import FormState, find_all
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline
 from tests.programs import RunCdc

@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.ports import Record
-from cdc.settings import LogSettings
-from connectors.kafka.compacted import read_range
+from cdc.record.ports import Record
+from cdc.settings.model import LogSettings
+from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.stream_log import KafkaStreamLog
 
 LARGE = b"x" * 1_030_000

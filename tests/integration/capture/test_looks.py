@@ -11,22 +11,22 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from cdc.aside import Cause, TableState, asides_of
-from cdc.clock import SYSTEM_CLOCK
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
-from cdc.metrics import Health
-from cdc.position import Position
-from cdc.state import FormState, find_all
-from cdc.topic import partition_of
-from cdc.windows import Closed, Written
+from cdc.capture.windows import Closed, Written
+from cdc.figures.capture_metrics import Health
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
+from cdc.record.position import Position
+from cdc.record.state import FormState, find_all
+from cdc.record.tables_aside import Cause, TableState, asides_of
+from cdc.record.topic_names import partition_of
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.status import open_status
 from connectors.kafka.admin import TopicAdmin
-from connectors.snapshots import CaptureEdges, PostgresLaterSource
-from snapshot.chunks import Chunk
+from connectors.operate.snapshot import CaptureEdges, PostgresLaterSource
 from snapshot.later.reader_pool import ReaderPool
 from snapshot.later.table_reading import TableReading
+from snapshot.source.chunks import Chunk
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_later_gate import stalled

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import CdcError
-from cdc.rereads.run import WantedRows
-from cdc.topic import TableName
+from cdc.operate.rereads import WantedRows
+from cdc.process.errors import CdcError
+from cdc.record.topic_names import TableName
 from cdc.wiring.snapshot import build_snapshot, open_rereads
-from connectors.forgetting import forget_report
-from connectors.postgres.connections import connect
-from connectors.verified import masked_otherwise, open_cut, verified_tables
-from connectors.verified_stores import open_side
-from snapshot.edges import NoReport
-from snapshot.read_transaction import Changed, ReadTarget, open_read
+from connectors.operate.forget import forget_report
+from connectors.operate.source_cut import masked_otherwise, open_cut, verified_tables
+from connectors.operate.verify import open_side
+from connectors.postgres.server.connections import connect
+from snapshot.source.edges import NoReport
+from snapshot.source.read_transaction import Changed, ReadTarget, open_read
 from tests.integration.capture.later import swept
 from tests.integration.capture.masking import KEY, PLAIN, ROW, SENTINEL, TABLE, aside, mac, masked, topics_text
 from tests.integration.capture.pipeline import Pipeline, refused

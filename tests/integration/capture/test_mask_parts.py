@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import CdcError
+from cdc.process.errors import CdcError
 from cdc.wiring.pipeline import prepare_pipeline
 from tests.integration.capture.later import reread
 from tests.integration.capture.masking import KEY, ROW, SENTINEL, TABLE, aside, masked, topics_text

@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import CdcError, Exit
-from cdc.topic import TableName
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import CdcError, Exit
+from cdc.record.topic_names import TableName
 from cdc.wiring.pipeline import prepare_pipeline
-from connectors.postgres.connections import connect
-from connectors.postgres.encoder import unescape
-from connectors.verified import open_cut, verified_tables
+from connectors.operate.source_cut import open_cut, verified_tables
+from connectors.postgres.encoding.encoder import unescape
+from connectors.postgres.server.connections import connect
 from tests.faults.typed import SETUP, TYPES, rows
 from tests.integration.capture.later import ask, over, reread
 from tests.integration.capture.masking import KEY, SENTINEL, mac, masked, topics_text

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cdc.capture import CaptureStop
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError, SourceError
-from cdc.metrics import CaptureFigures, RereadFigures
-from cdc.visibility import Gate, Visibility, VisibilityGate
-from connectors.session.captured import Later
+from cdc.capture.capture_loop import CaptureStop
+from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.figures.capture_metrics import CaptureFigures, RereadFigures
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import CdcError, SourceError
+from connectors.session.captured_topics import Later
 from connectors.session.opening import Opening
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.aside import Cause
-from cdc.errors import CdcError
+from cdc.process.errors import CdcError
+from cdc.record.tables_aside import Cause
 from cdc.wiring.pipeline import prepare_pipeline
 from tests.integration.capture.later import ask, over, same
 from tests.integration.capture.pipeline import Pipeline

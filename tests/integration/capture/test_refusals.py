@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from cdc.errors import ConfigError, Exit
-from cdc.state import SlotState
+from cdc.process.errors import ConfigError, Exit
+from cdc.record.state import SlotState
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
-from connectors.postgres.connections import writer_lock
+from connectors.postgres.server.connections import writer_lock
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.aside import Cause
+from cdc.record.tables_aside import Cause
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.capture.test_aside import aside, follows, is_aside
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from cdc.crash import CRASH_EXIT
+from cdc.process.crash_points import CRASH_EXIT
 from tests.conftest import Stack
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.capture.workload import NAMES, TABLES, Background, Workload

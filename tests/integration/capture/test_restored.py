@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
 from cdc.stack.account import outside_folder
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
-from snapshot.edges import NoReport
+from snapshot.source.edges import NoReport
 from tests.fresh import fresh_name, new_database
 from tests.integration.capture.follower import Follower, assert_stores_equal
 from tests.integration.capture.pipeline import Pipeline, refused

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 

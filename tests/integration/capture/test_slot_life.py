@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
 from cdc.stack.account import ordinary_account
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.programs import Spawn

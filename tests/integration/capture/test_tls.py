@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.debezium.secured import secured_broker
 from tests.tls import encrypted, self_signed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdc.cli.app import run
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.capture.pipeline import Pipeline
 from tests.pg_upgrade import UpgradablePostgres, upgradable_postgres
 from tests.programs import Spawn

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cdc.aside import Cause
+from cdc.record.tables_aside import Cause
 from cdc.views.fences import Fence
 from cdc.views.keeper import Keeper
-from connectors.view_planning import newest_shapes, plan_view
-from connectors.view_running import ensure_view, opened_keeper
-from connectors.view_topics import known_views
+from connectors.views.view_planning import newest_shapes, plan_view
+from connectors.views.view_running import ensure_view, opened_keeper
+from connectors.views.view_topics import known_views
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, Record
 from tests.integration.capture.test_aside import aside, follows, is_aside

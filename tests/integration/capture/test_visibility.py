@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from cdc.errors import LogError
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.topic import progress_topic
+from cdc.process.errors import LogError
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.topic_names import progress_topic
 from connectors.kafka.clients import producer_config, reader_config
-from connectors.kafka.compacted import KafkaCompactedTopic, read_range
-from connectors.newest_progress import newest_progress
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_range
+from connectors.kafka.feed import newest_progress
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cdc.crash import CRASH_EXIT
+from cdc.process.crash_points import CRASH_EXIT
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 

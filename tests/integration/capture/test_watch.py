@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import ConfigError
-from cdc.state import FormState, PartitionsState, RequestState, TopicsState, find_all
-from connectors.verified import gone_tables, open_cut, verified_tables
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import ConfigError
+from cdc.record.state import FormState, PartitionsState, RequestState, TopicsState, find_all
+from connectors.operate.source_cut import gone_tables, open_cut, verified_tables
 from tests.integration.capture.later import reread, same, swept
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until

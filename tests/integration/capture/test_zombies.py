@@ -17,12 +17,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from cdc.progress import PROGRESS_KEY
-from cdc.state import ReadingState, RequestState, find_all
-from cdc.topic import progress_topic
+from cdc.record.progress import PROGRESS_KEY
+from cdc.record.state import ReadingState, RequestState, find_all
+from cdc.record.topic_names import progress_topic
 from cdc.wiring.snapshot import build_snapshot
-from connectors.kafka.compacted import read_range
-from snapshot.edges import NoReport
+from connectors.kafka.compacted_topic import read_range
+from snapshot.source.edges import NoReport
 from tests.conftest import Stack
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.capture.follower import Follower, source_rows

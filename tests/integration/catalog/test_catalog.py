@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import Identity, TableSchema
-from cdc.settings import Settings, parse
+from cdc.record.schema import Identity, TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import Settings, parse
 from cdc.wire.types import CATALOG_KINDS, FIXED
-from connectors.postgres.catalog_shapes import CapturedTable, KnownShapes, from_relation, survey, table_schema
-from connectors.postgres.connections import connect
-from connectors.postgres.messages import Relation
-from connectors.postgres.pgoutput import decode
+from connectors.postgres.protocol.messages import Relation
+from connectors.postgres.protocol.pgoutput import decode
+from connectors.postgres.server.catalog_shapes import CapturedTable, KnownShapes, from_relation, survey, table_schema
+from connectors.postgres.server.connections import connect
 from tests.golden.direct import frames, make_slot
 
 SCHEMA = """

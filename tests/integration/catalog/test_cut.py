@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.mask_rules import NO_MASKS
-from connectors.postgres.cut import SourceCut
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.server.cut_reader import SourceCut
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])

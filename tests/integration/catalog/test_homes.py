@@ -8,9 +8,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from connectors.postgres.catalog_facts import read_publication
-from connectors.postgres.catalog_shapes import survey
-from connectors.postgres.publication import ensure_publication
+from connectors.postgres.server.catalog_facts import read_publication
+from connectors.postgres.server.catalog_shapes import survey
+from connectors.postgres.server.publication import ensure_publication
 from tests.integration.catalog.test_catalog import settings_for
 from tests.integration.catalog.test_key_columns import Source, source
 

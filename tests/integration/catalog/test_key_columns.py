@@ -8,10 +8,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.settings import Settings
-from connectors.postgres.catalog_shapes import captured_schema, survey
-from connectors.postgres.connections import Connection, connect
+from cdc.process.errors import ConfigError
+from cdc.settings.model import Settings
+from connectors.postgres.server.catalog_shapes import captured_schema, survey
+from connectors.postgres.server.connections import Connection, connect
 from tests.debian_postgres import debian_postgres
 from tests.integration.catalog.test_catalog import settings_for
 

@@ -15,21 +15,21 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.cuts import VerifiedTable
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import Encoding, TableSchema
-from cdc.settings import parse
+from cdc.capture.visibility import Visibility
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.schema import Encoding, TableSchema
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import parse
+from cdc.verification.cut_port import VerifiedTable
 from cdc.verification.repair import record_key
-from cdc.visibility import Visibility
 from cdc.wire.plain import HASHED_KEY, LONGEST_KEY_BYTES, PlainTable, store_key
-from connectors.postgres.catalog_shapes import survey, table_schema
-from connectors.postgres.connections import PINNED
-from connectors.postgres.cut import SourceCut
-from connectors.postgres.encoder import TableEncoder, compile_table
-from sinks.names import document_id
-from snapshot.chunks import Chunk
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
+from connectors.postgres.server.catalog_shapes import survey, table_schema
+from connectors.postgres.server.connections import PINNED
+from connectors.postgres.server.cut_reader import SourceCut
+from sinks.contract.store_names import document_id
 from snapshot.later.window_read import WindowTask, read
+from snapshot.source.chunks import Chunk
 from tests.fresh import fresh_name
 from tests.golden import test_pg15
 

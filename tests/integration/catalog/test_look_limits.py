@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError
-from cdc.settings import parse
-from connectors.asked_status import StatusSource
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import CdcError
+from cdc.settings.model import parse
+from connectors.operate.status import StatusSource
 
 
 @pytest.mark.slow

@@ -12,17 +12,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from cdc.errors import SourceError
-from cdc.mask_rules import NO_MASKS
-from cdc.settings import Settings, parse
-from cdc.sql import load
-from connectors.postgres.catalog_facts import read_publication, read_source
-from connectors.postgres.catalog_shapes import from_relation, survey, table_schema
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.messages import Relation, RelationColumn
-from connectors.postgres.publication import ensure_publication
-from connectors.snapshots import SnapshotSource
-from snapshot.inspection import sizes
+from cdc.process.errors import SourceError
+from cdc.process.sql_files import load
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import Settings, parse
+from connectors.operate.snapshot import SnapshotSource
+from connectors.postgres.protocol.messages import Relation, RelationColumn
+from connectors.postgres.server.catalog_facts import read_publication, read_source
+from connectors.postgres.server.catalog_shapes import from_relation, survey, table_schema
+from connectors.postgres.server.connections import Connection, connect
+from connectors.postgres.server.publication import ensure_publication
+from snapshot.source.inspection import sizes
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,25 +45,25 @@ create publication looks for table s.wide, s.filtered where (id > 5), s.listed (
 """
 
 LOOKS = {
-    ("connectors.postgres", "queries.sql"): {
+    ("connectors.postgres.server", "queries.sql"): {
         "relations", "access", "leaves", "columns", "unsent", "relation", "key", "types",
         "type_names",
     },
-    ("connectors.postgres", "inheritance.sql"): {"parts"},
-    ("connectors.postgres", "homes.sql"): {"children", "readable"},
-    ("connectors.postgres", "facts.sql"): {
+    ("connectors.postgres.server", "inheritance.sql"): {"parts"},
+    ("connectors.postgres.server", "homes.sql"): {"children", "readable"},
+    ("connectors.postgres.server", "facts.sql"): {
         "server", "system_identifier", "wal_lsn", "timeline", "noted_timeline", "slot", "publication", "published",
         "publishing", "named", "transactions", "hidden",
     },
-    ("connectors.postgres", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "mark", "estimate"},
-    ("connectors.postgres", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
-    ("connectors.postgres", "slot.sql"): {"try_lock", "holders", "written_lsn"},
-    ("connectors.postgres", "stream.sql"): {"timeout", "gss_encrypted"},
-    ("connectors.postgres", "barrier.sql"): {"take_xid", "see"},
-    ("connectors.postgres", "import.sql"): {"columns", "foreign_keys", "reserved"},
-    ("connectors.postgres", "statistics.sql"): {"tables", "columns"},
-    ("connectors.postgres", "token.sql"): {"token"},
-    ("snapshot", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
+    ("connectors.postgres.server", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "mark", "estimate"},
+    ("connectors.postgres.server", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
+    ("connectors.postgres.server", "slot.sql"): {"try_lock", "holders", "written_lsn"},
+    ("connectors.postgres.server", "stream.sql"): {"timeout", "gss_encrypted"},
+    ("connectors.postgres.server", "barrier.sql"): {"take_xid", "see"},
+    ("connectors.postgres.server", "import.sql"): {"columns", "foreign_keys", "reserved"},
+    ("connectors.postgres.server", "statistics.sql"): {"tables", "columns"},
+    ("connectors.postgres.server", "token.sql"): {"token"},
+    ("snapshot.source", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
     ("snapshot.first", "queries.sql"): {
         "slot_holder", "blockers", "prepared", "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders",
     },
@@ -71,23 +71,23 @@ LOOKS = {
     ("connectors.session", "partitions.sql"): {"partition"},
     ("connectors.session", "remedies.sql"): {"snapshot", "brief", "identities", "written"},
     ("connectors.connect", "queries.sql"): {"long_columns", "primary_keys", "reading"},
-    ("connectors.proposal", "queries.sql"): {"sizes"},
+    ("connectors.operate", "queries.sql"): {"sizes"},
 }  # fmt: skip
 """Statements that ask about tables, or about nothing that is locked."""
 
 READINGS_AND_CHANGES = {
-    ("connectors.postgres", "cut.sql"): {
+    ("connectors.postgres.server", "cut.sql"): {
         "filter", "columns_now", "copy_rows", "copy_keys", "copy_view", "copy_view_keys", "copy_view_where",
     },
-    ("connectors.postgres", "reselect.sql"): {"column", "rows"},
-    ("connectors.postgres", "slot.sql"): {"drop"},
-    ("connectors.postgres", "stream.sql"): {"start"},
-    ("connectors.postgres", "homes.sql"): {"hypertable", "pg_dist_partition"},
-    ("connectors.postgres", "queries.sql"): {"session"},
-    ("connectors.postgres", "publication.sql"): {
+    ("connectors.postgres.server", "reselect.sql"): {"column", "rows"},
+    ("connectors.postgres.server", "slot.sql"): {"drop"},
+    ("connectors.postgres.server", "stream.sql"): {"start"},
+    ("connectors.postgres.server", "homes.sql"): {"hypertable", "pg_dist_partition"},
+    ("connectors.postgres.server", "queries.sql"): {"session"},
+    ("connectors.postgres.server", "publication.sql"): {
         "lock_timeout", "create", "create_18", "add", "via_root", "every_operation", "drop",
     },
-    ("snapshot", "queries.sql"): {
+    ("snapshot.source", "queries.sql"): {
         "begin_read", "lock_table", "lock_leaf", "leaf_form", "columns_seen", "columns_now", "copy_blocks", "sizes",
         "row_filters",
     },
@@ -175,7 +175,7 @@ def test_h95_no_look_waits_for_a_table_that_is_locked(place: Place) -> None:
     for (package, file), names in LOOKS.items():
         for name in sorted(names):
             statement = load(package, file)[name]
-            each = types if name == "types" and package == "connectors.postgres" else oids
+            each = types if name == "types" and package == "connectors.postgres.server" else oids
             for oid in each if any(f"%({name})s" in statement for name in of_oid) else [0]:
                 arguments = {**values, **dict.fromkeys(of_oid, oid), "oids": each, "typmods": [-1] * len(each)}
                 with place.session.transaction(force_rollback=True):

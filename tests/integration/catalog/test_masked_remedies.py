@@ -7,15 +7,15 @@ from contextlib import closing
 
 import pytest
 
-from cdc.aside import CannotFollow
-from cdc.clock import ManualClock
-from cdc.masks import MaskNotes, masks_of
-from cdc.settings import Settings, parse
+from cdc.capture.table_masks import MaskNotes, masks_of
+from cdc.process.clock import ManualClock
+from cdc.record.tables_aside import CannotFollow
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.catalog_shapes import captured_schema, resolve_tables
-from connectors.postgres.connections import Connection, connect
+from connectors.postgres.server.catalog_shapes import captured_schema, resolve_tables
+from connectors.postgres.server.connections import Connection, connect
 from connectors.session.asides import SetAside
 from connectors.session.remedies import Remedies
 

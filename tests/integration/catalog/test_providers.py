@@ -15,15 +15,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.checks.facts import SourceFacts
-from cdc.checks.finding import Finding, Level
+from cdc.checks.findings import Finding, Level
 from cdc.checks.postgres import check_source
-from cdc.clock import SYSTEM_CLOCK
-from cdc.mask_rules import NO_MASKS
-from cdc.settings import Settings, parse
-from connectors.postgres.catalog_facts import read_source
-from connectors.postgres.connections import connect
-from connectors.postgres.cut import SourceCut
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.server_facts import SourceFacts
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import Settings, parse
+from connectors.postgres.server.catalog_facts import read_source
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.cut_reader import SourceCut
 
 RAISING = """
 create function pg_catalog.pg_current_wal_insert_lsn() returns pg_lsn language plpgsql as

@@ -10,13 +10,13 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from cdc.aside import CannotFollow, Cause
-from cdc.clock import SystemClock
-from cdc.schema import Column, TableSchema
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.held import GONE, LATER, Selected, WantedValues
-from connectors.postgres.messages import Omitted
-from connectors.postgres.reselect import PostgresReselect
+from cdc.process.clock import SystemClock
+from cdc.record.schema import Column, TableSchema
+from cdc.record.tables_aside import CannotFollow, Cause
+from connectors.postgres.assembly.pending_records import GONE, LATER, Selected, WantedValues
+from connectors.postgres.protocol.messages import Omitted
+from connectors.postgres.server.connections import Connection, connect
+from connectors.postgres.server.reselect import PostgresReselect
 from tests.golden.direct import settings_of
 from tests.unit.connectors.postgres import written as w
 

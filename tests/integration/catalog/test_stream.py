@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from confluent_kafka import murmur2
 
-from cdc.mask_rules import NO_MASKS
-from cdc.ports import Record
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline
-from connectors.postgres.catalog_shapes import resolve_tables
-from connectors.postgres.connections import connect
+from cdc.record.ports import Record
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits, Pipeline
+from connectors.postgres.server.catalog_shapes import resolve_tables
+from connectors.postgres.server.connections import connect
 from tests.golden.direct import Rereads, Shapes, make_slot, publish, settings_of, start, until_mark
 
 TABLES = """

@@ -15,9 +15,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from cdc.errors import SourceError, UsageError
-from cdc.tokens import Token
-from connectors.postgres.taken_tokens import SQL, async_token, token
+from cdc.process.errors import SourceError, UsageError
+from cdc.record.tokens import Token
+from connectors.postgres.server.taken_tokens import SQL, async_token, token
 
 
 class Base(DeclarativeBase):

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from cdc.settings import SourceSettings
-from connectors.postgres.connections import connect
-from connectors.postgres.watched import WatchedConnection
+from cdc.settings.model import SourceSettings
+from connectors.postgres.server.connections import WatchedConnection, connect
 
 
 class Enough(Exception):

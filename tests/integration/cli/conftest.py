@@ -15,7 +15,7 @@ import pytest
 import redis as redis_client
 from psycopg import sql
 
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
 from tests.fresh import fresh_name

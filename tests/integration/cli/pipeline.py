@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.programs import RunCdc
 from tests.settings_file import write_settings
 

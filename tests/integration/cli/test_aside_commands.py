@@ -7,8 +7,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from cdc.errors import Exit
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import Exit
+from cdc.stack.local import free_ports
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import Spawn
 from tests.waiting import wait_until

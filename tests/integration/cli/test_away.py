@@ -16,11 +16,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.cli.app import run
-from cdc.errors import Exit
-from cdc.progress import Watermark
-from cdc.settings import load
-from cdc.stack.free_ports import free_ports
-from sinks.stores import open_store
+from cdc.process.errors import Exit
+from cdc.record.progress import Watermark
+from cdc.settings.model import load
+from cdc.stack.local import free_ports
+from sinks.contract.stores import open_store
 from tests.fresh import new_database, new_redis_url, new_topic_prefix
 from tests.settings_file import write_settings
 

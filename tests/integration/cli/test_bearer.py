@@ -14,7 +14,7 @@ import pytest
 import redis as redis_client
 
 from cdc.cli.app import run
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.bearer import CLIENT, SECRET, BearerKafka, Provider, bearer_kafka
 from tests.fresh import fresh_name, new_database, new_redis_url
 from tests.programs import RunCdc, Spawn

@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from cdc.declared_figures import CAPTURE
-from cdc.stack.free_ports import free_ports
+from cdc.figures.declared_figures import CAPTURE
+from cdc.stack.local import free_ports
 from tests.conftest import Stack
 from tests.figure_kinds import ages, bound_to
 from tests.integration.cli.pipeline import Pipeline

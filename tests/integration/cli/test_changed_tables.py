@@ -8,9 +8,9 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.errors import Exit
-from connectors.view_topics import ViewsLook, known_views
-from sinks.sections import load_settings
+from cdc.process.errors import Exit
+from connectors.views.view_topics import ViewsLook, known_views
+from sinks.contract.kinds import load_settings
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 import redis as redis_client
 
-from cdc.errors import Exit
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import Exit
+from cdc.stack.local import free_ports
 from tests.integration.cli.pipeline import Pipeline, act_as, assert_refused
 from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until

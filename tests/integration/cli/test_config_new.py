@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.fresh import fresh_name
 from tests.integration.cli.pipeline import assert_refused
 from tests.programs import RunCdc

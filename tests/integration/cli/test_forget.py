@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.conftest import Stack
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import Spawn

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from redis import Redis
 
-from cdc.mask_rules import MaskKey
+from cdc.settings.mask_rules import MaskKey
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import Spawn
 from tests.waiting import wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import Spawn
 from tests.waiting import wait_until

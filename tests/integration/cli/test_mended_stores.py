@@ -10,17 +10,17 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.cuts import RepairRow
-from cdc.errors import Exit
-from cdc.position import Position
-from cdc.progress import Watermark
-from cdc.settings import load
-from cdc.topic import TableName, schema_topic
-from connectors.kafka.compacted import KafkaCompactedTopic
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
+from cdc.record.position import Position
+from cdc.record.progress import Watermark
+from cdc.record.topic_names import TableName, schema_topic
+from cdc.settings.model import load
+from cdc.verification.cut_port import RepairRow
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
-from sinks.mend import StoreRepair
-from sinks.stores import open_store
+from sinks.contract.repair_rows import StoreRepair
+from sinks.contract.stores import open_store
 from tests.e2e.test_repair import damage
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from cdc.read import Freshness, NotShown, Token, token
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.fresh import new_database
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.processes import ProcessStack

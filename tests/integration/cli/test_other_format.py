@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import orjson
 import pytest
 
-from cdc.errors import Exit
-from cdc.settings import parse
-from cdc.state import Document, SlotState, SnapshotState, TopicsState
+from cdc.process.errors import Exit
+from cdc.record.state import Document, SlotState, SnapshotState, TopicsState
+from cdc.settings.model import parse
 from cdc.wiring import open_state
 from tests.integration.cli.pipeline import Pipeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import Spawn
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.fresh import fresh_name
 from tests.integration.cli.pipeline import assert_refused
 from tests.programs import RunCdc

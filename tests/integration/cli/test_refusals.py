@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
-from cdc.errors import Exit
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import Exit
+from cdc.stack.local import free_ports
 from tests.integration.cli.conftest import OwnPostgres
 from tests.integration.cli.pipeline import Pipeline, act_as, assert_refused
 from tests.programs import Spawn

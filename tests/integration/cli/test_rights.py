@@ -15,7 +15,7 @@ import redis as redis_client
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]  # re-exported without saying so
 
 from cdc.cli.app import run
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.fresh import new_database, new_redis_url
 from tests.programs import Spawn
 from tests.secured import SecuredKafka, login, secured_kafka

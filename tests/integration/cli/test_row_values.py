@@ -9,8 +9,8 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Producer
 
-from cdc.stack.free_ports import free_ports
-from cdc.topic import partition_of
+from cdc.record.topic_names import partition_of
+from cdc.stack.local import free_ports
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import Spawn
 from tests.waiting import wait_until

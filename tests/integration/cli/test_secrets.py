@@ -16,11 +16,11 @@ import requests
 
 from cdc.cli.app import COMMANDS, _command
 from cdc.cli.app import run as run_here
-from cdc.errors import Exit
-from cdc.settings import Settings, load
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings, load
+from cdc.stack.local import free_ports
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import Spawn
 from tests.settings_file import write_settings

@@ -9,10 +9,10 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.declared_figures import CAPTURE, SINKS
-from cdc.exposition import PIPELINE, Figure
-from cdc.stack.free_ports import free_ports
+from cdc.figures.declared_figures import CAPTURE, SINKS
+from cdc.figures.http_server import PIPELINE, Figure
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.stack.local import free_ports
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import Spawn
 from tests.promtool import run_promtool

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import psycopg
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from cdc.read import Cache
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import Spawn, Spawned

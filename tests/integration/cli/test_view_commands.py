@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc import View
-from cdc.errors import Exit
-from cdc.lsn import Lsn
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import Exit
+from cdc.record.position import Lsn
+from cdc.stack.local import free_ports
 from tests.conftest import Stack
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn

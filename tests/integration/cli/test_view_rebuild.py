@@ -12,10 +12,10 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
 from connectors.kafka.admin import TopicAdmin
-from sinks.sections import load_settings
+from sinks.contract.kinds import load_settings
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until

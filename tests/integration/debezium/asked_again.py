@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cdc.clock import SystemClock
+from cdc.process.clock import SystemClock
 from connectors.connect.connector import Connector
 from tests.integration.debezium.conftest import Pipeline
 from tests.waiting import wait_until

@@ -14,11 +14,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import CdcError
-from cdc.settings import Settings, parse
+from cdc.process.errors import CdcError
+from cdc.settings.model import Settings, parse
 from connectors.connect.connector import Connector
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.conftest import Stack
 from tests.integration.debezium.mariadb import ORDERS, MariaDb, mariadb_server
 from tests.processes import ProcessStack

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import psycopg
 
-from cdc.position import Position
+from cdc.record.position import Position
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.integration.debezium.conftest import Pipeline
 
 Row = dict[str, Any]

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from cdc.stack.account import ANYBODY
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from tests.waiting import wait_until
 
 ORDERS = """

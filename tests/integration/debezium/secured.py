@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdc.jvm.jars import locked, resolve
-from cdc.stack.connect import ConnectPart
-from cdc.stack.free_ports import free_ports
-from cdc.stack.kafka import KafkaPart
+from cdc.stack.kafka import ConnectPart, KafkaPart
+from cdc.stack.local import free_ports
 from cdc.stack.part import LOOPBACK, Command, PartFiles, StackPart
 from tests.tls import self_signed
 from tests.waiting import wait_until

@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from cdc.cli.app import run
-from cdc.errors import ConfigError, Exit
-from cdc.topic import TableName
+from cdc.process.errors import ConfigError, Exit
+from cdc.record.topic_names import TableName
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader
 from cdc.wiring import open_schemas
 from connectors.connect.checks import check_connect
@@ -20,10 +20,10 @@ from connectors.debezium.client import MissingConnector
 from connectors.debezium.connector_status import FAILED, ConnectorStatus
 from connectors.debezium.source_progress import reads_incrementally
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.schema_registry import EmbeddedShapes
-from sinks.batch import Event, events_of
-from sinks.memory import MemoryStore
+from sinks.contract.batch import Event, events_of
+from sinks.contract.memory import MemoryStore
 from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.conftest import Pipeline, Record
 from tests.programs import RunCdc

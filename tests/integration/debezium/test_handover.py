@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
 from connectors.debezium.source_progress import shown_lsn
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import Follower, restless, source_rows

@@ -10,15 +10,15 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from cdc.clock import SYSTEM_CLOCK, Clock, SystemClock
-from cdc.errors import ConfigError, SourceError, TopicError
-from cdc.topic_specs import TopicSpec
+from cdc.capture.topic_specs import TopicSpec
+from cdc.process.clock import SYSTEM_CLOCK, Clock, SystemClock
+from cdc.process.errors import ConfigError, SourceError, TopicError
 from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
 from connectors.debezium.connector_config import signal_topic
 from connectors.debezium.connector_status import STOPPED
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.integration.debezium.asked_again import LaterClock, read_or_told
 from tests.integration.debezium.between import Between, between
 from tests.integration.debezium.conftest import Pipeline

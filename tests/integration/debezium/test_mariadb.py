@@ -7,17 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.schema import TableSchema
-from cdc.settings import Settings
-from cdc.topic import TableName
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord
 from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
-from connectors.debezium.faults import advice
+from connectors.debezium.connector_status import advice
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
-from sinks.batch import Event, events_of
-from sinks.memory import MemoryStore
+from connectors.kafka.compacted_topic import read_range
+from sinks.contract.batch import Event, events_of
+from sinks.contract.memory import MemoryStore
 from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.mariadb import SKIPPED, MariaDb
 from tests.waiting import wait_until

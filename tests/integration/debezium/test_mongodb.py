@@ -8,8 +8,8 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from cdc.errors import Exit
-from cdc.settings import Settings, load
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings, load
 from connectors.connect.topics import prepare_topics
 from connectors.kafka.clients import producer_config
 from tests.integration.debezium.test_stores import SINK_S, cached

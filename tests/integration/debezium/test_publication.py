@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from psycopg import sql
 
-from cdc.checks.finding import Level
-from cdc.errors import ConfigError
+from cdc.checks.findings import Level
+from cdc.process.errors import ConfigError
 from connectors.connect.checks import check_connect
 from connectors.connect.connector import Connector
 from connectors.connect.streaming import Streaming

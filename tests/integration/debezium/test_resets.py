@@ -9,8 +9,8 @@ import orjson
 import pytest
 from psycopg import sql
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
 from tests.conftest import Stack
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import restless, source_rows

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.errors import CdcError
-from cdc.settings import Settings, parse
+from cdc.process.errors import CdcError
+from cdc.settings.model import Settings, parse
 from connectors.connect.connector import Connector
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.fresh import fresh_name
 from tests.integration.debezium.mariadb import SKIPPED, MariaDb, mariadb_server
 from tests.integration.debezium.secured import Secured, secured_servers

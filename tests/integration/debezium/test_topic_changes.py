@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from connectors.kafka.clients import client_config
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.test_resets import holds, spark_section

@@ -9,9 +9,9 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.errors import ConfigError, Exit
+from cdc.process.errors import ConfigError, Exit
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from tests.integration.debezium.asked_again import read_or_told
 from tests.integration.debezium.conftest import Pipeline
 from tests.programs import RunCdc

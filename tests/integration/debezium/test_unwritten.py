@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     ResourceType,
 )
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from connectors.debezium.connector_status import FAILED, RUNNING
 from connectors.kafka.admin import TopicAdmin
 from tests.integration.debezium.conftest import Pipeline

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from cdc.errors import LogError, TopicError
+from cdc.capture.topic_specs import pipeline_topic_specs
 from cdc.jvm.jars import class_path
-from cdc.settings import Settings, parse
-from cdc.stack.free_ports import free_ports
+from cdc.process.errors import LogError, TopicError
+from cdc.record.topic_names import dead_topic, state_topic, views_topic
+from cdc.settings.model import Settings, parse
 from cdc.stack.kafka import KafkaPart
+from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
-from cdc.topic import dead_topic, state_topic, views_topic
-from cdc.topic_specs import pipeline_topic_specs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import KafkaCompactedTopic, known_partitions
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions
 from connectors.kafka.dead_letters import DeadLetterTopic
-from connectors.view_topics import known_views
+from connectors.views.view_topics import known_views
 from tests.waiting import wait_until
 
 VIEW, DOCUMENT = b'{"what":"none"}', b"{}"

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.measures import Head
-from cdc.settings import LogSettings
-from connectors.kafka.heads import KafkaHeads
+from cdc.figures.measures import Head
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.settings.model import LogSettings
+from connectors.kafka.topic_ends import KafkaHeads
 from tests.waiting import wait_until
 
 

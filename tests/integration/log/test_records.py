@@ -13,12 +13,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import TopicError
-from cdc.settings import LogSettings
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import TopicError
+from cdc.settings.model import LogSettings
 from cdc.wire.records import BEGINNING, Lot, Span
 from connectors.kafka.clients import fetching_config
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.record_reader import KafkaReading, KafkaRecords
 from tests.conftest import Stack
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from pytest import LogCaptureFixture
 
-from cdc.errors import Exit, LogError
-from cdc.settings import LogSettings, parse
-from cdc.topic_specs import table_topic_spec
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.process.errors import Exit, LogError
+from cdc.settings.model import LogSettings, parse
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.topic_problems import copy_problems, spec_problems
 from tests.waiting import wait_until

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import UsageError
-from cdc.settings import Settings, parse
-from cdc.topic import view_topic, views_topic
-from cdc.topic_specs import table_topic_spec
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.process.errors import UsageError
+from cdc.record.topic_names import view_topic, views_topic
+from cdc.settings.model import Settings, parse
 from cdc.views.known_views import KnownView
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.view_ending import drop_view
-from connectors.view_looks import state_path
-from connectors.view_topics import known_views
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.views.view_ending import drop_view
+from connectors.views.view_topics import known_views, state_path
 from tests.waiting import wait_until
 
 

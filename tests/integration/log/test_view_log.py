@@ -8,19 +8,19 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ActiveError
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.settings import Settings, parse
-from cdc.topic import progress_topic, view_topic, views_topic
-from cdc.topic_specs import table_topic_spec
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import ActiveError
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.topic_names import progress_topic, view_topic, views_topic
+from cdc.settings.model import Settings, parse
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import BEGINNING, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config, producer_config
 from connectors.kafka.record_reader import KafkaReading
-from connectors.view_log import KafkaViewInput, KafkaViewOutput
+from connectors.views.view_log import KafkaViewInput, KafkaViewOutput
 from tests.waiting import wait_until
 
 _PARTITIONS = 2

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from connectors.postgres.link import Broken, LibpqLink, Link, SocketLink
+from connectors.postgres.server.transport import Broken, LibpqLink, Link, SocketLink
 from tests.waiting import wait_until
 
 both_ways = pytest.mark.parametrize("made", [SocketLink, LibpqLink])

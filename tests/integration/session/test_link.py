@@ -10,14 +10,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.settings import SourceSettings
-from connectors.postgres.abridge import Abridged
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, status
-from connectors.postgres.incoming import Said
-from connectors.postgres.link import Broken, LibpqLink, Link, Notice, SocketLink, open_link
-from connectors.postgres.messages import Insert, Omitted
-from connectors.postgres.pgoutput import decode
+from cdc.settings.model import SourceSettings
+from connectors.postgres.protocol.frames import KEEPALIVE, XLOG_DATA, status
+from connectors.postgres.protocol.incoming import Said
+from connectors.postgres.protocol.messages import Insert, Omitted
+from connectors.postgres.protocol.oversized_fields import Abridged
+from connectors.postgres.protocol.pgoutput import decode
+from connectors.postgres.server.connections import Connection, connect
+from connectors.postgres.server.transport import Broken, LibpqLink, Link, Notice, SocketLink, open_link
 from tests.fresh import fresh_name
 from tests.tls import encrypted, self_signed
 from tests.waiting import wait_until

@@ -9,9 +9,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.errors import CdcError, Exit
-from cdc.settings import SourceSettings
-from connectors.postgres.connections import connect
+from cdc.process.errors import CdcError, Exit
+from cdc.settings.model import SourceSettings
+from connectors.postgres.server.connections import connect
 from tests.fresh import fresh_name
 
 HOSTILE = {

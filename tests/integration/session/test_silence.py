@@ -8,10 +8,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import SourceError
-from connectors.postgres.connections import connect
-from connectors.postgres.stream import ReplicationStream
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import SourceError
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.walsender import ReplicationStream
 from tests.golden.direct import make_slot, settings_of
 from tests.waiting import wait_until
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import ConfigError
-from cdc.settings import SourceSettings
-from connectors.postgres.connections import connect
-from connectors.postgres.link import LibpqLink, open_link
+from cdc.process.errors import ConfigError
+from cdc.settings.model import SourceSettings
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.transport import LibpqLink, open_link
 from tests.tls import encrypted, self_signed
 
 LIMIT = 1 << 20

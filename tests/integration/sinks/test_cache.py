@@ -17,18 +17,18 @@ import pytest
 import redis
 from redis.cluster import RedisCluster
 
-from cdc.clock import ManualClock
-from cdc.errors import ConfigError, Exit, Retry, SinkError
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ConfigError, Exit, Retry, SinkError
 from cdc.read import Cache, NotShown, ReadRow, Token
-from cdc.source_lineage import SourceLineage
-from cdc.stack.free_ports import free_ports
-from sinks.batch import events_of
-from sinks.cache.cache_probe import probe_cache
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink, StoreAway
-from sinks.registry import open_sink
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.stack.local import free_ports
+from sinks.cache.cache_client import probe_cache
+from sinks.contract.batch import events_of
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink, StoreAway
+from sinks.contract.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.programs import Spawn

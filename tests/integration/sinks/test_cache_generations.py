@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from cdc.clock import ManualClock
-from cdc.errors import SinkError
-from cdc.progress import Watermark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.registry import SinkSpec, open_sink
+from cdc.process.clock import ManualClock
+from cdc.process.errors import SinkError
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.contract.topics import ORDERS, Topic, at, batch
 from tests.integration.sinks.test_cache import KEY, ROW, SHAPES
 

@@ -14,15 +14,15 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DamagedError, Exit, SinkError, UsageError
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.process.errors import DamagedError, Exit, SinkError, UsageError
 from cdc.read import Cache, CachedRow, NotShown, ReadRow, Token
-from cdc.source_lineage import SourceLineage
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
 from cdc.wire.plain import PlainTable
 from sinks.cache.cached_rows import key_text
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.registry import open_sink
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.hostile_documents import EVERY
 

@@ -15,13 +15,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.schema import TableSchema
+from cdc.process.clock import ManualClock
+from cdc.record.schema import TableSchema
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
 from sinks.delta.delta_files import STATISTICS
 from sinks.delta.delta_kind import DeltaSinkSettings
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
 from tests.contract.topics import Shapes, Topic, at, batch, column, numeric, shape
 from tests.integration.sinks.warehouse import MARK
 

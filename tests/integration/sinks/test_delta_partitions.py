@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from cdc.clock import ManualClock
+from cdc.process.clock import ManualClock
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import CannotCarry, OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
 from sinks.delta.delta_kind import DeltaSinkSettings
 from sinks.delta.delta_partitions import bucket_of
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import CannotCarry, OpenSink
-from sinks.registry import SinkSpec, open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Topic, at, batch
 from tests.integration.sinks.test_spark_delta import MARK, put

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from cdc.clock import ManualClock
-from cdc.crash import CRASH_EXIT
+from cdc.process.clock import ManualClock
+from cdc.process.crash_points import CRASH_EXIT
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import CannotCarry, OpenSink
+from sinks.contract.registry import open_sink
 from sinks.delta.delta_rewrite import KeyedFiles
-from sinks.kinds import spec_for
-from sinks.port import CannotCarry, OpenSink
-from sinks.registry import open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import Topic, at, batch
 

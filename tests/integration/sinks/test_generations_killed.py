@@ -17,13 +17,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Exit
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import rows
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
@@ -40,7 +40,7 @@ STEP = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from sinks.kinds import open_generations
+from sinks.contract.kinds import open_generations
 from tests.integration.sinks.test_generations_killed import TABLES, place
 
 kind, folder, step, number = sys.argv[1:]

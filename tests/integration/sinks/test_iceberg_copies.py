@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import SinkSpec
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_spark import iceberg_spark
 from sinks.iceberg.iceberg_table import PROPERTIES
-from sinks.kinds import spec_for
-from sinks.registry import SinkSpec
 from tests.contract.feeding import TRUTH, filled, goes_on
 from tests.contract.stores import Store, closing
 from tests.fresh import fresh_name

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.errors import Exit, Retry, SinkError
-from cdc.progress import Watermark
-from sinks.iceberg.iceberg_catalog import LakePlace
-from sinks.iceberg.iceberg_probe import probe_iceberg
+from cdc.process.errors import Exit, Retry, SinkError
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import StoreAway
+from sinks.contract.registry import SinkSpec, open_sink
+from sinks.iceberg.iceberg_catalog import LakePlace, probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import StoreAway
-from sinks.registry import SinkSpec, open_sink
 from tests.contract.feeding import TRUTH, filled, goes_on
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store

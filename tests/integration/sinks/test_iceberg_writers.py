@@ -17,16 +17,16 @@ import pytest
 from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.crash import CRASH_EXIT
-from cdc.errors import Retry
-from cdc.progress import Watermark
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Retry
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink, StoreAway
+from sinks.contract.registry import SinkSpec, open_sink
 from sinks.iceberg.iceberg_columns import whole_rows
 from sinks.iceberg.iceberg_faults import LakeUnfit
 from sinks.iceberg.iceberg_store import lake_table
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink, StoreAway
-from sinks.registry import SinkSpec, open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Topic, at, batch
 from tests.faults.experiments.disk_full import CannotMount, small_disk
@@ -112,9 +112,9 @@ def test_h378_a_column_that_comes_or_goes_behind_the_look(lake: SinkSpec, store:
 KILLED = """
 import os, sys
 from contextlib import closing
-from cdc.progress import Watermark
-from sinks.kinds import open_generations, spec_for
-from sinks.registry import open_sink
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import open_generations, spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
 from tests.contract.topics import Shapes
@@ -197,7 +197,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from sinks.iceberg.iceberg_columns import OWN_FIELDS, whole_rows
 from sinks.iceberg.iceberg_table import IcebergTable
 from tests.lake_sessions import lake_spark

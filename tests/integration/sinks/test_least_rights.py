@@ -14,15 +14,15 @@ import redis
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.errors import Retry, SinkError
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.process.errors import Retry, SinkError
 from cdc.read import Cache, Freshness, ReadRow, Token
-from cdc.source_lineage import SourceLineage
-from cdc.topic import TableName
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.names import cache_fill
-from sinks.registry import open_sink
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.topic_names import TableName
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.registry import open_sink
+from sinks.contract.store_names import cache_fill
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.redis_rights import as_default, least_user

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import CdcError
-from cdc.progress import Watermark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.registry import SinkSpec, open_sink
+from cdc.process.errors import CdcError
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.fresh import fresh_name

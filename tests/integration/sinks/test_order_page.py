@@ -12,13 +12,13 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
 from cdc.read import Cache, Freshness, token
-from cdc.source_lineage import SourceLineage
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
 from sinks.cache.examples.order_page import CachedOrders, OrderPage, PostgresShop
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.unit.sinks.cache.examples.order_pages import browse, places, sinking
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from cdc.errors import SinkError, UsageError
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.process.errors import SinkError, UsageError
 from cdc.read import Cache, ReadRow, Token
-from cdc.source_lineage import SourceLineage
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.registry import open_sink
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 SHAPES = Shapes(ORDERS)

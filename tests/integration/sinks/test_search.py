@@ -12,17 +12,17 @@ import orjson
 import pytest
 import requests
 
-from cdc.clock import SYSTEM_CLOCK, ManualClock
-from cdc.errors import Exit, SinkError
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from sinks.batch import events_of
-from sinks.kinds import spec_for
-from sinks.notes import TableFloor
-from sinks.port import CannotCarry, OpenSink, StoreAway
-from sinks.registry import open_sink
+from cdc.process.clock import SYSTEM_CLOCK, ManualClock
+from cdc.process.errors import Exit, SinkError
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.batch import events_of
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import CannotCarry, OpenSink, StoreAway
+from sinks.contract.registry import open_sink
+from sinks.contract.store_notes import TableFloor
 from sinks.search.search_client import SearchClient
-from sinks.search.search_notes import SearchNotes
+from sinks.search.search_generations import SearchNotes
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
 from tests.hostile_documents import EVERY

@@ -7,12 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.errors import ConfigError, Exit
-from cdc.progress import Watermark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import CannotCarry, OpenSink
-from sinks.registry import open_sink
-from sinks.sections import parse_settings
+from cdc.process.errors import ConfigError, Exit
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, parse_settings, spec_for
+from sinks.contract.port import CannotCarry, OpenSink
+from sinks.contract.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
 from tests.integration.sinks.test_search import Server

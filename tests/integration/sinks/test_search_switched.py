@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import requests
 
-from cdc.crash import CRASH_EXIT
-from cdc.progress import Watermark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ SHAPES = Shapes(ORDERS)
 SWITCH = """
 import sys
 from contextlib import closing
-from sinks.kinds import open_generations, spec_for
+from sinks.contract.kinds import open_generations, spec_for
 from tests.contract.topics import ORDERS
 
 url, prefix, number = sys.argv[1:]

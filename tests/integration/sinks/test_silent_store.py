@@ -12,15 +12,15 @@ import pytest
 import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.errors import SinkError
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.process.errors import SinkError
 from cdc.read import Freshness, Token
-from cdc.source_lineage import SourceLineage
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
+from sinks.contract.tries import looking
 from sinks.sql.sql_client import connect_args
-from sinks.tries import looking
 from tests.waiting import TIME_SCALE
 
 MARK = Watermark(epoch=1, lsn=100, lineage=SourceLineage("7", 1))

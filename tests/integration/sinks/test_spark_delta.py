@@ -17,14 +17,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.clock import SYSTEM_CLOCK, ManualClock
-from cdc.errors import ConfigError
 from cdc.jvm.jars import locked
-from cdc.progress import Watermark
+from cdc.process.clock import SYSTEM_CLOCK, ManualClock
+from cdc.process.errors import ConfigError
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import SparkParts, beside, open_generations, spec_for
+from sinks.contract.port import CannotCarry, OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
 from sinks.delta.delta_kind import SPARK_PARTS
-from sinks.kinds import SparkParts, beside, open_generations, spec_for
-from sinks.port import CannotCarry, OpenSink
-from sinks.registry import SinkSpec, open_sink
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import live
@@ -316,7 +316,7 @@ WITHOUT_SPARK = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from cdc.clock import ManualClock
+from cdc.process.clock import ManualClock
 from tests.contract.stores import live
 from tests.contract.orders import order, statuses
 from tests.contract.topics import Topic

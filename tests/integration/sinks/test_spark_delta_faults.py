@@ -12,18 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.clock import SYSTEM_CLOCK
-from sinks.arrow import pc
+from cdc.process.clock import SYSTEM_CLOCK
+from sinks.contract.batch import pc
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import CannotCarry
+from sinks.contract.registry import open_sink
+from sinks.contract.table_places import PlaceStep, SchemaBook
 from sinks.delta import spark_delta
-from sinks.delta.delta_faults import Exchanged
+from sinks.delta.delta_faults import Exchanged, Storage
+from sinks.delta.delta_files import TIERS, Tier
 from sinks.delta.delta_kind import SPARK_PARTS
-from sinks.delta.delta_storage import Storage
-from sinks.delta.delta_tiers import TIERS, Tier
-from sinks.kinds import spec_for
-from sinks.port import CannotCarry
-from sinks.registry import open_sink
-from sinks.table_places import PlaceStep
-from sinks.table_shapes import SchemaBook
 from sinks.warehouse.warehouse_rows import EXACT_TYPE
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order

@@ -20,16 +20,15 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
-from cdc.errors import ConfigError, Exit, Retry, SinkError
-from cdc.progress import Watermark
-from sinks.iceberg.iceberg_catalog import LakePlace
+from cdc.process.clock import SYSTEM_CLOCK, Clock, ManualClock
+from cdc.process.errors import ConfigError, Exit, Retry, SinkError
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import CannotCarry, OpenSink, StoreAway
+from sinks.contract.registry import SinkSpec, open_sink
+from sinks.iceberg.iceberg_catalog import LakePlace, probe_iceberg
 from sinks.iceberg.iceberg_kind import SPARK_PARTS
-from sinks.iceberg.iceberg_probe import probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import CannotCarry, OpenSink, StoreAway
-from sinks.registry import SinkSpec, open_sink
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
@@ -277,8 +276,8 @@ def test_two_tables_of_one_name_are_not_mixed(store: OpenSink) -> None:
 WITHOUT_SPARK = """
 import os, sys
 from contextlib import closing
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import Topic, at, batch
 

@@ -15,13 +15,13 @@ import pytest
 import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.clock import ManualClock
-from cdc.errors import Exit, SinkError
-from cdc.progress import Watermark
-from sinks.batch import events_of
-from sinks.kinds import spec_for
-from sinks.port import STRANGE_ROW, OpenSink
-from sinks.registry import open_sink
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Exit, SinkError
+from cdc.record.progress import Watermark
+from sinks.contract.batch import events_of
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import STRANGE_ROW, OpenSink
+from sinks.contract.registry import open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.orders import order
 from tests.contract.stores import live, rows

@@ -9,9 +9,9 @@ import orjson
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.progress import Watermark
-from sinks.kinds import open_generations, spec_for
-from sinks.registry import open_sink
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import open_generations, spec_for
+from sinks.contract.registry import open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import rows
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape

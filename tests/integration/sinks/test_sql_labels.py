@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.progress import Watermark
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink, StoreAway
-from sinks.registry import SinkSpec, open_sink
+from cdc.record.progress import Watermark
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink, StoreAway
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape

@@ -10,12 +10,11 @@ import pytest
 import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.errors import ConfigError, Exit
-from cdc.progress import Watermark
-from cdc.sink_settings import UnreadSink
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.registry import SinkSpec, open_sink
-from sinks.sections import read_section
+from cdc.process.errors import ConfigError, Exit
+from cdc.record.progress import Watermark
+from cdc.settings.sink_settings import UnreadSink
+from sinks.contract.kinds import beside, open_generations, read_section, spec_for
+from sinks.contract.registry import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.fresh import fresh_name

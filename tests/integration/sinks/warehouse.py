@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from cdc.progress import Watermark
+from cdc.record.progress import Watermark
 from tests.contract.topics import ORDERS, Shapes, column, numeric, shape
 
 SHAPES = Shapes(ORDERS)

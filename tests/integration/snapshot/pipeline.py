@@ -12,22 +12,22 @@ import orjson
 import psycopg
 from psycopg import sql
 
-from cdc.mask_rules import NO_MASKS
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.settings import Settings, parse
-from cdc.state import ChunkState, RequestState, SlotIntent, SlotState, SnapshotState, TopicsState
-from cdc.topic import TableName, partition_of
+from cdc.record.position import Position
+from cdc.record.schema import TableSchema
+from cdc.record.state import ChunkState, RequestState, SlotIntent, SlotState, SnapshotState, TopicsState
+from cdc.record.topic_names import TableName, partition_of
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import Settings, parse
 from cdc.wiring import open_schemas, open_source, open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
-from connectors.kafka.compacted import read_range
-from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
-from connectors.postgres.pgoutput import decode
-from connectors.snapshots import SnapshotEdges
-from snapshot.copy_out import copy_out
+from connectors.kafka.compacted_topic import read_range
+from connectors.operate.snapshot import SnapshotEdges
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
+from connectors.postgres.protocol.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
+from connectors.postgres.protocol.pgoutput import decode
 from snapshot.first.summary import Summary
+from snapshot.source.row_records import copy_out
 from tests.settings_file import write_settings
 
 Session = psycopg.Connection[Any]

@@ -10,18 +10,18 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.errors import ConfigError, Exit
-from cdc.mask_rules import NO_MASKS
-from cdc.position import Position
-from cdc.state import ChunkState
-from cdc.topic import TableName
+from cdc.process.errors import ConfigError, Exit
+from cdc.record.position import Position
+from cdc.record.state import ChunkState
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.wiring import open_source
-from connectors.postgres.catalog_shapes import table_schema
-from snapshot.copy_out import copy_out
-from snapshot.edges import Session
-from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
-from snapshot.first.exported_cut import open_cut
-from snapshot.read_transaction import Changed, LockTimeout
+from connectors.postgres.server.catalog_shapes import table_schema
+from snapshot.first.row_writer import ChunkTask, CutLost, read_chunk
+from snapshot.first.slot_creation import open_cut
+from snapshot.source.edges import Session
+from snapshot.source.read_transaction import Changed, LockTimeout
+from snapshot.source.row_records import copy_out
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until
 

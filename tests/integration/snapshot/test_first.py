@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from cdc.errors import UsageError
-from cdc.position import Position
+from cdc.process.errors import UsageError
+from cdc.record.position import Position
 from tests.integration.snapshot.pipeline import Pipeline
 
 MANY_SHAPES = (

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import snapshot.first.first_snapshot
-from cdc.clock import SYSTEM_CLOCK
-from cdc.crash import CRASH_EXIT, POINTS
-from cdc.errors import Exit
-from cdc.state import ChunkState
-from connectors.postgres.connections import writer_lock
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.crash_points import CRASH_EXIT, POINTS
+from cdc.process.errors import Exit
+from cdc.record.state import ChunkState
+from connectors.postgres.server.connections import writer_lock
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.writers import SCHEMA, TABLES, writing
 from tests.programs import Spawn, Spawned

@@ -20,9 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from psycopg.conninfo import make_conninfo
 
-from cdc.errors import ActiveError, CdcError, ConfigError, Exit, PoisonError, SlotError, SourceError, TopicError
+from cdc.process.errors import ActiveError, CdcError, ConfigError, Exit, PoisonError, SlotError, SourceError, TopicError
 from cdc.wiring import open_state
-from connectors.postgres.connections import writer_lock
+from connectors.postgres.server.connections import writer_lock
 from snapshot.first.slot_creation import making
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.programs import RunCdc, Spawn

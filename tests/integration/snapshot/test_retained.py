@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import Exit, SlotError
+from cdc.process.errors import Exit, SlotError
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.test_refusals import THREE_ROWS, half_way, refusal
 from tests.waiting import wait_until

@@ -8,14 +8,14 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from cdc.errors import LogError, SlotError
-from cdc.state import SlotIntent
-from cdc.topic import state_topic
+from cdc.process.errors import LogError, SlotError
+from cdc.record.state import SlotIntent
+from cdc.record.topic_names import state_topic
 from cdc.wiring import open_state
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.topic_problems import TopicFacts
-from connectors.prepare import Prepared, prepare
+from connectors.operate.init import Prepared, prepare
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.test_refusals import THREE_ROWS, refusal, walsender
 from tests.programs import Spawn

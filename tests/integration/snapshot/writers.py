@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 
 SCHEMA = (
     "create table hot (id int primary key, v int, note text)",

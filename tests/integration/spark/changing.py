@@ -11,19 +11,19 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.cuts import Cut
 from cdc.freshness.rules import wait_until_shown
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.topic_names import TableName
 from cdc.status.rules import status_of
-from cdc.status.sink_lines import SinkStatus
-from cdc.topic import TableName
+from cdc.status.view_lines import SinkStatus
+from cdc.verification.cut_port import Cut
 from cdc.verification.passes import verify
 from cdc.verification.result import StoreVerdict
 from cdc.wiring.status import open_status
 from cdc.wiring.verification import read_known
-from connectors.verified import open_cut, verified_tables
-from sinks.port import OpenSink
-from sinks.stores import open_store
+from connectors.operate.source_cut import open_cut, verified_tables
+from sinks.contract.port import OpenSink
+from sinks.contract.stores import open_store
 from tests.contract.conftest import postgres_url
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.spark.conftest import RunningSinks

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.settings import Settings
+from cdc.settings.model import Settings
 from cdc.wiring.sinks import build_sinks
-from sinks.port import OpenSink
-from sinks.stores import open_store
-from spark.application import SinkApplication, run
-from spark.stop import SinkStop
+from sinks.contract.port import OpenSink
+from sinks.contract.stores import open_store
+from spark.runner.application import SinkApplication, run
+from spark.session.stop import SinkStop
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from cdc.topic import partition_of
+from cdc.record.topic_names import partition_of
 from tests.integration.spark.handmade import HandMadeLog
 
 _SOURCE_FIELDS = {

@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
-from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Offsets, Progress
-from cdc.schema import Column, Identity, TableSchema
-from cdc.settings import LogSettings, Settings, parse
-from cdc.topic import TableName, partition_of, progress_topic, schema_topic, state_topic, table_topic
-from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
+from cdc.capture.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
+from cdc.record.position import Position
+from cdc.record.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName, partition_of, progress_topic, schema_topic, state_topic, table_topic
+from cdc.settings.model import LogSettings, Settings, parse
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.clients import producer_config
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
-from sinks.port import OpenSink
+from sinks.contract.port import OpenSink
 
 FIRST_LSN = 0x1000000
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from cdc.errors import SinkError
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from sinks.memory import MemoryStore
-from sinks.port import Applied, OpenSink, Schemas, Watermarks
-from sinks.registry import SinkSpec
+from cdc.process.errors import SinkError
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import Applied, OpenSink, Schemas, Watermarks
+from sinks.contract.registry import SinkSpec
 
 
 @dataclass
@@ -45,7 +45,7 @@ class FaultyStore:
 
 
 def connecting(stores: dict[str, FaultyStore]) -> Callable[[SinkSpec], OpenSink]:
-    """For :attr:`spark.application.SinkApplication.connect`: a store by the prefix of its sink."""
+    """For :attr:`spark.runner.application.SinkApplication.connect`: a store by the prefix of its sink."""
     return lambda spec: stores[spec.prefix].open()
 
 

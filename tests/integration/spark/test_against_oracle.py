@@ -15,10 +15,10 @@ import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
 
-from cdc.position import Position
-from cdc.settings import Settings
-from cdc.topic import TableName
-from sinks.port import OpenSink
+from cdc.record.position import Position
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog, envelope
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cdc.dead import DeadLetter, Why
-from cdc.settings import Settings
-from cdc.topic import dead_topic
+from cdc.record.topic_names import dead_topic
+from cdc.settings.model import Settings
+from cdc.wire.dead_letter import DeadLetter, Why
 from connectors.kafka.dead_letters import DeadLetterTopic
-from sinks.port import OpenSink
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
 

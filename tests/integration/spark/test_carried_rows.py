@@ -20,10 +20,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from cdc.settings import Settings
-from cdc.stack.free_ports import free_ports
-from sinks.port import OpenSink
-from spark.source import OBSERVED
+from cdc.settings.model import Settings
+from cdc.stack.local import free_ports
+from sinks.contract.port import OpenSink
+from spark.records.source import OBSERVED
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import Exit
 from cdc.jvm.java import java_home
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.conftest import OTHER_STORE
 from tests.integration.spark.handmade import HandMadeLog
 from tests.programs import Spawn
@@ -167,10 +167,10 @@ def test_h104_dynamic_allocation_rests_at_no_executor(
 SLOTS = """
 import sys
 from pathlib import Path
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from cdc.jvm.java import java_home
-from spark.executors import slots_of
-from spark.spark_session import SessionSpec, start_session
+from spark.session.fitness import slots_of
+from spark.session.spark_session import SessionSpec, start_session
 session = start_session(SessionSpec(
     name="slots", master=sys.argv[1], driver_memory="512m", log_folder=Path(sys.argv[2]), java_home=java_home(),
     conf={"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"},
@@ -273,7 +273,7 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark_headrace import register
-from spark.package import build_zip
+from spark.session.package import build_zip
 session = (
     SparkSession.builder.master(sys.argv[1])
     .config("spark.executor.memory", "512m").config("spark.cores.max", "2").config("spark.ui.enabled", "false")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc.settings import Settings
-from connectors.kafka.compacted import read_range
-from sinks.port import OpenSink
+from cdc.settings.model import Settings
+from connectors.kafka.compacted_topic import read_range
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.embedded import EmbeddedLog
 from tests.integration.spark.test_frames_as_of import set_config

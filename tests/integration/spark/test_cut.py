@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
     ResourceType,
 )
 
-from cdc.errors import Exit, TopicError
-from cdc.settings import Settings
+from cdc.process.errors import Exit, TopicError
+from cdc.settings.model import Settings
 from connectors.kafka.topic_problems import cut_problems
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog

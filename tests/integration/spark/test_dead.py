@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import redis
 
-from cdc.crash import CRASH_EXIT
-from cdc.dead import DeadLetter, waiting
-from cdc.errors import Exit
-from cdc.settings import Settings
-from cdc.topic import dead_topic
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
+from cdc.record.topic_names import dead_topic
+from cdc.settings.model import Settings
+from cdc.wire.dead_letter import DeadLetter, waiting
 from connectors.kafka.dead_letters import DeadLetterTopic
-from sinks.port import OpenSink
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
 from tests.programs import RunCdc, Spawn, Spawned

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.embedded import EmbeddedLog
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.stores import FaultyStore, connecting

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc.lsn import Lsn
+from cdc.record.position import Lsn
 from spark.jobs.examples import enrich_to_parquet, stream_to_batches, table_as_of
 from tests.integration.spark.handmade import HandMadeLog
 

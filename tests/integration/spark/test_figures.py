@@ -10,8 +10,8 @@ from urllib.request import urlopen
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.declared_figures import SINKS
-from cdc.stack.free_ports import free_ports
+from cdc.figures.declared_figures import SINKS
+from cdc.stack.local import free_ports
 from tests.conftest import Stack
 from tests.contract.conftest import postgres_url
 from tests.figure_kinds import bound_to

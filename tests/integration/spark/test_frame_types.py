@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
 from cdc.wire.types import NESTED_KINDS
-from connectors.frame_log import KafkaConnect
-from sinks.members import dumps_exact
+from connectors.reading.frame_log import KafkaConnect
+from sinks.contract.missing_values import dumps_exact
 from sinks.warehouse.warehouse_columns import WarehouseColumn
 from sinks.warehouse.warehouse_rows import from_exact, plain_values
 from spark.frames.frame_columns import FrameColumns

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import count, window
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cdc.schema import Column
-from cdc.topic import VIEW_SCHEMA, TableName, view_topic, views_topic
+from cdc.record.schema import Column
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, view_topic, views_topic
 from cdc.views.known_views import KnownView
-from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from pyspark_headrace import current_rows, register, slots
 from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
 from tests.waiting import wait_until

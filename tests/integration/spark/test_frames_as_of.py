@@ -15,8 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc.lsn import Lsn
-from connectors.kafka.compacted import read_range
+from cdc.record.position import Lsn
+from connectors.kafka.compacted_topic import read_range
 from pyspark_headrace import current_rows
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from cdc.jvm.java import java_home
-from cdc.settings import LogSettings
-from cdc.stack.free_ports import free_ports
+from cdc.settings.model import LogSettings
+from cdc.stack.local import free_ports
 from tests.integration.spark import frames_program
 from tests.integration.spark.handmade import HandMadeLog
 from tests.programs import Spawn

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from cdc.jvm.java import java_home
-from cdc.lsn import Lsn
+from cdc.record.position import Lsn
 from tests.integration.spark.handmade import HandMadeLog
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_carried_rows import Opened
 from tests.programs import Spawn

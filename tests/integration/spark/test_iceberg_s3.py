@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import Exit, SinkError
-from sinks.iceberg.iceberg_probe import probe_iceberg
-from sinks.stores import open_store, spec_of
+from cdc.process.errors import Exit, SinkError
+from sinks.contract.stores import open_store, spec_of
+from sinks.iceberg.iceberg_catalog import probe_iceberg
 from tests.integration.cli.pipeline import assert_refused
 from tests.integration.spark.handmade import HandMadeLog
 from tests.lakes import foreign_table, lake_catalog

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import Exit
-from sinks.port import OpenSink
+from cdc.process.errors import Exit
+from sinks.contract.port import OpenSink
 from tests.integration.spark.family import named
 from tests.integration.spark.handmade import HandMadeLog
 from tests.kept_service import KeptService

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import Exit
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.family import below, peak_bytes
 from tests.integration.spark.handmade import HandMadeLog

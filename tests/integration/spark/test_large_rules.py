@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cdc.schema import Column
+from cdc.record.schema import Column
 from cdc.testing import MemoryReading
-from sinks.table_shapes import SchemaBook
-from spark.apply import Rules
-from spark.tasks import Task, run_on_executors
+from sinks.contract.table_places import SchemaBook
+from spark.queries.tasks import Task, run_on_executors
+from spark.stores.apply import Rules
 from tests.integration.spark.handmade import orders_schema
 
 TABLES, COLUMNS = 400, 60

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cdc.progress import Watermark
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.record.progress import Watermark
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ActiveError, Exit, Retry, SinkError, TopicError
-from cdc.progress import Watermark
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import ActiveError, Exit, Retry, SinkError, TopicError
+from cdc.record.progress import Watermark
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog, orders_schema
 from tests.integration.spark.stores import FaultyStore, connecting

@@ -16,7 +16,7 @@ SESSION = """
 import sys
 from pathlib import Path
 from cdc.jvm.java import java_home
-from spark.spark_session import SessionSpec, start_session
+from spark.session.spark_session import SessionSpec, start_session
 spec = SessionSpec(
     name="pages", master="local[1]", driver_memory="512m", log_folder=Path(sys.argv[1]), java_home=java_home(),
     ui=sys.argv[2] == "True", conf={"spark.ui.port": "0"},

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.conftest import RunningSinks, Sinks
 from tests.integration.spark.handmade import HandMadeLog, orders_schema
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.errors import Exit
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.integration.spark.handmade import HandMadeLog
 from tests.pods import Pods, pods_api
 from tests.programs import Spawn

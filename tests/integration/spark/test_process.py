@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
-from cdc.settings import Settings
-from sinks.port import OpenSink
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
 from tests.conftest import Stack
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.spark.conftest import Sinks

@@ -12,16 +12,16 @@ import pytest
 import redis
 from pyspark.sql import SparkSession
 
-from cdc.crash import CRASH_EXIT
-from cdc.dead import waiting
-from cdc.errors import Exit
-from cdc.rebuild.rules import RebuildState, Step
-from cdc.settings import Settings
-from cdc.topic import dead_topic
+from cdc.operate.rebuild_rules import RebuildState, Step
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
+from cdc.record.topic_names import dead_topic
+from cdc.settings.model import Settings
+from cdc.wire.dead_letter import waiting
 from cdc.wiring.rebuild import open_rebuild
 from connectors.kafka.dead_letters import DeadLetterTopic
-from sinks.port import OpenSink
-from sinks.stores import open_store
+from sinks.contract.port import OpenSink
+from sinks.contract.stores import open_store
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.programs import RunCdc, Spawn
@@ -100,8 +100,8 @@ def test_a_damaged_store_is_rebuilt_beside_its_sink_and_restored(
 
 def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     """Row 5 becomes row 7000, in the store alone."""
-    from cdc.cuts import RepairRow  # noqa: PLC0415
-    from sinks.mend import StoreRepair  # noqa: PLC0415
+    from cdc.verification.cut_port import RepairRow  # noqa: PLC0415
+    from sinks.contract.repair_rows import StoreRepair  # noqa: PLC0415
 
     store = open_store(sink, settings)
     shape = pipeline.shapes["orders"]

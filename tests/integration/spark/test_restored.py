@@ -18,10 +18,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from cdc.progress import Watermark
-from cdc.settings import Settings
-from cdc.stack.free_ports import free_ports
-from spark.place import StoreMoved, check_place
+from cdc.record.progress import Watermark
+from cdc.settings.model import Settings
+from cdc.stack.local import free_ports
+from spark.stores.place_check import StoreMoved, check_place
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_life import Opened, cached, rows

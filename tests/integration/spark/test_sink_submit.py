@@ -13,12 +13,12 @@ import deltalake
 import pyspark
 import pytest
 
-from cdc.errors import Exit
 from cdc.jvm.jars import class_path
 from cdc.jvm.java import java_home
-from cdc.settings import Settings
-from sinks.port import OpenSink
-from spark.stop import STOP_FILE
+from cdc.process.errors import Exit
+from cdc.settings.model import Settings
+from sinks.contract.port import OpenSink
+from spark.session.stop import STOP_FILE
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_frames_submit import bare_python, installed
 from tests.programs import Spawn, Spawned

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc.wiring.sinks import build_sinks
+from sinks.contract.stores import open_store
 from sinks.iceberg.iceberg_kind import SPARK_PARTS
-from sinks.stores import open_store
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.lakes import lake_section

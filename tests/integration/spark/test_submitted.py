@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.stack.free_ports import free_ports
-from sinks.port import OpenSink
+from cdc.stack.local import free_ports
+from sinks.contract.port import OpenSink
 from tests.integration.spark.handmade import HandMadeLog
 from tests.kustomize import rendered
 from tests.pods import Document, Pods, pods_api

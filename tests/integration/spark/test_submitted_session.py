@@ -9,8 +9,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from cdc.errors import Exit
 from cdc.jvm.java import java_home
+from cdc.process.errors import Exit
 from tests.programs import Spawn, Spawned
 from tests.standalone_cluster import LIGHT_JVM, START_S
 
@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from pathlib import Path
-from cdc.cli.refusal import report
-from cdc.errors import CdcError
+from cdc.cli.terminal import report
+from cdc.process.errors import CdcError
 from rich.console import Console
-from spark.spark_session import SessionSpec, start_session
+from spark.session.spark_session import SessionSpec, start_session
 
 conf = {"spark.sql.extensions": "of.Ours"}
 needs = dict.fromkeys(sys.argv[2:], "a:b:1")

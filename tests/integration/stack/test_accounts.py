@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from cdc.stack.account import Account, ordinary_account, outside_folder
-from cdc.stack.free_ports import free_ports
+from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
 from tests.programs import Spawn

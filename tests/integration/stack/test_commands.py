@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from cdc.settings import load
+from cdc.settings.model import load
 from cdc.stack.local import LocalStack
 from tests.integration.stack.processes import left_over
 from tests.programs import RunCdc, Spawn

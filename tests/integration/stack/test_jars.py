@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
 from cdc.jvm import jars
 from cdc.jvm.ivy import Coordinate
 from cdc.jvm.jars import DownloadError, Jar, JarSet
 from cdc.jvm.java import java_home
+from cdc.process.errors import ConfigError
 
 _SETTINGS = """
 <ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here" m2compatible="true">

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.errors import ConfigError
+from cdc.process.errors import ConfigError
 from cdc.stack.local import LocalStack
 from cdc.stack.part import StackError
 from tests.integration.stack.processes import left_over
@@ -19,8 +19,8 @@ from tests.waiting import wait_until
 _STARTER = """
 import sys
 from pathlib import Path
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ConfigError
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import ConfigError
 from cdc.stack.local import LocalStack
 stack = LocalStack(Path(sys.argv[1]))
 stack.start(sys.argv[2].split(","))

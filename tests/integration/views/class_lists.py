@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from cdc.views.refused import ViewRefused
+from cdc.views.syntax import ViewRefused
 from tests.views_against import Beside
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.settings import Settings
-from cdc.topic import VIEW_SCHEMA, TableName, state_topic, views_topic
-from cdc.topic_specs import table_topic_spec
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic, views_topic
+from cdc.settings.model import Settings
 from cdc.verification.view_repair import RunnerSilent
-from cdc.views.answers import RunnerAnswer, answer_key
 from cdc.views.asked_keys import AskedKeys, asked_of
 from cdc.views.known_views import KnownView
+from cdc.views.view_ports import RunnerAnswer, answer_key
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.view_recomputing import KafkaRunners
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.views.view_recomputing import KafkaRunners
 
 VIEW = TableName(VIEW_SCHEMA, "v")
 

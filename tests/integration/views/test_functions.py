@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from cdc.views.refused import NotComputable, ViewRefused
+from cdc.views.syntax import NotComputable, ViewRefused
 from tests.views_against import Beside, same_json
 from tests.views_edges import EXPRESSIONS, REFUSED, SETUP, rows
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdc.mask_rules import NO_MASKS
-from cdc.settings import SourceSettings
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.settings.model import SourceSettings
 from cdc.views.record_rows import view_shape
 from cdc.views.view_plan import ViewPlan, planned
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.encoder import compile_table
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.server.connections import Connection, connect
 from tests.examples import examples
 from tests.unit.cdc.views.view_histories import SHAPES, History, Rows, Runner, interfere, shown
 from tests.views_against import lines

@@ -10,9 +10,9 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from cdc.views.pgsync_schema import ForeignKey, ImportRefused, SourceTable, imported
-from cdc.views.refused import ViewRefused
+from cdc.views.syntax import ViewRefused
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.integration.views.class_lists import FOLDER, schemas, tables_of
 from tests.programs import RunCdc

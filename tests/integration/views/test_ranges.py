@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdc.views.refused import ViewRefused
+from cdc.views.syntax import ViewRefused
 from tests.examples import examples
 from tests.views_against import Beside
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from cdc.views.refused import ViewRefused
 from cdc.views.sql_types import TEXT_IN_JSON
+from cdc.views.syntax import ViewRefused
 from tests.views_against import Beside
 
 _SETUP = """

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from cdc.clock import Clock
-from cdc.schema import TableSchema
-from sinks.generations import GENERATION, Generations, number_in_use
-from sinks.registry import SinkSpec
+from cdc.process.clock import Clock
+from cdc.record.schema import TableSchema
+from sinks.contract.generations import GENERATION, Generations, number_in_use
+from sinks.contract.registry import SinkSpec
 
 from .folder_store import FolderNotes, root_of
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from cdc.sink_settings import SinkSettings
-from sinks.kinds import Rebuilds, SinkKind
+from cdc.settings.sink_settings import SinkSettings
+from sinks.contract.kinds import Rebuilds, SinkKind
 
 
 class FolderSinkSettings(SinkSettings):

@@ -16,18 +16,18 @@ from urllib.parse import quote
 import orjson
 import pyarrow as pa
 
-from cdc.checks.facts import StoreFacts
-from cdc.clock import Clock
-from cdc.errors import ConfigError
-from cdc.schema import TableSchema
-from sinks.batch_plan import TableBatch
-from sinks.generations import OpenGeneration
-from sinks.names import folder
-from sinks.notes import NotedWatermarks
-from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
-from sinks.registry import SinkSpec
-from sinks.store import StoreSink
-from sinks.table_places import Places, PlaceStep
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError
+from cdc.record.schema import TableSchema
+from cdc.record.server_facts import StoreFacts
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.generations import OpenGeneration
+from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store import StoreSink
+from sinks.contract.store_names import folder
+from sinks.contract.store_notes import NotedWatermarks
+from sinks.contract.table_places import Places, PlaceStep
 
 _LOCK, _PLACE = ".lock", ".place"
 _SCAN_ROWS = 1_000
@@ -77,7 +77,7 @@ class FolderPlace(OpenGeneration):
 
 
 class FolderNotes:
-    """:class:`sinks.notes.Notes`: a file per note."""
+    """:class:`sinks.contract.store_notes.Notes`: a file per note."""
 
     def __init__(self, place: Callable[[], Path]) -> None:
         self._place = place
@@ -96,7 +96,7 @@ class FolderNotes:
 
 @dataclass
 class _FolderTables:
-    """:class:`sinks.store.TableStore` and :class:`sinks.port.Discards`."""
+    """:class:`sinks.contract.store.TableStore` and :class:`sinks.contract.port.Discards`."""
 
     home: FolderPlace
     remember_ns: int
@@ -210,7 +210,7 @@ class _FolderSession:
 
 @dataclass(slots=True)
 class _FolderReader:
-    """:class:`sinks.port.StoreReader`."""
+    """:class:`sinks.contract.port.StoreReader`."""
 
     tables: _FolderTables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.advance import BUSY_S, IDLE_S, QUICK_S, Advance
+from cdc.capture.advance import BUSY_S, IDLE_S, QUICK_S, Advance
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["commit", "keepalive", "ack", "write"]), st.integers(1, 5), st.integers(0, 3)),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.settings import Settings
-from sinks.sections import load_settings
+from cdc.settings.model import Settings
+from sinks.contract.kinds import load_settings
 
 FILE = """
 name = "shop"

@@ -7,19 +7,18 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.capture_server import CaptureCollector
 from cdc.cli.verify import conclude
-from cdc.clock import ManualClock
-from cdc.errors import DifferenceFound
-from cdc.following import Unfollowed
+from cdc.figures.capture_metrics import CaptureFigures, Health
+from cdc.figures.capture_server import CaptureCollector
 from cdc.freshness.rules import require_whole
-from cdc.metrics import CaptureFigures, Health
-from cdc.progress import Progress, Watermark
-from cdc.settings import LimitSettings
+from cdc.process.clock import ManualClock
+from cdc.process.errors import DifferenceFound
+from cdc.record.progress import Progress, Watermark
+from cdc.record.tables_aside import AsideState, Cause, TableState, Unfollowed
+from cdc.record.topic_names import TableName
+from cdc.settings.model import LimitSettings
 from cdc.status.facts import Reread
 from cdc.status.rules import status_of
-from cdc.topic import TableName
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from tests.unit.cdc.status.test_rules import FACTS, page
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.aside import AsideState, Cause, TableState, asides_of, left_out
-from cdc.position import CHUNK_SEQ, Position
-from cdc.state import Document, ReadingState
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.state import Document, ReadingState
+from cdc.record.tables_aside import AsideState, Cause, TableState, asides_of, left_out
 
 ASIDE = AsideState(
     table="public.t", epoch=2, state=TableState.ASIDE, cause=Cause.LOCKED, detail="it is locked", since_lsn=0x1000,

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from cdc.capture import CaptureSession, CaptureStop, StartingPoint, Stopped, keep_capturing
-from cdc.clock import ManualClock
-from cdc.errors import ActiveError, ConfigError, LogError, Retry, SourceError
-from cdc.metrics import CaptureFigures
-from cdc.ports import Record, StreamBatch
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.refused_login import LONG_S, SHORT_S, RefusedLogin
-from cdc.source_lineage import SourceLineage
+from cdc.capture.capture_loop import CaptureSession, CaptureStop, StartingPoint, Stopped, keep_capturing
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ActiveError, ConfigError, LogError, Retry, SourceError
+from cdc.record.ports import Record, StreamBatch
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.source_lineage import SourceLineage
+from cdc.settings.secret_reference import LONG_S, SHORT_S, RefusedLogin
 from cdc.testing import MemoryStream
 
 

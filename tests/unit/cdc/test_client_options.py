@@ -10,10 +10,17 @@ from confluent_kafka import Consumer, Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.client_options import OPTIONS, Value, librdkafka_options, meaning, require_allowed, unused_options
-from cdc.errors import ConfigError
-from cdc.javaclient import java_options
-from cdc.settings import parse
+from cdc.process.errors import ConfigError
+from cdc.settings.client_options import (
+    OPTIONS,
+    Value,
+    java_options,
+    librdkafka_options,
+    meaning,
+    require_allowed,
+    unused_options,
+)
+from cdc.settings.model import parse
 from connectors.kafka.clients import fetching_config, producer_config
 from tests.examples import examples
 

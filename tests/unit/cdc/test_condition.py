@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.condition import (
+from cdc.record.row_condition import (
     MOST_CHARACTERS,
     MOST_DEPTH,
     SIGNS,

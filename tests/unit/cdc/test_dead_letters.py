@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.dead import CAPTURE, DeadLetter, Parked, Waiting, Why, place, waiting
-from cdc.errors import DamagedError, FormatError
+from cdc.process.errors import DamagedError, FormatError
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Parked, Waiting, Why, place, waiting
 
 
 def letter(

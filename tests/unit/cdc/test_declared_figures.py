@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.declared_figures import CAPTURE, SINKS
+from cdc.figures.declared_figures import CAPTURE, SINKS
 from tests.figure_kinds import left_over
 
 OF_CAPTURE = {

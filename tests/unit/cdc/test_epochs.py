@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.epochs import EpochsState, epoch_of, require_begun
-from cdc.errors import ConfigError
-from cdc.position import MAX_EPOCH
-from cdc.state import SlotState
+from cdc.process.errors import ConfigError
+from cdc.record.position import MAX_EPOCH
+from cdc.record.progress import EpochsState, epoch_of, require_begun
+from cdc.record.state import SlotState
 
 A, B = "shop.public.a", "shop.public.b"
 SECOND = EpochsState().begin({A: {0: 7, 1: 3}})

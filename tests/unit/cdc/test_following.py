@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from cdc.checks.facts import PublicationFacts
-from cdc.following import NAME_CHILDREN, OPERATIONS, captured_oids, not_followed
-from cdc.state import FormState, SnapshotTableState
-from cdc.topic import TableName
+from cdc.record.server_facts import PublicationFacts
+from cdc.record.state import FormState, SnapshotTableState
+from cdc.record.tables_aside import NAME_CHILDREN, OPERATIONS, captured_oids, not_followed
+from cdc.record.topic_names import TableName
 
 T, U = TableName("public", "t"), TableName("public", "u")
 OIDS = {"public.t": 10, "public.u": 20}

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cdc import foreign
-from cdc.cli.refusal import report
-from cdc.errors import ConfigError, SourceError
-from cdc.foreign import hide, quoted, remember, without_urls
-from sinks.sections import parse_settings as parse
+from cdc.cli.terminal import report
+from cdc.process import untrusted_text as foreign
+from cdc.process.errors import ConfigError, SourceError
+from cdc.process.untrusted_text import hide, quoted, remember, without_urls
+from sinks.contract.kinds import parse_settings as parse
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cdc import foreign
-from cdc.cli.refusal import report
-from cdc.errors import CdcError, Exit
-from cdc.foreign import quoted
+from cdc.cli.terminal import report
+from cdc.process import untrusted_text as foreign
+from cdc.process.errors import CdcError, Exit
+from cdc.process.untrusted_text import quoted
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark")
@@ -30,11 +30,11 @@ NO_WORDS = {
 """Attributes that hold no words of others, or words that were cleaned when the error was made."""
 OURS = {
     "cdc/jvm/archive.py", "cdc/stack/supervisor.py", "cdc/wiring/archive.py",  # files of ours: no secret is near them
-    "cdc/metrics.py",  # the system's words on an address
-    "cdc/rereads/rules.py",  # a condition's own words
-    "cdc/settings.py",  # tomllib names a line and a column
-    "connectors/kafka/reach.py",  # the system's words on an address
-    "snapshot/later/condition_sql.py",  # a condition's own words
+    "cdc/figures/capture_metrics.py",  # the system's words on an address
+    "cdc/operate/rereads.py",  # a condition's own words
+    "cdc/settings/model.py",  # tomllib names a line and a column
+    "connectors/kafka/doubted_topics.py",  # the system's words on an address
+    "snapshot/later/window_read.py",  # a condition's own words
     "snapshot/later/planner.py",  # a table's name
 }  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_h112_no_sentence_quotes_others_words_as_they_came(package: str) -> None
         if " as " in code and "except " in code
         for where in raw_words(ast.parse(code))
     ]
-    assert found == [], "clean them by cdc.foreign.quoted"
+    assert found == [], "clean them by cdc.process.untrusted_text.quoted"
 
 
 def every_error() -> list[type[CdcError]]:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock, SystemClock
-from cdc.crash import CRASH_EXIT
-from cdc.errors import CdcError, Exit, Retry
-from cdc.sql import quote_identifier, quote_literal
+from cdc.process.clock import ManualClock, SystemClock
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import CdcError, Exit, Retry
+from cdc.process.sql_files import quote_identifier, quote_literal
 
 
 def test_a_manual_clock_moves_when_told() -> None:
@@ -27,7 +27,10 @@ def test_the_system_clock_does_not_run_backwards() -> None:
 
 @pytest.mark.parametrize(("at", "passes"), [("here", 0), ("here:3", 2), ("there", 3)])
 def test_a_crash_point_ends_the_process_at_the_nth_pass(at: str, passes: int) -> None:
-    code = "from cdc.crash import crash_point\nfor n in range(3):\n    crash_point('here')\n    print(n, flush=True)\n"
+    code = (
+        "from cdc.process.crash_points import crash_point\n"
+        "for n in range(3):\n    crash_point('here')\n    print(n, flush=True)\n"
+    )
     run = subprocess.run(
         [sys.executable, "-c", code], env={"CDC_CRASH_AT": at}, capture_output=True, text=True, check=False
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cdc.cli.refusal import report
-from cdc.errors import ConfigError, Exit
-from sinks.sections import load_settings as load
+from cdc.cli.terminal import report
+from cdc.process.errors import ConfigError, Exit
+from sinks.contract.kinds import load_settings as load
 
 GOOD = """
 name = "shop"
@@ -20,7 +20,7 @@ tables = ["public.orders"]
 [log]
 bootstrap_servers = "k:1"
 """
-CACHE = '[sinks.redis]\nkind = "redis"\nurl = "redis://h"\n'
+CACHE = '[sinks.cache]\nkind = "redis"\nurl = "redis://h"\n'
 
 # What is replaced in the good file, by what; words of the sentence; words of the hint.
 INPUTS = [
@@ -32,7 +32,7 @@ INPUTS = [
     ("[log]", "[log]\nreplay_window = 7", 'a duration has a unit: "7s"', ""),
     ("[log]", "[log]\nreplay_window = -7", "a duration is not below 0", ""),
     ("[log]", "replay_window = 7\n[log]", "unknown setting source.replay_window", "it is a setting of [log]"),
-    ("[log]", CACHE + "replay_window = 7\n[log]", "setting sinks.redis.replay_window", "it is a setting of [log]"),
+    ("[log]", CACHE + "replay_window = 7\n[log]", "setting sinks.cache.replay_window", "it is a setting of [log]"),
     ("[log]", '[log]\nreplay_window = "0s"', "log.replay_window: this has to be more than 0", ""),
     ("[log]", "[log]\nmax_message_bytes = -5", "log.max_message_bytes: a size is not below 0", ""),
     ("[log]", "[capture]\nmemory_limit = 0\n[log]", "capture.memory_limit: this has to be more than 0", ""),
@@ -40,16 +40,16 @@ INPUTS = [
     ('"shop"', f'"{"x" * 60}"', "at most 51 letters", ""),
     ("[log]", 'slot = "CDC-Shop"\n[log]', "source.slot has 1 to 63 lower-case letters", "Postgres"),
     ("[log]", 'password = "hunter2secret"\n[log]', "never as itself", ""),
-    ("[log]", CACHE.replace("url", "ulr") + "[log]", "unknown setting sinks.redis.ulr", 'did you mean "url"?'),
-    ("[log]", CACHE.replace('kind = "redis"\n', "") + "[log]", "sinks.redis has no kind", 'kind = "redis", "open'),
+    ("[log]", CACHE.replace("url", "ulr") + "[log]", "unknown setting sinks.cache.ulr", 'did you mean "url"?'),
+    ("[log]", CACHE.replace('kind = "redis"\n', "") + "[log]", "sinks.cache has no kind", 'kind = "redis", "open'),
     (
         "[log]",
         CACHE.replace('"redis"', '"elasticsearch"') + "[log]",
         "no kind of sink called elastics",
         '"opensearch"?',
     ),
-    ("[log]", CACHE.replace(".redis]", "]") + "[log]", "sinks.kind", "[sinks.NAME]"),
-    ("[log]", CACHE + "shards = 2\n[log]", "unknown setting sinks.redis.shards", 'a setting of kind = "opensearch"'),
+    ("[log]", CACHE.replace(".cache]", "]") + "[log]", "sinks.kind", "[sinks.NAME]"),
+    ("[log]", CACHE + "shards = 2\n[log]", "unknown setting sinks.cache.shards", 'a setting of kind = "opensearch"'),
     ("[log]", "[spark]\nconf = { x = 3 }\n[log]", "spark.conf.x takes text", 'x = "..."'),
     (GOOD, "", "name is missing", "cdc config example"),
 ]

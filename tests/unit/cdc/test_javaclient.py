@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.javaclient import java_options
+from cdc.process.errors import ConfigError
+from cdc.settings.client_options import java_options
 
 
 def test_client_options_speak_java(tmp_path: Path) -> None:

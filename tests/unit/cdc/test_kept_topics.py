@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.kept_topics import require_kept_topics, topic_problems
-from cdc.state import TopicsState
+from cdc.capture.topic_specs import require_kept_topics, topic_problems
+from cdc.process.errors import ConfigError
+from cdc.record.state import TopicsState
 
 FACTS = {"id": "t", "partitions": 1}
 KNOWN = TopicsState(

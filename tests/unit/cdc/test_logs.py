@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from cdc.foreign import hide
-from cdc.logs import configure
+from cdc.process.logs import configure
+from cdc.process.untrusted_text import hide
 
 
 @pytest.fixture(autouse=True)

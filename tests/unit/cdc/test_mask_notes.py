@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.masks import MaskNotes, MaskState
-from cdc.schema import TableSchema
+from cdc.capture.table_masks import MaskNotes, MaskState
+from cdc.process.errors import ConfigError
+from cdc.record.schema import TableSchema
+from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.testing import MemoryCompactedTopic
-from connectors.postgres.masked_shapes import masked_shape
+from connectors.postgres.encoding.masked_rows import masked_shape
 from tests.unit.connectors.postgres import written as w
 
 TABLE = "public.orders"

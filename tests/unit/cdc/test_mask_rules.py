@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated
-from cdc.masks import MaskState, masks_of, rules_of
-from cdc.settings import parse
-from cdc.topic import TableName
-from cdc.views.refused import ViewRefused
+from cdc.capture.table_masks import MaskState, masks_of, rules_of
+from cdc.process.errors import ConfigError
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks, truncated
+from cdc.settings.model import parse
+from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import planned
 from tests.unit.connectors.postgres import written as w
 

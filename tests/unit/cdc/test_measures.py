@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.measures import (
+from cdc.figures.measures import (
     FRESHNESS_S,
     RECENT_S,
     BucketCounts,

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture_server import CaptureCollector, MetricsServer, status_document
-from cdc.checks.facts import SlotFacts
-from cdc.clock import ManualClock
-from cdc.declared_figures import CAPTURE
-from cdc.errors import ActiveError, ConfigError
-from cdc.measures import STAGES
-from cdc.metrics import CaptureFigures, Flow, Health, RereadFigures, Stages
+from cdc.figures.capture_metrics import CaptureFigures, Flow, Health, RereadFigures, Stages
+from cdc.figures.capture_server import CaptureCollector, MetricsServer, status_document
+from cdc.figures.declared_figures import CAPTURE
+from cdc.figures.measures import STAGES
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ActiveError, ConfigError
+from cdc.record.server_facts import SlotFacts
 from tests.strangers import Answer, closed, stranger, web
 
 SLOT = SlotFacts(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from cdc.dead import DeadLetter, Parked, Waiting, Why, waiting
-from cdc.orders import Orders, Queue, Refusals, carry_out, drop_by_hand, identity_of, order, queues
+from cdc.operate.letter_orders import Orders, Queue, Refusals, carry_out, drop_by_hand, identity_of, order, queues
+from cdc.wire.dead_letter import DeadLetter, Parked, Waiting, Why, waiting
 
 
 def letter(offset: int, why: Why = Why.REFUSED, *, key: bytes = b"k", op: str = "u") -> DeadLetter:

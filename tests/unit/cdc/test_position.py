@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.lsn import Lsn
-from cdc.position import CHUNK_SEQ, MAX_EPOCH, SNAPSHOT_SEQ, Position
+from cdc.record.position import CHUNK_SEQ, MAX_EPOCH, SNAPSHOT_SEQ, Lsn, Position
 
 positions = st.builds(
     Position,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.errors import DamagedError
-from cdc.position import MAX_EPOCH
-from cdc.progress import CATCHING_UP, PROGRESS_KEY, Hold, Progress, Watermark
+from cdc.process.errors import DamagedError
+from cdc.record.position import MAX_EPOCH
+from cdc.record.progress import CATCHING_UP, PROGRESS_KEY, Hold, Progress, Watermark
 
 OFFSETS = {"shop.public.orders": {0: 7, 11: 2**40}}
 

@@ -7,10 +7,10 @@ import tomllib
 
 import pytest
 
-from cdc.reference import SECTIONS, SettingRow, duration_text, example, rows, size_text, table
-from cdc.settings import Settings
-from sinks.sections import parse_settings as parse
-from sinks.sections import sink_sections
+from cdc.settings.model import Settings
+from cdc.settings.settings_reference import SECTIONS, SettingRow, duration_text, example, rows, size_text, table
+from sinks.contract.kinds import parse_settings as parse
+from sinks.contract.kinds import sink_sections
 
 SINKS = sink_sections()
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture_server import MetricsServer
-from cdc.clock import ManualClock
-from cdc.errors import SinkError
-from cdc.measures import Quantiles
-from cdc.metrics import CaptureFigures
-from cdc.running import FillShare, Trouble, ask_status, fill_of, fresh_of, trouble_of
-from cdc.settings import Settings
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.figures.capture_server import MetricsServer
+from cdc.figures.measures import Quantiles
+from cdc.figures.processes import FillShare, Trouble, ask_status, fill_of, fresh_of, trouble_of
+from cdc.process.clock import ManualClock
+from cdc.process.errors import SinkError
+from cdc.settings.model import Settings
 from cdc.status.facts import FreshFacts
-from connectors.asked_status import read_fresh
-from spark.fill_lines import FillStand
-from spark.sink_metrics import Metrics
+from connectors.operate.status import read_fresh
+from spark.figures.fill_progress import FillStand
+from spark.figures.sink_metrics import Metrics
 from tests.strangers import Answer, closed, stranger, web
 
 _MEMBERS = ("trouble", "cure", "freshness", "fill", "share", "remaining_seconds")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from cdc.progress import Progress, Watermark
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import ChunkState, SlotState, TopicsState
-from cdc.topic import TableName
+from cdc.record.progress import Progress, Watermark
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.state import ChunkState, SlotState, TopicsState
+from cdc.record.topic_names import TableName
 
 ORDERS = TableSchema(
     table=TableName("public", "order items"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError, Exit, Retry
-from cdc.foreign import hide
-from cdc.setting_types import Secret
+from cdc.process.errors import ConfigError, Exit, Retry
+from cdc.process.untrusted_text import hide
+from cdc.settings.setting_types import Secret
 
 PYTHON = shlex.quote(sys.executable)
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from cdc.environment import overlay
-from cdc.errors import ConfigError, Exit
-from cdc.setting_types import Secret
-from cdc.settings import Settings, load
-from sinks.sections import parse_settings as parse
+from cdc.process.errors import ConfigError, Exit
+from cdc.settings.model import Settings, load, overlay
+from cdc.settings.setting_types import Secret
+from sinks.contract.kinds import parse_settings as parse
 
 
 def document(**more: Any) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from cdc.signal_event import SignalEvent
+from cdc.process.clock import SignalEvent
 from tests.waiting import TIME_SCALE
 
 SIGNALLED = """
 import signal
 
-from cdc.signal_event import SignalEvent
+from cdc.process.clock import SignalEvent
 
 event = None
 signal.signal(signal.SIGALRM, lambda *_: event.set())
@@ -30,7 +30,7 @@ print("each was heard")
 ELSEWHERE = """
 import signal, threading
 
-from cdc.signal_event import SignalEvent
+from cdc.process.clock import SignalEvent
 
 event = SignalEvent()
 signal.signal(signal.SIGALRM, lambda *_: event.set())

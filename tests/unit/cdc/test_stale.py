@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
-from cdc.stale import FOREIGN, KeyHistory, PartitionTail
+from cdc.capture.fenced_records import FOREIGN, KeyHistory, PartitionTail
+from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 
 
 def at(lsn: int, seq: int = 1) -> Position:

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.errors import DamagedError
-from cdc.state import (
+from cdc.process.errors import DamagedError
+from cdc.record.state import (
     ChunkState,
     CommandState,
     Document,

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.dead import DeadLetter, RecordHeaders
-from cdc.errors import CdcError, DamagedError, Exit, FormatError
-from cdc.progress import Progress, Watermark
-from cdc.schema import TableSchema
-from cdc.state import Document, FormState, RequestState, SlotState, TopicsState, find_all
-from cdc.stored import FORMAT
-from cdc.views.answers import read_answer
+from cdc.process.errors import CdcError, DamagedError, Exit, FormatError
+from cdc.record.documents import FORMAT
+from cdc.record.progress import Progress, Watermark
+from cdc.record.schema import TableSchema
+from cdc.record.state import Document, FormState, RequestState, SlotState, TopicsState, find_all
 from cdc.views.known_views import KnownView
 from cdc.views.state_reach import Reached
 from cdc.views.view_identity import ViewIdentity
-from sinks.notes import TableFloor
+from cdc.views.view_ports import read_answer
+from cdc.wire.dead_letter import DeadLetter, RecordHeaders
+from sinks.contract.store_notes import TableFloor
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = json.loads((ROOT / "tests" / "fixtures" / "stored" / "documents.json").read_text(encoding="utf-8"))

@@ -8,11 +8,19 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.errors import DamagedError, FormatError
-from cdc.progress import Progress
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import CommandState, PartitionsState, ReadingState, RequestState, SnapshotState, requests_of, what_of
-from cdc.stored import reading, record_of, require_format
+from cdc.process.errors import DamagedError, FormatError
+from cdc.record.documents import reading, record_of, require_format
+from cdc.record.progress import Progress
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.state import (
+    CommandState,
+    PartitionsState,
+    ReadingState,
+    RequestState,
+    SnapshotState,
+    requests_of,
+    what_of,
+)
 
 PLACE = "0" * 31 + "7"
 """A position as text."""

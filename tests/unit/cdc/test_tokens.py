@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DamagedError, UsageError
-from cdc.lsn import Lsn
-from cdc.progress import Progress, Watermark
-from cdc.source_lineage import Kinship, SourceLineage
-from cdc.state import SlotState
-from cdc.tokens import Standing, Token, sentence, standing
+from cdc.process.errors import DamagedError, UsageError
+from cdc.record.position import Lsn
+from cdc.record.progress import Progress, Watermark
+from cdc.record.source_lineage import Kinship, SourceLineage
+from cdc.record.state import SlotState
+from cdc.record.tokens import Standing, Token, sentence, standing
 
 TEXT = "7301444403801980345/2:0/16B3D48"
 TOKEN = Token.parse(TEXT)

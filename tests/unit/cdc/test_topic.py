@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.lsn import Lsn
-from cdc.topic import (
+from cdc.record.position import Lsn
+from cdc.record.topic_names import (
     TableName,
     collisions,
     dead_topic,

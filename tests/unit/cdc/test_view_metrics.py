@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from cdc.clock import ManualClock
-from cdc.view_metrics import KNOWN_S, ViewFigures, ViewHealth
+from cdc.figures.view_metrics import KNOWN_S, ViewFigures, ViewHealth
+from cdc.process.clock import ManualClock
 
 
 def shown(health: ViewHealth, name: str) -> float | None:

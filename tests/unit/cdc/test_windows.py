@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc import windows as module
-from cdc.errors import SourceError
-from cdc.ports import Record
-from cdc.position import CHUNK_SEQ, Position
-from cdc.visibility import Gate, Visibility, VisibilityGate
-from cdc.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
+from cdc.capture import windows as module
+from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
+from cdc.process.errors import SourceError
+from cdc.record.ports import Record
+from cdc.record.position import CHUNK_SEQ, Position
 from tests.examples import examples
 
 KEYS = 4

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.position import Position
-from cdc.visibility import Visibility, VisibilityGate
-from cdc.windows import Window, WindowPairs, Written
+from cdc.capture.visibility import Visibility, VisibilityGate
+from cdc.capture.windows import Window, WindowPairs, Written
+from cdc.record.position import Position
 from tests.examples import examples
 from tests.unit.cdc.test_windows import FIRST_XID, KEYS, PARTITIONS, World, changes
 

@@ -8,12 +8,12 @@ from threading import Thread
 
 import pytest
 
-from cdc import windows as module
-from cdc.errors import SourceError
-from cdc.ports import Headers
-from cdc.position import CHUNK_SEQ, Position
-from cdc.visibility import Visibility, VisibilityGate
-from cdc.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
+from cdc.capture import windows as module
+from cdc.capture.visibility import Visibility, VisibilityGate
+from cdc.capture.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
+from cdc.process.errors import SourceError
+from cdc.record.ports import Headers
+from cdc.record.position import CHUNK_SEQ, Position
 from tests.unit.cdc.test_windows import FIRST_XID, World
 
 READ: Headers = [("pos", b""), ("op", b"r")]

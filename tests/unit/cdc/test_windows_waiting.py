@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from cdc.ports import Record
-from cdc.position import Position
-from cdc.windows import Moment, Overrun, Window, WindowPairs, Windows, Written
+from cdc.capture.windows import Moment, Overrun, Window, WindowPairs, Windows, Written
+from cdc.record.ports import Record
+from cdc.record.position import Position
 from tests.unit.cdc.test_windows import OpenGate
 
 WAITS, FREE = 0, 1

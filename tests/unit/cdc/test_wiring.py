@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import UsageError
-from cdc.settings import parse
-from cdc.siblings import check_packages
-from cdc.topic import TableName
-from connectors.postgres.selection import kept
-from sinks.stores import sink_settings, spec_of
+from cdc.cli.app import check_packages
+from cdc.process.errors import UsageError
+from cdc.record.topic_names import TableName
+from cdc.settings.model import parse
+from connectors.postgres.server.table_selection import kept
+from sinks.contract.stores import sink_settings, spec_of
 
 SETTINGS = parse(
     {

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from cdc.errors import CdcError, ConfigError, LogError
-from cdc.found import Unknown
-from cdc.progress import Watermark
-from connectors.asked_diff import followed
-from connectors.sink_log import NoTables
+from cdc.process.errors import CdcError, ConfigError, LogError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Watermark
+from connectors.operate.diff import followed
+from connectors.reading.sink_log import NoTables
 
 
 class Store:

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from cdc.settings import Settings
-from connectors.forgetting import durations_of
+from cdc.settings.model import Settings
+from connectors.operate.forget import durations_of
 
 
 def test_the_times_of_a_sink_are_those_of_its_section() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from cdc.clock import ManualClock
+from cdc.process.clock import ManualClock
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.topic_problems import TopicFacts
-from connectors.prepare import BegunPipeline, noted_documents
+from connectors.operate.init import BegunPipeline, noted_documents
 
 NOTED = {b"slot": b"{}"}
 

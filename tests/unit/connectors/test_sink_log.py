@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import TopicError
-from cdc.schema import TableSchema
-from cdc.state import TopicsState
-from cdc.topic import TableName
+from cdc.process.errors import TopicError
+from cdc.record.schema import TableSchema
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName
 from connectors.kafka.topic_problems import TopicFacts
-from connectors.sink_log import known_topics, unraised_partitions
+from connectors.reading.sink_log import known_topics, unraised_partitions
 from tests.unit.connectors.postgres import written as w
 
 A, B = TableName("public", "a"), TableName("public", "b")

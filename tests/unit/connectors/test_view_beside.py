@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.settings import Settings
-from connectors.view_beside import ViewsBeside, views_beside
+from cdc.process.errors import ConfigError
+from cdc.settings.model import Settings
+from connectors.views.view_running import ViewsBeside, views_beside
 
 
 def test_it_keeps_views_until_it_is_asked_to_end() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc.dead import CAPTURE, DeadLetter, Why
-from cdc.errors import UsageError
-from cdc.position import Position
-from cdc.state import FormState
-from cdc.views.document_pieces import LACKS
-from cdc.views.refused import NotComputable
+from cdc.process.errors import UsageError
+from cdc.record.position import Position
+from cdc.record.state import FormState
+from cdc.views.keeper_rules import LACKS
+from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import planned
-from connectors.view_showing import ShownDocument, stored_document
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why
+from connectors.views.view_showing import ShownDocument, stored_document
 from tests.unit.cdc.views.oracles import DOCUMENTS
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
-from connectors.view_ending import remove_state
+from cdc.process.errors import ConfigError
+from connectors.views.view_ending import remove_state
 
 
 def test_h551_a_state_that_stays_is_named(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
-from connectors.view_importing import write_text
+from cdc.process.errors import ConfigError
+from connectors.views.view_importing import write_text
 
 
 @pytest.mark.parametrize("folder", ["in\udcff", "a\0b"])

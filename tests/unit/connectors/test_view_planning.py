@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.settings import Settings
-from cdc.views.refused import ViewRefused
-from connectors.view_planning import plan_view
+from cdc.process.errors import ConfigError
+from cdc.settings.model import Settings
+from cdc.views.syntax import ViewRefused
+from connectors.views.view_planning import plan_view
 from tests.unit.cdc.views.view_histories import SHAPES
 
 SQL = "select o.id, o.customer_id\r\n  from orders o;\r\n"

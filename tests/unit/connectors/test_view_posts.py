@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ConfigError, Retry
-from cdc.views.refused import NotComputable
-from cdc.views.time_limits import TimeLimit, TookTooLong
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import ConfigError, Retry
+from cdc.views.post_functions import TimeLimit, TookTooLong
+from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import planned
-from connectors.view_posts import load_post
+from connectors.views.view_planning import load_post
 from tests.unit.cdc.views.test_masked_views import TABLES
 from tests.unit.cdc.views.test_post_functions import ROW, plan
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from cdc.errors import SourceError
-from cdc.topic import TableName
+from cdc.process.errors import SourceError
+from cdc.record.topic_names import TableName
 from cdc.views.estimates import TableStatistics
-from connectors.view_statistics import StatisticsOnce
+from connectors.views.view_planning import StatisticsOnce
 
 A, B, C = (TableName("public", name) for name in "abc")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
 from cdc.views.known_views import KnownView, Views
-from connectors.postgres.problems import unlike_views
-from connectors.view_topics import taken_views
+from connectors.postgres.server.table_problems import unlike_views
+from connectors.views.view_topics import taken_views
 
 
 def known(*names: str) -> Views:

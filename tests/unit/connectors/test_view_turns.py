@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import CdcError, ConfigError, Exit, LogError, TopicError
-from cdc.view_metrics import ViewHealth
+from cdc.figures.view_metrics import ViewHealth
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, ConfigError, Exit, LogError, TopicError
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.keeper import Turn
-from cdc.views.state_faults import StateAway, StateForbidden
-from cdc.views.state_reach import Reached
+from cdc.views.state_reach import Reached, StateAway, StateForbidden
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
-from connectors.view_ending import sole_keeper
-from connectors.view_turns import AGAIN_S, OpenedView, ViewTurns
+from connectors.views.view_ending import sole_keeper
+from connectors.views.view_turns import AGAIN_S, OpenedView, ViewTurns
 from tests.unit.cdc.views.oracles import DOCUMENTS
 from tests.unit.cdc.views.view_histories import SHAPES
 

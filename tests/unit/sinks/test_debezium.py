@@ -5,11 +5,11 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.debezium.reading import DebeziumChange
-from sinks.batch import Event, events_of
-from sinks.memory import MemoryStore
+from sinks.contract.batch import Event, events_of
+from sinks.contract.memory import MemoryStore
 from tests.contract.topics import Shapes
 from tests.unit.cdc.wire.debezium.recorded import Recorded, read_all, recorded
 

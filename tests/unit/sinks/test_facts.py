@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from cdc.checks.facts import StoreFacts
-from cdc.checks.finding import Level
-from cdc.errors import ConfigError, SinkError
-from sinks.kinds import kind_named
-from sinks.registry import SinkSpec, attribute
+from cdc.checks.findings import Level
+from cdc.process.errors import ConfigError, SinkError
+from cdc.record.server_facts import StoreFacts
+from sinks.contract.kinds import kind_named
+from sinks.contract.registry import SinkSpec, attribute
+from sinks.contract.tries import looking
 from sinks.sql.sql_client import connect_args
-from sinks.tries import looking
 from tests.strangers import Answer, closed, lines, stranger, web
 
 Look = Callable[[int], StoreFacts]

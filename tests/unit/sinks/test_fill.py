@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from cdc.wire.format import UNAVAILABLE
-from sinks.batch_plan import Readable, plan
-from sinks.fill import PORTION_BYTES, Filler, Portion
-from sinks.port import StoredRow
+from sinks.contract.batch_plan import Readable, plan
+from sinks.contract.port import StoredRow
+from sinks.contract.store import PORTION_BYTES, Filler, Portion
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 

@@ -7,17 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cdc.progress import Watermark
-from cdc.source_lineage import SourceLineage
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
 from tests.waiting import TIME_SCALE
 
 LONG_S = 30 * TIME_SCALE
 
 FORKS = """
 import os, sys
-from cdc.lsn import Lsn
+from cdc.record.position import Lsn
 from cdc.read import Freshness, Token
 freshness = Freshness("sql", "shop", url=sys.argv[1])
 wanted = Token("7", 1, Lsn(5))
@@ -49,7 +49,7 @@ def test_a_forked_worker_has_a_poller_of_its_own(tmp_path: Path) -> None:
 
 FORKS_WHILE_LOCKED = """
 import os, signal, threading
-from cdc.freshness.poller import Pollers, WatermarkPoller
+from cdc.freshness.run import Pollers, WatermarkPoller
 pollers, held, go_on = Pollers(), threading.Event(), threading.Event()
 def slow():
     held.set()

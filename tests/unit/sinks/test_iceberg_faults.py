@@ -6,10 +6,10 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
-from cdc.errors import Exit, Retry, SinkError
+from cdc.process.errors import Exit, Retry, SinkError
+from sinks.contract.port import StoreAway
 from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, LakeRemoved, LakeUnfit, conflict, explained, given_up
 from sinks.iceberg.iceberg_table import SparkRefused
-from sinks.port import StoreAway
 
 FULL = "[WRITING_JOB_ABORTED] Writing\nCaused by: Job aborted\nCaused by: java.io.IOException: No space left"
 KEY = "OSError: AWS Error ACCESS_DENIED during HeadObject operation"

@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
-from cdc.clock import SYSTEM_CLOCK
+from cdc.process.clock import SYSTEM_CLOCK
+from sinks.contract.table_places import PlaceStep
 from sinks.iceberg.iceberg_columns import OWN_FIELDS, outward, whole_rows
 from sinks.iceberg.iceberg_faults import LakeExchanged
 from sinks.iceberg.iceberg_table import IcebergTable
-from sinks.table_places import PlaceStep
 from sinks.warehouse.warehouse_rows import place_row
 from tests.contract.topics import ORDERS
 from tests.lakes import FileCatalog, go_back

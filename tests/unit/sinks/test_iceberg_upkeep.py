@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock
+from cdc.process.clock import ManualClock
+from sinks.contract.kinds import spec_for
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_upkeep import (
     EVERY_S,
@@ -18,7 +19,6 @@ from sinks.iceberg.iceberg_upkeep import (
     Upkeep,
     joined_below,
 )
-from sinks.kinds import spec_for
 
 FEW = 16
 SPEC = spec_for("iceberg", prefix="shop", options={"catalog": "postgresql://db/x", "path": "/lake"}, secrets={})

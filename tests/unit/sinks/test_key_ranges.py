@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.warehouse.key_ranges import MOST, key_ranges
-from sinks.warehouse.warehouse_spark import within_ranges
+from sinks.warehouse.warehouse_spark import MOST, key_ranges, within_ranges
 
 keys = st.lists(
     st.one_of(

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.settings import parse
-from sinks.kinds import InstalledKinds, beside, find_kind, kind_named, kinds_of_ours, names, spec_for
-from sinks.sections import parse_settings
-from sinks.stores import spec_of
+from cdc.process.errors import ConfigError
+from cdc.settings.model import parse
+from sinks.contract.kinds import (
+    InstalledKinds,
+    beside,
+    find_kind,
+    kind_named,
+    kinds_of_ours,
+    names,
+    parse_settings,
+    spec_for,
+)
+from sinks.contract.stores import spec_of
 
 
 def document(**sink: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.batch import Event, conform, events_of
-from sinks.newest import newest
+from sinks.contract.batch import Event, conform, events_of
+from sinks.contract.newest import newest
 
 TOPICS = st.sampled_from(["shop.public.a", "shop.public.b"])
 KEYS = st.sampled_from([b"1", b"2", b'{"id":3}', b""])

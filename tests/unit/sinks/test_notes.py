@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.progress import Watermark
-from cdc.topic import TableName
-from sinks.notes import WATERMARK, FloorMark, Floors, KeptColumns, NotedWatermarks, TableFloor
+from cdc.record.progress import Watermark
+from cdc.record.topic_names import TableName
+from sinks.contract.store_notes import WATERMARK, FloorMark, Floors, KeptColumns, NotedWatermarks, TableFloor
 from tests.unit.connectors.postgres import written as w
 
 ORDERS, OTHERS = TableName("public", "orders"), TableName("public", "others")

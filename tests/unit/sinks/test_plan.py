@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import Position
+from cdc.record.position import Position
 from cdc.wire.plain import PlainTable
-from sinks.arrow import pc, where
-from sinks.batch_plan import BatchPlan, TableBatch, plan
+from sinks.contract.batch import pc, where
+from sinks.contract.batch_plan import BatchPlan, TableBatch, plan
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 ROW_BYTES = 100_000

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import Position
-from cdc.topic import TableName
+from cdc.record.position import Position
+from cdc.record.topic_names import TableName
+from cdc.wire.envelope import is_unavailable, row_of, row_reader
 from cdc.wire.plain import store_key
-from cdc.wire.row import row_of, row_reader
-from cdc.wire.unavailable import is_unavailable
-from sinks.members import dumps_exact, loads_exact, members
-from sinks.names import cache_table, column_names, document_id, field_names, folder, index_alias
-from sinks.notes import FloorMark, TableFloor
+from sinks.contract.missing_values import dumps_exact, loads_exact, members
+from sinks.contract.store_names import cache_table, column_names, document_id, field_names, folder, index_alias
+from sinks.contract.store_notes import FloorMark, TableFloor
 from sinks.search.search_documents import Documents, action, document_version, ending
 from sinks.search.search_mapping import mapping
 from sinks.sql.sql_write import csv

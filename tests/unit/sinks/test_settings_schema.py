@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import ConfigError
-from cdc.reference import example
-from sinks.sections import parse_settings, sink_sections
-from sinks.settings_schema import settings_schema
+from cdc.process.errors import ConfigError
+from cdc.settings.settings_reference import example
+from sinks.contract.kinds import parse_settings, settings_schema, sink_sections
 from tests.json_schema import faults
 
 SCHEMA = settings_schema()

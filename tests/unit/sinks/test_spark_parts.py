@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from cdc.cli.app import run
-from cdc.errors import Exit, UsageError
 from cdc.jvm.jars import OF_SINKS, locked
-from cdc.settings import Settings
+from cdc.process.errors import Exit, UsageError
+from cdc.settings.model import Settings
+from sinks.contract.kinds import parse_settings
+from sinks.contract.spark_parts import jar_sets, needed_classes, parts_of, with_parts
 from sinks.delta import delta_kind
-from sinks.sections import parse_settings
-from sinks.spark_parts import jar_sets, needed_classes, parts_of, with_parts
 
 CACHE = {"kind": "redis", "url": "redis://h/0", "password": "env:NOBODY_HAS_SET_THIS"}
 FILES = {"kind": "delta", "path": "/lake"}

@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from cdc.errors import ConfigError, Exit, Retry, SinkError
-from sinks.kinds import spec_for
-from sinks.registry import SinkSpec, open_sink
-from sinks.sql.sql_login import refuses_login
+from cdc.process.errors import ConfigError, Exit, Retry, SinkError
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import SinkSpec, open_sink
+from sinks.sql.sql_client import refuses_login
 from sinks.sql.sql_probe import probe_sql
 from tests.strangers import stranger
 

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 import cdc.read
-from cdc.errors import CdcError, ConfigError, DamagedError, FormatError, SinkError, UsageError
-from cdc.freshness.poller import POLLERS
-from cdc.lsn import Lsn
-from cdc.progress import Hold, Watermark
+from cdc.freshness.run import POLLERS
+from cdc.process.errors import CdcError, ConfigError, DamagedError, FormatError, SinkError, UsageError
 from cdc.read import AsyncFreshness, Freshness, NotShown, Token
-from cdc.source_lineage import SourceLineage
-from sinks.kinds import beside, open_generations, spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
-from sinks.store_freshness import StoreFreshness
+from cdc.record.position import Lsn
+from cdc.record.progress import Hold, Watermark
+from cdc.record.source_lineage import SourceLineage
+from sinks.contract.kinds import beside, open_generations, spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.store_freshness import StoreFreshness
 from tests.waiting import TIME_SCALE, wait_until
 
 LONG_S = 30 * TIME_SCALE

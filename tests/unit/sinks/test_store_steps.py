@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cdc.errors import ActiveError
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from sinks.batch_plan import TableBatch
-from sinks.memory import MemoryStore
-from sinks.port import Applied, PlaceMissing, StoreAway, StoredRow
-from sinks.store import StoreSink
-from sinks.table_places import Places, PlaceStep, TablePlace
+from cdc.process.errors import ActiveError
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.batch_plan import TableBatch
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import Applied, PlaceMissing, StoreAway, StoredRow
+from sinks.contract.store import StoreSink
+from sinks.contract.table_places import Places, PlaceStep, TablePlace
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.unit.sinks.test_notes import Written

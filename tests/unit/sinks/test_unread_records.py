@@ -9,14 +9,14 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.position import Position
+from cdc.record.position import Position
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.plain import PlainTable
-from sinks.batch import Event, events_of
-from sinks.batch_plan import Readable, TableBatch, event_rows, floor_marks, plan
-from sinks.fill import Filler
-from sinks.newest import newest, ordered_mask, out_of_range
-from sinks.port import StoredRow
+from sinks.contract.batch import Event, events_of
+from sinks.contract.batch_plan import Readable, TableBatch, event_rows, floor_marks, plan
+from sinks.contract.newest import newest, ordered_mask, out_of_range
+from sinks.contract.port import StoredRow
+from sinks.contract.store import Filler
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 SHAPES = Shapes(ORDERS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import ConfigError
-from sinks.cache.cache_probe import URLS
-from sinks.kinds import kind_named, spec_for
-from sinks.registry import attribute, open_sink
-from sinks.store_facts import place
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ConfigError
+from sinks.cache.cache_client import URLS
+from sinks.contract.kinds import kind_named, spec_for
+from sinks.contract.registry import attribute, open_sink
+from sinks.contract.store_facts import place
 
 
 @pytest.mark.parametrize(

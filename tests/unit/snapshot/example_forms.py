@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdc.topic import TableName
-from snapshot.forms import LeafForm, TableForm
+from cdc.record.topic_names import TableName
+from snapshot.source.forms import LeafForm, TableForm
 
 BLOCK = 8192
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdc.topic import TableName
-from snapshot.forms import form_change, largest_first
+from cdc.record.topic_names import TableName
+from snapshot.source.forms import form_change, largest_first
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sinks.arrow import schema_of
-from spark.carried_rows import Job, RowSizes, records_of_rows
-from spark.report import REPORT_SCHEMA
+from sinks.contract.batch import schema_of
+from spark.queries.report import REPORT_SCHEMA
+from spark.records.carried_rows import Job, RowSizes, records_of_rows
 from tests.unit.spark.records import KafkaRecord
 
 _PAIR: pa.DataType = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -45,7 +45,7 @@ def rows_of(*records: KafkaRecord) -> pa.Table:
 
 @dataclass
 class MemoryRows:
-    """:class:`spark.carried_rows.CarriedRows` over records. ``asked``: how often they were read."""
+    """:class:`spark.records.carried_rows.CarriedRows` over records. ``asked``: how often they were read."""
 
     records: Sequence[KafkaRecord]
     at_once: int = 2

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdc.dead import DeadLetter
-from cdc.epochs import EpochsState
-from cdc.progress import Offsets, Progress
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
-from spark.ports import SinkTopics, TopicLook
+from cdc.record.progress import EpochsState, Offsets, Progress
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.wire.dead_letter import DeadLetter
+from spark.records.ports import SinkTopics, TopicLook
 from tests.unit.spark.records import TOPIC
 
 
@@ -36,7 +35,7 @@ def orders(version: int = 1, *, extra: tuple[str, ...] = ()) -> TableSchema:
 
 @dataclass
 class MemoryFacts:
-    """:class:`spark.ports.LogQuestions`: say what it answers."""
+    """:class:`spark.records.ports.LogQuestions`: say what it answers."""
 
     shapes: list[TableSchema] = field(default_factory=lambda: [orders()])
     end: int = 1000
@@ -76,7 +75,7 @@ class MemoryFacts:
 
 @dataclass
 class MemoryDead:
-    """:class:`cdc.dead.DeadLetters`; ``failures`` are raised before anything is taken, behind ``look``."""
+    """:class:`cdc.wire.dead_letter.DeadLetters`; ``failures`` are raised before anything is taken, behind ``look``."""
 
     letters: list[DeadLetter] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
@@ -94,7 +93,7 @@ class MemoryDead:
 
 @dataclass
 class MemoryFeed:
-    """:class:`spark.ports.ProgressFeed`: what is put into ``waiting`` comes out once."""
+    """:class:`spark.records.ports.ProgressFeed`: what is put into ``waiting`` comes out once."""
 
     waiting: list[Progress] = field(default_factory=list)
     closed: bool = False

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from cdc.clock import ManualClock
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from sinks.port import Applied, OpenSink, Schemas, Sink, Watermarks
-from sinks.table_places import TablePlace
-from spark.sink_metrics import SinkFigures
-from spark.store_thread import Store, Surroundings
+from cdc.process.clock import ManualClock
+from cdc.record.progress import Watermark
+from cdc.record.schema import TableSchema
+from sinks.contract.port import Applied, OpenSink, Schemas, Sink, Watermarks
+from sinks.contract.table_places import TablePlace
+from spark.figures.sink_metrics import SinkFigures
+from spark.stores.store_thread import Store, Surroundings
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import TABLE, Bench
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cdc.position import Position
+from cdc.record.position import Position
 from cdc.wire.records import Lot, split_headers
-from spark.source import RECORD_SCHEMA
-from spark.source import records_of as table_of
+from spark.records.source import RECORD_SCHEMA
+from spark.records.source import records_of as table_of
 
 TOPIC = "shop.public.orders"
 

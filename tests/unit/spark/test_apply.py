@@ -9,15 +9,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.dead import DeadLetter, Why
-from cdc.position import Position
-from cdc.progress import Offsets, Progress
-from sinks.batch import Event, events_of
-from sinks.batch_plan import event_rows
-from sinks.memory import MemoryStore
-from sinks.port import Applied, Refused, Schemas, Sink
-from sinks.table_shapes import SchemaBook
-from spark.apply import (
+from cdc.record.position import Position
+from cdc.record.progress import Offsets, Progress
+from cdc.wire.dead_letter import DeadLetter, Why
+from sinks.contract.batch import Event, events_of
+from sinks.contract.batch_plan import event_rows
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import Applied, Refused, Schemas, Sink
+from sinks.contract.table_places import SchemaBook
+from spark.records.foreign_records import FOREIGN, LogReach
+from spark.stores.apply import (
     Outcome,
     Rules,
     apply_events,
@@ -32,7 +33,6 @@ from spark.apply import (
     split_parked,
     with_keys,
 )
-from spark.foreign_records import FOREIGN, LogReach
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 from tests.unit.spark.test_store import TABLE, row

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cdc.testing import MemoryReading
 from cdc.wire.records import Lot, numbered_by_slice
-from spark.micro_batch import MOST_ROWS, MicroBatch, SlicePace, noting
-from spark.outage import Halted
-from spark.source import EARLIEST
+from spark.queries.micro_batch import MOST_ROWS, MicroBatch, SlicePace, noting
+from spark.records.source import EARLIEST
+from spark.session.failures import Halted
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
 
 SIZE = 10

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.progress import Offsets
+from cdc.record.progress import Offsets
 from cdc.testing import MemoryReading
 from cdc.wire.records import Span
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
-from spark.carried_rows import RowSizes, cut, last_place, places_behind, read_whole, records_of_rows
-from spark.checkpoint import LocalFolder
-from spark.micro_batch import MicroBatch
-from spark.query import read_part
-from spark.query_run import Engine
-from spark.report import TaskReport
-from spark.sink_metrics import Metrics
-from spark.source import RECORD_SCHEMA, KafkaInput
-from spark.tasks import Task, run_on_rows
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
+from spark.figures.sink_metrics import Metrics
+from spark.queries.checkpoint import LocalFolder
+from spark.queries.micro_batch import MicroBatch
+from spark.queries.query import read_part
+from spark.queries.query_run import Engine
+from spark.queries.report import TaskReport
+from spark.queries.tasks import Task, run_on_rows
+from spark.records.carried_rows import RowSizes, cut, last_place, places_behind, read_whole, records_of_rows
+from spark.records.source import RECORD_SCHEMA, KafkaInput
 from tests.unit.spark.carried import MemoryRows, rows_of
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, records_of, sound

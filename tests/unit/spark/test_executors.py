@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import ManualClock
-from spark.executors import ClusterSight, ExecutorWatch
+from cdc.process.clock import ManualClock
+from spark.session.fitness import ClusterSight, ExecutorWatch
 
 NONE, ONE = ClusterSight(0, True), ClusterSight(1, True)
 

@@ -9,18 +9,18 @@ from threading import Event
 from types import SimpleNamespace
 from typing import cast
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.dead import DeadLetter, Why
-from cdc.errors import Retry, SinkError
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Retry, SinkError
 from cdc.testing import MemoryReading
-from sinks.batch import events_of
-from sinks.kinds import spec_for
-from spark.apply import Outcome
-from spark.fanout import Behind, Content, FanOut, Lane, unseen
-from spark.query import shapes_of
-from spark.query_run import Engine
-from spark.sink_metrics import Metrics
-from spark.source import KafkaInput
+from cdc.wire.dead_letter import DeadLetter, Why
+from sinks.contract.batch import events_of
+from sinks.contract.kinds import spec_for
+from spark.figures.sink_metrics import Metrics
+from spark.queries.fanout import Behind, Content, FanOut, Lane, unseen
+from spark.queries.query import shapes_of
+from spark.queries.query_run import Engine
+from spark.records.source import KafkaInput
+from spark.stores.apply import Outcome
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of
 from tests.unit.spark.test_store import Bench, bench, row

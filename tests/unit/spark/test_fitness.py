@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.logger import PySparkLogger
 
-from cdc.errors import ConfigError, Exit
-from spark.failures import SparkLost, probe_failure, read_failure
-from spark.fitness import Fitness, look, require_fit
-from spark.spark_session import SessionSpec, quiet_client, quiet_server, require_master, start_session
+from cdc.process.errors import ConfigError, Exit
+from spark.session.failures import SparkLost, probe_failure, read_failure
+from spark.session.fitness import Fitness, look, require_fit
+from spark.session.spark_session import SessionSpec, quiet_client, quiet_server, require_master, start_session
 
 HERE = Fitness("driver", "3.11.4", (), {"pyarrow": "26.0.1"})
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc.position import CHUNK_SEQ, Position
-from cdc.progress import Progress
-from cdc.wire.floors import sweep_key, truncate_key
-from sinks.batch import Event, events_of
-from sinks.port import Applied, CannotCarry, Schemas
-from spark.foreign_records import FOREIGN, JudgedSink, LogReach, WaitFor, told_apart
-from spark.watermark import LogView
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.progress import Progress
+from cdc.wire.records import sweep_key, truncate_key
+from sinks.contract.batch import Event, events_of
+from sinks.contract.port import Applied, CannotCarry, Schemas
+from spark.records.foreign_records import FOREIGN, JudgedSink, LogReach, WaitFor, told_apart
+from spark.stores.watermark import LogView
 from tests.contract.orders import SHAPES
 from tests.contract.topics import ORDERS
 

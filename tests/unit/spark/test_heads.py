@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import CdcError, TopicError
-from cdc.measures import Head, Heads
-from cdc.progress import Offsets
-from spark.log_watch import LogWatch, Measuring, TopicsChanged
-from spark.ports import SinkTopics
-from spark.watermark import LogView
+from cdc.figures.measures import Head, Heads
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, TopicError
+from cdc.record.progress import Offsets
+from spark.queries.log_watch import LogWatch, Measuring, TopicsChanged
+from spark.records.ports import SinkTopics
+from spark.stores.watermark import LogView
 from tests.unit.spark.doubles import MemoryFacts, MemoryFeed
 from tests.unit.spark.records import TOPIC
 from tests.waiting import wait_until

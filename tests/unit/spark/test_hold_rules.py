@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import Exit, Retry, SinkError
-from cdc.progress import Hold, Progress, Watermark
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from sinks.memory import MemoryStore
-from sinks.port import CannotCarry
-from sinks.table_shapes import SchemaBook
-from spark.holds import HeldAgain, Holds, claim, make_room
-from spark.ports import SinkTopics
-from spark.watermark import Claim, LogEnds, LogView
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Exit, Retry, SinkError
+from cdc.record.progress import Hold, Progress, Watermark
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import CannotCarry
+from sinks.contract.table_places import SchemaBook
+from spark.records.ports import SinkTopics
+from spark.stores.holds import HeldAgain, Holds, claim, make_room
+from spark.stores.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryFacts, orders
 from tests.unit.spark.records import TOPIC
 

@@ -10,22 +10,21 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.epochs import EpochsState
-from cdc.progress import Hold, Offsets, Progress, Watermark
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from sinks.memory import MemoryStore
-from sinks.port import CannotCarry
-from sinks.table_shapes import SchemaBook
-from spark.apply import Outcome, Rules, sort_out
-from spark.holds import HeldAgain
-from spark.log_watch import LogWatch, TopicsChanged
-from spark.ports import SinkTopics
-from spark.sink_metrics import Metrics
-from spark.source import EARLIEST
-from spark.store_thread import Store, Surroundings
-from spark.watermark import Claim, LogEnds, LogView
+from cdc.process.clock import ManualClock
+from cdc.record.progress import EpochsState, Hold, Offsets, Progress, Watermark
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import CannotCarry
+from sinks.contract.table_places import SchemaBook
+from spark.figures.sink_metrics import Metrics
+from spark.queries.log_watch import LogWatch, TopicsChanged
+from spark.records.ports import SinkTopics
+from spark.records.source import EARLIEST
+from spark.stores.apply import Outcome, Rules, sort_out
+from spark.stores.holds import HeldAgain
+from spark.stores.store_thread import Store, Surroundings
+from spark.stores.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFeed, orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.epochs import EpochsState
-from cdc.errors import ActiveError, Retry, TopicError
-from cdc.progress import Hold, Offsets, Watermark
-from sinks.memory import MemoryStore
-from sinks.port import OpenSink
-from spark.micro_batch import shares, spans_between
-from spark.place import (
+from cdc.process.errors import ActiveError, Retry, TopicError
+from cdc.record.progress import EpochsState, Hold, Offsets, Watermark
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import OpenSink
+from spark.queries.micro_batch import shares, spans_between
+from spark.records.ports import SinkTopics, TopicLook
+from spark.stores.place_check import (
     EpochIds,
     StoreMoved,
     TopicLooks,
@@ -24,7 +24,6 @@ from spark.place import (
     check_topics,
     span,
 )
-from spark.ports import SinkTopics, TopicLook
 from tests.unit.spark.doubles import MemoryFacts
 
 ORDERS, OTHERS = "shop.public.orders", "shop.public.others"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.progress import Hold, Offsets, Progress, Watermark
-from spark.last_claims import CLAIM_S, HEAR_S, LastClaims
-from spark.ports import SinkTopics
-from spark.watermark import LogEnds, LogView
+from cdc.process.clock import ManualClock
+from cdc.record.progress import Hold, Offsets, Progress, Watermark
+from spark.records.ports import SinkTopics
+from spark.runner.application import CLAIM_S, HEAR_S, LastClaims
+from spark.stores.watermark import LogEnds, LogView
 from tests.unit.spark.records import TOPIC
 
 TOPICS = SinkTopics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=1e12)
@@ -19,7 +19,7 @@ TOPICS = SinkTopics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=
 
 @dataclass
 class CaughtUp:
-    """A store that shows all five records. Implements :class:`spark.last_claims.Claiming`."""
+    """A store that shows all five records. Implements :class:`spark.runner.application.Claiming`."""
 
     lsn: int
     epoch: int = 1

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sinks.table_places import TablePlace
-from spark.source import EARLIEST
-from spark.store_thread import Store
-from spark.watermark import LogEnds, LogView
+from sinks.contract.table_places import TablePlace
+from spark.records.source import EARLIEST
+from spark.stores.store_thread import Store
+from spark.stores.watermark import LogEnds, LogView
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_holds import ORDERS, OTHER, OTHERS, Bench, row
 

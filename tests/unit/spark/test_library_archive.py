@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError, Exit
-from sinks.kinds import kinds_of_ours
-from spark.fitness import LIBRARIES
-from spark.library_archive import ARCHIVE, build_archive, main, needed_by_tasks, with_requirements
+from cdc.process.errors import ConfigError, Exit
+from sinks.contract.kinds import kinds_of_ours
+from spark.session.fitness import LIBRARIES
+from spark.session.library_archive import ARCHIVE, build_archive, main, needed_by_tasks, with_requirements
 
 
 def bare_python_on(folder: Path, name: str) -> str:
@@ -41,8 +41,8 @@ def test_h423_a_bare_python_has_the_libraries_of_the_archive(tmp_path: Path, nam
 ONLY = """
 import sys
 from importlib.metadata import packages_distributions
-from spark.fitness import look
-from spark.library_archive import needed_by_tasks, with_requirements
+from spark.session.fitness import look
+from spark.session.library_archive import needed_by_tasks, with_requirements
 shipped = {one.name for one in with_requirements(needed_by_tasks())} | {"pyspark", "py4j", "headrace"}
 refused = {module for module, brought in packages_distributions().items() if not shipped & set(brought)}
 class Refusing:
@@ -61,7 +61,7 @@ def test_h423_tasks_import_nothing_that_the_archive_lacks() -> None:
     """Of the stores that executors write to themselves, and of DataFrames of changes."""
     openers = [kind.opener.partition(":")[0] for kind in kinds_of_ours() if kind.parallel]
     assert {"sinks.cache.cache_store", "sinks.search.search_store"} <= set(openers)
-    asked = [*LIBRARIES, "spark.tasks", "pyspark_headrace", *openers]
+    asked = [*LIBRARIES, "spark.queries.tasks", "pyspark_headrace", *openers]
     done = subprocess.run([sys.executable, "-c", ONLY, *asked], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("()\n", "")
 

@@ -9,12 +9,12 @@ from threading import Event
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.progress import Progress, Watermark
-from spark.foreign_records import LogReach
-from spark.ports import SinkTopics
-from spark.view_claims import ViewClaims
-from spark.watermark import Beat, Claim, LogEnds, LogView, lowest
+from cdc.process.clock import ManualClock
+from cdc.record.progress import Progress, Watermark
+from spark.records.foreign_records import LogReach
+from spark.records.ports import SinkTopics
+from spark.stores.view_claims import ViewClaims
+from spark.stores.watermark import Beat, Claim, LogEnds, LogView, lowest
 
 T, OTHER = "shop.public.orders", "shop.public.others"
 ONE = SinkTopics(ids={T: "id1"}, partitions={T: 1}, compaction_lag_s=60.0)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import LogError
-from cdc.progress import Offsets, Progress
-from sinks.memory import MemoryStore
-from spark.log_watch import LogWatch
-from spark.ports import SinkTopics
-from spark.sink_metrics import SILENCE_S, Metrics
-from spark.store_thread import Store, Surroundings
-from spark.watermark import LogView
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError
+from cdc.record.progress import Offsets, Progress
+from sinks.contract.memory import MemoryStore
+from spark.figures.sink_metrics import SILENCE_S, Metrics
+from spark.queries.log_watch import LogWatch
+from spark.records.ports import SinkTopics
+from spark.stores.store_thread import Store, Surroundings
+from spark.stores.watermark import LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts, MemoryFeed
 from tests.unit.spark.records import TOPIC
 from tests.waiting import wait_until

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock
-from cdc.declared_figures import SINKS
-from cdc.errors import SinkError
-from sinks.port import StoreAway
-from spark.failures import SparkLost
-from spark.fill_lines import EVERY_S, FillStand, Lacking
-from spark.sink_metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
+from cdc.figures.declared_figures import SINKS
+from cdc.process.clock import ManualClock
+from cdc.process.errors import SinkError
+from sinks.contract.port import StoreAway
+from spark.figures.fill_progress import EVERY_S, FillStand, Lacking
+from spark.figures.sink_metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
+from spark.session.failures import SparkLost
 
 OLDEST_S = 20
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.dead import DeadLetter, Parked, Why
-from spark.apply import replayed, split_parked
-from spark.source import parse
+from cdc.wire.dead_letter import DeadLetter, Parked, Why
+from spark.records.source import parse
+from spark.stores.apply import replayed, split_parked
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 
 TEXT = st.text(max_size=5)

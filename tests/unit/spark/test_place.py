@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import Exit, Retry, TopicError
-from cdc.progress import Offsets, Progress, Watermark
-from spark.place import check_reach, outdated
-from spark.ports import SinkTopics
-from spark.sink_metrics import Metrics
-from spark.store_thread import Store, Surroundings
-from spark.watermark import Claim, LogEnds, LogView
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Exit, Retry, TopicError
+from cdc.record.progress import Offsets, Progress, Watermark
+from spark.figures.sink_metrics import Metrics
+from spark.records.ports import SinkTopics
+from spark.stores.place_check import check_reach, outdated
+from spark.stores.store_thread import Store, Surroundings
+from spark.stores.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryFacts
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import Bench, row

@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import CdcError, Exit, LogError, Retry, SinkError, TopicError
-from cdc.refused_login import SHORT_S
-from sinks.kinds import spec_for
-from sinks.port import StoreAway
-from sinks.store_retry import login_refused
-from spark.checkpoint import LocalFolder
-from spark.failures import QueryFailed, SparkLost
-from spark.outage import Halted
-from spark.place import StoreMoved
-from spark.query import Query
-from spark.query_run import Engine
-from spark.sink_metrics import Metrics
-from spark.source import KafkaInput
-from spark.watermark import LogEnds
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, Exit, LogError, Retry, SinkError, TopicError
+from cdc.settings.secret_reference import SHORT_S
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import StoreAway
+from sinks.contract.store_retry import login_refused
+from spark.figures.sink_metrics import Metrics
+from spark.queries.checkpoint import LocalFolder
+from spark.queries.query import Query
+from spark.queries.query_run import Engine
+from spark.records.source import KafkaInput
+from spark.session.failures import Halted, QueryFailed, SparkLost
+from spark.stores.place_check import StoreMoved
+from spark.stores.watermark import LogEnds
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import Bench, row
 

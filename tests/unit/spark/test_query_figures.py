@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cdc.declared_figures import SINKS
-from cdc.exposition import FigurePage
-from spark.query_figures import SILENCE_S, AllQueries, QueryFigures, offsets_behind, run_name
+from cdc.figures.declared_figures import SINKS
+from cdc.figures.http_server import FigurePage
+from spark.figures.query_listener import SILENCE_S, AllQueries, QueryFigures, offsets_behind, run_name
 
 
 def said(rows: int, end: int, latest: int, query: str = "cache-1") -> dict[str, Any]:

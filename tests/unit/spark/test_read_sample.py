@@ -9,14 +9,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock
-from cdc.progress import Watermark
-from spark.apply import Outcome
-from spark.read_sample import ReadSample, read_sample, spread
-from spark.sink_metrics import SinkFigures
-from spark.source import RECORD_SCHEMA
-from spark.store_figures import BeatCount, note_outcome, reached_of
-from spark.watermark import Beat
+from cdc.process.clock import ManualClock
+from cdc.record.progress import Watermark
+from spark.figures.sink_metrics import SinkFigures
+from spark.records.read_sample import ReadSample, read_sample, spread
+from spark.records.source import RECORD_SCHEMA
+from spark.stores.apply import Outcome
+from spark.stores.store_figures import BeatCount, note_outcome, reached_of
+from spark.stores.watermark import Beat
 
 
 def records(count: int, op: bytes = b"u") -> pa.Table:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.dead import DeadLetter, Parked, Why, waiting
-from cdc.errors import SinkError
-from cdc.orders import Orders, order
-from spark.apply import Outcome, behind_letters, events_of_letters
-from spark.source import parse
-from spark.store_thread import Store
-from spark.watermark import LogEnds
+from cdc.operate.letter_orders import Orders, order
+from cdc.process.errors import SinkError
+from cdc.wire.dead_letter import DeadLetter, Parked, Why, waiting
+from spark.records.source import parse
+from spark.stores.apply import Outcome, behind_letters, events_of_letters
+from spark.stores.store_thread import Store
+from spark.stores.watermark import LogEnds
 from tests.examples import examples
 from tests.unit.spark.doubles import MemoryDead
 from tests.unit.spark.records import TOPIC, records_of

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError, LogError, Retry, SinkError, TopicError
-from sinks.kinds import spec_for
-from spark.checkpoint import LocalFolder, batch_offsets, parse_offsets
-from spark.failures import QueryFailed, read_failure
-from spark.outage import Halted, persist
-from spark.package import build_zip, openers_of
-from spark.query import batch_after
-from spark.spark_session import SessionSpec, configuration, require_name, start_session
-from spark.stop import SinkStop
+from cdc.process.errors import ConfigError, LogError, Retry, SinkError, TopicError
+from sinks.contract.kinds import spec_for
+from spark.queries.checkpoint import LocalFolder, batch_offsets, parse_offsets
+from spark.queries.query import batch_after
+from spark.session.failures import Halted, QueryFailed, persist, read_failure
+from spark.session.package import build_zip, openers_of
+from spark.session.spark_session import SessionSpec, configuration, require_name, start_session
+from spark.session.stop import SinkStop
 
 
 def test_a_signal_asks_to_stop_and_leaves_the_handler_as_it_was() -> None:
@@ -157,9 +156,9 @@ def test_the_zip_has_a_tasks_imports_and_is_always_the_same(tmp_path: Path) -> N
     with zipfile.ZipFile(tmp_path / "a" / "headrace.zip") as archive:
         names = set(archive.namelist())
     assert {
-        "spark/tasks.py",
-        "sinks/registry.py",
-        "cdc/progress.py",
+        "spark/queries/tasks.py",
+        "sinks/contract/registry.py",
+        "cdc/record/progress.py",
         "sinks/cache/write.lua",
         "connectors/kafka/record_reader.py",
     } <= names
@@ -173,7 +172,7 @@ def test_the_zip_holds_the_package_that_brings_a_store(tmp_path: Path, other_sto
     build_zip(tmp_path, openers_of([ours, brought]))
     with zipfile.ZipFile(tmp_path / "headrace.zip") as archive:
         names = set(archive.namelist())
-    assert {"folderstore/__init__.py", "folderstore/folder_store.py", "sinks/registry.py"} <= names
+    assert {"folderstore/__init__.py", "folderstore/folder_store.py", "sinks/contract/registry.py"} <= names
 
 
 def test_the_zip_holds_a_lone_module_that_brings_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

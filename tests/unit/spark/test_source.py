@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.batch import EVENT_SCHEMA
-from spark.source import parse
+from sinks.contract.batch import EVENT_SCHEMA
+from spark.records.source import parse
 from tests.unit.spark.records import KafkaRecord, records_of, sound
 
 POS = "its header pos is missing or not 32 hex digits"

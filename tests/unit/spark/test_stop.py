@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import Exit
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import Exit
 
 LEFT_BEHIND = """
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
-from cdc.errors import SlotError
-from spark.stop import SinkStop, ended_in_time
+from cdc.process.errors import SlotError
+from spark.session.stop import SinkStop, ended_in_time
 
 
 class Gateway:

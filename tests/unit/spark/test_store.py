@@ -9,18 +9,18 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.dead import Why
-from cdc.errors import ActiveError, Retry, SinkError, TopicError
-from cdc.progress import Progress, Watermark
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from sinks.memory import MemoryStore
-from sinks.port import Applied, OpenSink, PlaceMissing, Schemas
-from spark.apply import Outcome, with_keys
-from spark.sink_metrics import Metrics
-from spark.source import parse
-from spark.store_thread import Store, StoreMoved, Surroundings
-from spark.watermark import Claim, LogEnds, LogView
+from cdc.process.errors import ActiveError, Retry, SinkError, TopicError
+from cdc.record.progress import Progress, Watermark
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from cdc.wire.dead_letter import Why
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import Applied, OpenSink, PlaceMissing, Schemas
+from spark.figures.sink_metrics import Metrics
+from spark.records.source import parse
+from spark.stores.apply import Outcome, with_keys
+from spark.stores.store_thread import Store, StoreMoved, Surroundings
+from spark.stores.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts, orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 from tests.waiting import wait_until

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.dead import DeadLetter, Why, waiting
-from cdc.orders import order
-from cdc.progress import Watermark
-from spark.place import StoreMoved
-from spark.store_thread import Store
-from spark.watermark import LogEnds
+from cdc.operate.letter_orders import order
+from cdc.record.progress import Watermark
+from cdc.wire.dead_letter import DeadLetter, Why, waiting
+from spark.stores.place_check import StoreMoved
+from spark.stores.store_thread import Store
+from spark.stores.watermark import LogEnds
 from tests.unit.spark.noted_store import Noted
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import row

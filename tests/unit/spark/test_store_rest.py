@@ -9,18 +9,17 @@ from threading import Event
 
 import pytest
 
-from cdc.errors import CdcError, Exit, Retry, SinkError, TopicError
-from cdc.progress import Progress, Watermark
-from cdc.topic import TableName
-from sinks.port import CannotCarry, StoreAway
-from sinks.table_shapes import SchemaBook
-from spark.apply import Outcome, Rules, sort_out, with_keys
-from spark.failures import QueryFailed
-from spark.fill_lines import FillStand, Lacking
-from spark.outage import Halted
-from spark.place import StoreMoved
-from spark.store_calls import StoreCalls
-from spark.watermark import LogEnds
+from cdc.process.errors import CdcError, Exit, Retry, SinkError, TopicError
+from cdc.record.progress import Progress, Watermark
+from cdc.record.topic_names import TableName
+from sinks.contract.port import CannotCarry, StoreAway
+from sinks.contract.table_places import SchemaBook
+from spark.figures.fill_progress import FillStand, Lacking
+from spark.session.failures import Halted, QueryFailed
+from spark.stores.apply import Outcome, Rules, sort_out, with_keys
+from spark.stores.place_check import StoreMoved
+from spark.stores.store_calls import StoreCalls
+from spark.stores.watermark import LogEnds
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.noted_store import Noted
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound

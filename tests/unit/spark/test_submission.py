@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import ConfigError, Exit
+from cdc.process.errors import ConfigError, Exit
+from sinks.contract.spark_parts import needed_classes
 from sinks.delta.delta_kind import SPARK_PARTS
-from sinks.spark_parts import needed_classes
-from spark.submission import require_brought, settings_beside
+from spark.session.spark_session import require_brought, settings_beside
 
-LOCAL = {"spark.driver.host": "127.0.0.1", "spark.python.daemon.module": "spark.daemon"}
+LOCAL = {"spark.driver.host": "127.0.0.1", "spark.python.daemon.module": "spark.session.daemon"}
 
 
 def test_h458_missing_jars_are_one_sentence_with_a_way_out() -> None:

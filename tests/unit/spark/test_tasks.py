@@ -12,20 +12,20 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.dead import Why
-from cdc.errors import CdcError, LogError, SinkError, TopicError
+from cdc.process.errors import CdcError, LogError, SinkError, TopicError
+from cdc.record.topic_names import TableName
 from cdc.testing import MemoryReading
-from cdc.topic import TableName
+from cdc.wire.dead_letter import Why
 from cdc.wire.records import Span
-from sinks.kinds import spec_for
-from sinks.port import CannotCarry, PlaceMissing, StoreAway
-from sinks.registry import open_sink
-from sinks.table_shapes import SchemaBook
-from spark.apply import Outcome, Rules
-from spark.micro_batch import shares, spans_between
-from spark.report import REPORT_SCHEMA, TaskReport, read_report
-from spark.source import EARLIEST
-from spark.tasks import Task, run_task
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import CannotCarry, PlaceMissing, StoreAway
+from sinks.contract.registry import open_sink
+from sinks.contract.table_places import SchemaBook
+from spark.queries.micro_batch import shares, spans_between
+from spark.queries.report import REPORT_SCHEMA, TaskReport, read_report
+from spark.queries.tasks import Task, run_task
+from spark.records.source import EARLIEST
+from spark.stores.apply import Outcome, Rules
 from tests.unit.cdc.wire.debezium.recorded import recorded
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound

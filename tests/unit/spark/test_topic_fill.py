@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark.fill_lines import FillStand
-from spark.store_figures import TopicFill
+from spark.figures.fill_progress import FillStand
+from spark.stores.store_figures import TopicFill
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store_rest import OTHERS, SHOWN
 

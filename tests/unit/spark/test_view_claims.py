@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.progress import Progress, Watermark
-from spark.holds import claim
-from spark.ports import SinkTopics
-from spark.view_claims import ViewClaims
-from spark.watermark import Claim, LogEnds, LogView
+from cdc.process.clock import ManualClock
+from cdc.record.progress import Progress, Watermark
+from spark.records.ports import SinkTopics
+from spark.stores.holds import claim
+from spark.stores.view_claims import ViewClaims
+from spark.stores.watermark import Claim, LogEnds, LogView
 
 T, V = "shop.public.orders", "shop.view.order_search.1"
 TOPICS = SinkTopics(ids={T: "1", V: "2"}, partitions={T: 1, V: 1}, compaction_lag_s=1e6, views={V: "view.order_search"})

@@ -18,16 +18,16 @@ from urllib.request import urlopen
 import orjson
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import SinkError
-from cdc.freshness.poller import POLLERS
-from cdc.progress import Hold, Watermark
-from cdc.source_lineage import SourceLineage
-from sinks.kinds import spec_for
-from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
-from spark.sink_metrics import Metrics
-from spark.wait_page import LONGEST_S, MOST, WaitPage
+from cdc.freshness.run import POLLERS
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import SinkError
+from cdc.record.progress import Hold, Watermark
+from cdc.record.source_lineage import SourceLineage
+from sinks.contract.kinds import spec_for
+from sinks.contract.port import OpenSink
+from sinks.contract.registry import SinkSpec, open_sink
+from spark.figures.sink_metrics import Metrics
+from spark.runner.wait_page import LONGEST_S, MOST, WaitPage
 from tests.waiting import wait_until
 
 SHOWN = Watermark(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.progress import Progress, Watermark
-from cdc.source_lineage import SourceLineage
-from spark.place import moves
-from spark.ports import SinkTopics
-from spark.progress_history import ProgressHistory
-from spark.watermark import Claim, LogEnds, LogView, covers, distance, highest, lowest
+from cdc.record.progress import Progress, Watermark
+from cdc.record.source_lineage import SourceLineage
+from spark.records.ports import SinkTopics
+from spark.records.progress_history import ProgressHistory
+from spark.stores.place_check import moves
+from spark.stores.watermark import Claim, LogEnds, LogView, covers, distance, highest, lowest
 
 T = "shop.public.orders"
 TOPICS = SinkTopics(ids={T: "id1"}, partitions={T: 2}, compaction_lag_s=60.0)

@@ -7,13 +7,13 @@ from threading import Event
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from sinks.memory import MemoryStore
-from spark.outage import Halted
-from spark.sink_metrics import Metrics
-from spark.store_thread import Store, Surroundings
-from spark.thread import Halt, StoreThread
-from spark.watermark import LogView
+from cdc.process.clock import SYSTEM_CLOCK
+from sinks.contract.memory import MemoryStore
+from spark.figures.sink_metrics import Metrics
+from spark.session.failures import Halted
+from spark.stores.store_calls import Halt, StoreThread
+from spark.stores.store_thread import Store, Surroundings
+from spark.stores.watermark import LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts
 from tests.waiting import wait_until
 

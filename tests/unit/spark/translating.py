@@ -9,13 +9,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc.progress import Offsets
-from cdc.schema import TableSchema
+from cdc.record.progress import Offsets
+from cdc.record.schema import TableSchema
 from cdc.wire.debezium.reading import DebeziumReader
 from cdc.wire.records import Span
-from spark.debezium_feed import Translation
-from spark.source import RECORD_SCHEMA
-from spark.translate import TaskNotes, TaskTranslation, TaskTranslator
+from spark.records.source import RECORD_SCHEMA
+from spark.records.translate import TaskNotes, TaskTranslation, TaskTranslator, Translation
 from tests.unit.cdc.wire.debezium.recorded import Recorded
 from tests.unit.spark.records import KafkaRecord, records_of
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.checks.facts import PublicationFacts
-from cdc.checks.finding import Finding, Level, exit_code
+from cdc.checks.findings import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
-from cdc.errors import Exit, SourceError
-from cdc.following import OPERATIONS, Unfollowed
-from cdc.running import Process, Trouble
-from cdc.state import Document, ReadingState, RequestState, SnapshotState, TopicsState
+from cdc.figures.processes import Process, Trouble
+from cdc.process.errors import Exit, SourceError
+from cdc.record.server_facts import PublicationFacts
+from cdc.record.state import Document, ReadingState, RequestState, SnapshotState, TopicsState
+from cdc.record.tables_aside import OPERATIONS, AsideState, Cause, TableState, Unfollowed
 from tests.unit.cdc.checks.test_postgres import FACTS, KNOWN
 from tests.unit.cdc.checks.test_preflight import Probes, fails, settings
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from cdc.checks.facts import (
+from cdc.checks.findings import Finding, Level, exit_code
+from cdc.checks.postgres import check_source
+from cdc.process.errors import Exit, LogError
+from cdc.record.ports import Found, Unknown
+from cdc.record.providers import MARKS, PLAIN, provider_of
+from cdc.record.schema import Identity
+from cdc.record.server_facts import (
+    Owner,
     PublicationFacts,
     Refusal,
     ServerFacts,
@@ -15,17 +22,11 @@ from cdc.checks.facts import (
     SourceFacts,
     TableFacts,
     TransactionFacts,
+    owner_of,
 )
-from cdc.checks.finding import Finding, Level, exit_code
-from cdc.checks.ownership import Owner, owner_of
-from cdc.checks.postgres import check_source
-from cdc.checks.providers import MARKS, PLAIN, provider_of
-from cdc.errors import Exit, LogError
-from cdc.found import Found, Unknown
-from cdc.schema import Identity
-from cdc.settings import Settings, parse
-from cdc.state import SlotState
-from cdc.topic import TableName
+from cdc.record.state import SlotState
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
 
 SETTINGS: Settings = parse(
     {

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
-from cdc.checks.finding import Finding, Level, exit_code
+from cdc.checks.findings import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
-from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
-from cdc.following import Unfollowed
-from cdc.running import Process
-from cdc.settings import Settings
-from cdc.state import Document, TopicsState
-from sinks.kinds import kind_named
-from sinks.sections import parse_settings
+from cdc.figures.processes import Process
+from cdc.process.errors import ConfigError, Exit, LogError, SinkError, SourceError
+from cdc.record.server_facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
+from cdc.record.state import Document, TopicsState
+from cdc.record.tables_aside import Unfollowed
+from cdc.settings.model import Settings
+from sinks.contract.kinds import kind_named, parse_settings
 from tests.unit.cdc.checks.test_postgres import FACTS, KNOWN
 
 HEALTHY_LOG = LogFacts(cluster_id="c", present=("shop.state",), missing=("shop.public.orders",))

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from cdc import __version__
 from cdc.cli.app import COMMANDS, run
-from cdc.cli.refusal import report
-from cdc.errors import CdcError, ConfigError, Exit
-from cdc.settings import parse
+from cdc.cli.terminal import report
+from cdc.process.errors import CdcError, ConfigError, Exit
+from cdc.settings.model import parse
 
 CONFIG = 'name = "shop"\n[source]\ndsn = "host=127.0.0.1"\ntables = ["a.b"]\n[log]\nbootstrap_servers = "k:1"\n'
 

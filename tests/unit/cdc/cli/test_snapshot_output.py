@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from cdc.cli.snapshot import Bars, Lines, progress_on, show
-from cdc.clock import ManualClock
-from cdc.lsn import Lsn
+from cdc.process.clock import ManualClock
+from cdc.record.position import Lsn
 from snapshot.first.summary import Summary, TableSummary
 
 

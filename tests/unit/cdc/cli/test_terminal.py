@@ -14,19 +14,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cdc.checks.finding import Finding, Level
+from cdc.checks.findings import Finding, Level
 from cdc.cli.check import show as show_findings
 from cdc.cli.diff import show as show_differences
-from cdc.cli.refusal import report
 from cdc.cli.status_text import view
-from cdc.cli.terminal import TerminalConsole, echo, readable
+from cdc.cli.terminal import TerminalConsole, echo, readable, report
 from cdc.cli.verify import ReadLines
 from cdc.cli.verify import show as show_verification
-from cdc.clock import ManualClock
-from cdc.diff.rules import Difference
-from cdc.errors import SourceError
-from cdc.status.live_looks import LiveLooks
-from cdc.topic import TableName
+from cdc.operate.diff import Difference
+from cdc.process.clock import ManualClock
+from cdc.process.errors import SourceError
+from cdc.record.topic_names import TableName
+from cdc.status.pace import LiveLooks
 from cdc.verification.result import StoreVerdict, VerificationReport
 from tests.unit.cdc.status.test_live_looks import seen
 from tests.unit.cdc.status.test_rules import FACTS

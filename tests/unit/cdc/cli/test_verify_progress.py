@@ -8,8 +8,8 @@ from rich.console import Console
 
 from cdc.cli.terminal import TerminalConsole
 from cdc.cli.verify import Looking, ReadLines
-from cdc.clock import ManualClock
-from cdc.topic import TableName
+from cdc.process.clock import ManualClock
+from cdc.record.topic_names import TableName
 
 
 def test_what_is_read_is_told_every_ten_seconds() -> None:

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.checks.facts import LogFacts, PublicationFacts, SourceFacts, TableFacts, TopicFault
-from cdc.diff.rules import Followed, MadeFacts, ViewTexts, differences, silent
-from cdc.errors import LogError, SourceError
-from cdc.found import Unknown
-from cdc.progress import Watermark
-from cdc.schema import Identity
-from cdc.settings import Settings, parse
-from cdc.state import SlotState, TopicsState
-from cdc.topic import TableName
+from cdc.operate.diff import Followed, MadeFacts, ViewTexts, differences, silent
+from cdc.process.errors import LogError, SourceError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Watermark
+from cdc.record.schema import Identity
+from cdc.record.server_facts import LogFacts, PublicationFacts, SourceFacts, TableFacts, TopicFault
+from cdc.record.state import SlotState, TopicsState
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
 from tests.unit.snapshot.first.test_preconditions import SERVER
 
 ORDERS, NOTES = TableName("public", "orders"), TableName("public", "notes")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.checks.ownership import Owner
-from cdc.errors import ActiveError, ConfigError, Exit, LogError, SlotError
+from cdc.process.errors import ActiveError, ConfigError, Exit, LogError, SlotError
+from cdc.record.server_facts import Owner
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, World, read_by, slot_made

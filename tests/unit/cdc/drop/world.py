@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.drop.ports import DropPorts
-from cdc.drop.run import Drop, DropPlan
-from cdc.errors import ActiveError, ConfigError, LogError, TopicError
-from cdc.state import SlotState, TopicsState
+from cdc.operate.drop import Drop, DropPlan, DropPorts
+from cdc.process.errors import ActiveError, ConfigError, LogError, TopicError
+from cdc.record.server_facts import ServerFacts, SlotFacts
+from cdc.record.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Steps
 from tests.unit.cdc.handover.world import SERVER, SLOT

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import UsageError
-from cdc.forget.asked_key import asked_key
-from cdc.schema import Mask, TableSchema
+from cdc.operate.forget import asked_key
+from cdc.process.errors import UsageError
+from cdc.record.schema import Mask, TableSchema
 from cdc.wire.plain import store_key
 from tests.unit.connectors.postgres import written as w
 

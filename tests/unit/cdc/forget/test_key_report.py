@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from cdc.errors import DifferenceFound, SinkError
-from cdc.forget.key_report import ForgetReport, KeyAnswer, KeyRecord, in_topic, kept_in
-from cdc.schema import Mask
-from sinks.kinds import kinds_of_ours
+from cdc.operate.forget import ForgetReport, KeyAnswer, KeyRecord, in_topic, kept_in
+from cdc.process.errors import DifferenceFound, SinkError
+from cdc.record.schema import Mask
+from sinks.contract.kinds import kinds_of_ours
 from tests.unit.connectors.postgres import written as w
 
 SHAPE = w.table(w.column("id", "int4", 0), w.column("name", "text"), name="t")

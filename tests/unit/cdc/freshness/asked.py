@@ -9,10 +9,10 @@ from cdc.freshness.wanted import (
     TokenWaits,
     Wanted,
 )
-from cdc.lsn import Lsn
-from cdc.progress import Hold, Watermark
-from cdc.source_lineage import SourceLineage
-from cdc.tokens import Token
+from cdc.record.position import Lsn
+from cdc.record.progress import Hold, Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.tokens import Token
 
 LINEAGE = SourceLineage("7", 2, ((1, 90),))
 HOLD = Hold(table="public.a", reason="public.a: column n is text in the store, and integer in the source now")

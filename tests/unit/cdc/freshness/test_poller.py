@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cdc.errors import SinkError
-from cdc.freshness.bounded_looks import MOST_LEFT, BoundedLooks, started
-from cdc.freshness.opened_stores import KeptStores
-from cdc.freshness.poller import Pollers, WatermarkPoller
+from cdc.freshness.bounded_ports import MOST_LEFT, BoundedLooks, KeptStores, started
 from cdc.freshness.rules import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from cdc.progress import Watermark
+from cdc.freshness.run import Pollers, WatermarkPoller
+from cdc.process.errors import SinkError
+from cdc.record.progress import Watermark
 from tests.unit.cdc.freshness.asked import at, wanted
 from tests.waiting import wait_until
 

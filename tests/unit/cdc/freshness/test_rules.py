@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import DifferenceFound
 from cdc.freshness.rules import wait_until_shown, wait_until_token_shown
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
-from cdc.source_lineage import SourceLineage
-from cdc.tokens import Token
+from cdc.process.clock import ManualClock
+from cdc.process.errors import DifferenceFound
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.tokens import Token
 
 
 class Store:

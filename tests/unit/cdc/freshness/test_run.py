@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.dead import DeadLetter, Why
-from cdc.epochs import EpochsState, epoch_of
-from cdc.errors import DifferenceFound, LogError, SinkError, TopicError
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.lsn import Lsn
-from cdc.progress import Hold, Watermark
-from cdc.source_lineage import SourceLineage
-from cdc.state import SlotState
-from cdc.tokens import Token
+from cdc.process.clock import ManualClock
+from cdc.process.errors import DifferenceFound, LogError, SinkError, TopicError
+from cdc.record.position import Lsn
+from cdc.record.progress import EpochsState, Hold, Watermark, epoch_of
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.state import SlotState
+from cdc.record.tokens import Token
+from cdc.wire.dead_letter import DeadLetter, Why
 
 
 @dataclass

@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.dead import DeadLetter
-from cdc.errors import LogError, SinkError
-from cdc.freshness.bounded_calls import MOST_LEFT, BoundedCalls, Unanswered
+from cdc.freshness.bounded_ports import MOST_LEFT, BoundedCalls, Unanswered
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.progress import Watermark
-from cdc.source_lineage import SourceLineage
-from cdc.tokens import Token
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import LogError, SinkError
+from cdc.record.progress import Watermark
+from cdc.record.source_lineage import SourceLineage
+from cdc.record.tokens import Token
+from cdc.wire.dead_letter import DeadLetter
 
 T = TypeVar("T")
 LEAST_S = 0.05

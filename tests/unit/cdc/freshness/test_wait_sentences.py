@@ -7,15 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import DifferenceFound, Exit
 from cdc.freshness.rules import (
     require_whole,
     speaks_for,
     wait_until_shown,
     wait_until_spoken_for,
 )
-from cdc.progress import Hold, Watermark
+from cdc.process.clock import ManualClock
+from cdc.process.errors import DifferenceFound, Exit
+from cdc.record.progress import Hold, Watermark
 
 TOPIC = "shop.public.a"
 HOLD = Hold(table="public.a", reason="public.a: column n is text in the store, and integer in the source now")

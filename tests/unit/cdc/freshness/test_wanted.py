@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import UsageError
 from cdc.freshness.wanted import (
     EpochLsn,
     NotShown,
@@ -19,8 +18,9 @@ from cdc.freshness.wanted import (
     named_tables,
     topics_of,
 )
-from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.process.errors import UsageError
+from cdc.record.position import Lsn
+from cdc.record.progress import Watermark
 from tests.unit.cdc.freshness.asked import HOLD, at, put, wanted
 
 

@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.epochs import EpochsState
-from cdc.errors import ConfigError, SlotError
-from cdc.handover.keys import key_problems, key_questions, shaping_options
-from cdc.handover.rules import (
+from cdc.operate.handover_rules import (
     adopted,
+    key_problems,
+    key_questions,
     require_same_keys,
+    shaping_options,
     usable,
 )
-from cdc.schema import Identity
-from cdc.state import Document, SlotState, SnapshotState, TopicsState
+from cdc.process.errors import ConfigError, SlotError
+from cdc.record.progress import EpochsState
+from cdc.record.schema import Identity
+from cdc.record.state import Document, SlotState, SnapshotState, TopicsState
 from tests.unit.cdc.handover.test_keys import table
 from tests.unit.cdc.handover.world import PLAN, SERVER, SLOT, TOPIC
 

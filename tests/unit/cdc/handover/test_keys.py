@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.handover.keys import key_problems, key_questions, shaping_options
-from cdc.schema import Column, Encoding, Identity, TableSchema
-from cdc.topic import TableName
-from cdc.turn import Writer, WriterState, require_turn
+from cdc.operate.handover_rules import key_problems, key_questions, shaping_options
+from cdc.process.errors import ConfigError
+from cdc.record.schema import Column, Encoding, Identity, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.record.writers import Writer, WriterState, require_turn
 
 
 def table(kind: str, *, encoding: Encoding = "readable", identity: Identity = Identity.DEFAULT) -> TableSchema:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.clock import ManualClock
-from cdc.handover.keys import KeyQuestion
-from cdc.handover.ports import ConnectorState, HandoverPorts, LockedSession
-from cdc.handover.rules import HandoverPlan
-from cdc.handover.run import Handover
-from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import TopicsState
+from cdc.operate.handover import Handover
+from cdc.operate.handover_rules import ConnectorState, HandoverPlan, HandoverPorts, KeyQuestion, LockedSession
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.server_facts import ServerFacts, SlotFacts
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName, state_topic
+from cdc.record.writers import WriterState
 from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryTopics
-from cdc.topic import TableName, state_topic
-from cdc.turn import WriterState
 from tests.killing import Steps
 
 NAME = "shop"

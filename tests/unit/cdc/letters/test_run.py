@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.dead import CAPTURE, DeadLetter, Waiting, Why, waiting
-from cdc.errors import TopicError
-from cdc.letters.ports import LetterPorts
-from cdc.letters.rules import left_out
-from cdc.letters.run import LettersRun
-from cdc.orders import Orders, carry_out, queues
-from cdc.schema import TableSchema
+from cdc.operate.letter_orders import Orders, carry_out, queues
+from cdc.operate.letters import LetterPorts, LettersRun, left_out
+from cdc.process.clock import ManualClock
+from cdc.process.errors import TopicError
+from cdc.record.schema import TableSchema
 from cdc.testing import MemoryDeadLetters
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Waiting, Why, waiting
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.connectors.postgres import written as w
 

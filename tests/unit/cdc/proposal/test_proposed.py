@@ -7,12 +7,20 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.proposal.proposed import MANY_TABLES, FoundDatabase, FoundTable, Proposal, entry, pipeline_name
-from cdc.proposal.texts import rights_text, settings_text
-from cdc.schema import Identity
-from cdc.topic import TableName
-from connectors.postgres.selection import Pattern, takes
-from sinks.sections import parse_settings
+from cdc.operate.proposal import (
+    MANY_TABLES,
+    FoundDatabase,
+    FoundTable,
+    Proposal,
+    entry,
+    pipeline_name,
+    rights_text,
+    settings_text,
+)
+from cdc.record.schema import Identity
+from cdc.record.topic_names import TableName
+from connectors.postgres.server.table_selection import Pattern, takes
+from sinks.contract.kinds import parse_settings
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
 SCHEMAS = st.sampled_from(["public", "a.b", "sales*"]) | NAMES

@@ -7,11 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.dead import DeadLetter, Why
-from cdc.orders import identity_of
-from cdc.progress import Offsets, Watermark
-from cdc.rebuild.generation_letters import apart, retried, taken_over
-from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, next_rebuild, share
+from cdc.operate.letter_orders import identity_of
+from cdc.operate.rebuild_rules import (
+    RebuildState,
+    Step,
+    apart,
+    find_rebuild,
+    level,
+    next_rebuild,
+    retried,
+    share,
+    taken_over,
+)
+from cdc.record.progress import Offsets, Watermark
+from cdc.wire.dead_letter import DeadLetter, Why
 
 RUN = RebuildState(sink="cache", generation=2, previous=1, step="building")
 

@@ -7,11 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.dead import Why
-from cdc.errors import SinkError, TopicError, UsageError
-from cdc.progress import Offsets, Progress, Watermark
-from cdc.rebuild.generation_letters import apart
-from cdc.rebuild.rules import RebuildState, Step, behind_claim, find_rebuild, level, level_with_log, share
+from cdc.operate.rebuild_rules import (
+    RebuildState,
+    Step,
+    apart,
+    behind_claim,
+    find_rebuild,
+    level,
+    level_with_log,
+    share,
+)
+from cdc.process.errors import SinkError, TopicError, UsageError
+from cdc.record.progress import Offsets, Progress, Watermark
+from cdc.wire.dead_letter import Why
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.rebuild.world import SINK, TOPIC, World, letter
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cdc.dead import DeadLetter, Parked, Waiting, Why, place, waiting
-from cdc.errors import TopicError
-from cdc.orders import Orders, Refusals, carry_out, queues
-from cdc.progress import Offsets, Progress, Watermark
-from cdc.rebuild.generation_letters import apart
-from cdc.rebuild.ports import GenerationProgress, RebuildPorts
-from cdc.rebuild.rules import RebuildState
-from cdc.rebuild.run import Rebuild
-from cdc.schema import TableSchema
+from cdc.operate.letter_orders import Orders, Refusals, carry_out, queues
+from cdc.operate.rebuild import Rebuild
+from cdc.operate.rebuild_rules import GenerationProgress, RebuildPorts, RebuildState, apart
+from cdc.process.errors import TopicError
+from cdc.record.progress import Offsets, Progress, Watermark
+from cdc.record.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
+from cdc.wire.dead_letter import DeadLetter, Parked, Waiting, Why, place, waiting
 from tests.killing import Steps
 
 SINK = "cache"

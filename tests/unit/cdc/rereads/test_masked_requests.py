@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.rereads.rules import condition_on, key_texts
-from cdc.schema import DroppedColumn, Mask, TableSchema
+from cdc.operate.rereads import condition_on, key_texts
+from cdc.process.errors import ConfigError
+from cdc.record.schema import DroppedColumn, Mask, TableSchema
 from tests.unit.connectors.postgres import written as w
 
 MASK = Mask(rule="hmac:00", type="text", type_oid=25, kind="text")

@@ -7,15 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.clock import ManualClock
-from cdc.condition import Condition
-from cdc.errors import ConfigError, SourceError, UsageError
-from cdc.rereads.ports import RereadPorts
-from cdc.rereads.rules import captured_table, first_requests, key_texts, progress_of
-from cdc.rereads.run import Rereads, WantedRows
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import (
+from cdc.operate.rereads import RereadPorts, Rereads, WantedRows, captured_table, first_requests, key_texts, progress_of
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ConfigError, SourceError, UsageError
+from cdc.record.row_condition import Condition
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.state import (
     CommandState,
     ReadingState,
     RequestState,
@@ -25,8 +22,9 @@ from cdc.state import (
     requests_of,
     with_command,
 )
+from cdc.record.tables_aside import AsideState, Cause, TableState
+from cdc.record.topic_names import TableName
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
 from tests.killing import Killed, Steps, every_kill
 
 TABLES = ("public.a", "public.b", "other.b")

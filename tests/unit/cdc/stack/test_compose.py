@@ -8,14 +8,13 @@ from typing import Any
 
 import yaml
 
-from cdc.stack.free_ports import DEFAULT_PORTS
-from cdc.stack.inventory import OPTIONAL_PARTS, PARTS
+from cdc.stack.inventory import DATABASES, OPTIONAL_PARTS, PARTS
 from cdc.stack.kafka import _SETTINGS as KAFKA_SETTINGS
+from cdc.stack.local import DEFAULT_PORTS
 from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
-from cdc.stack.redis import DATABASES
 from cdc.stack.settings_file import settings_text
 from connectors.debezium.connector_config import connector_config
-from sinks.sections import load_settings as load
+from sinks.contract.kinds import load_settings as load
 
 COMPOSE = Path(__file__).parents[4] / "compose"
 _PORT = re.compile(r"127\.0\.0\.1:\$\{CDC_([A-Z]+)_PORT:-(\d+)\}:(\d+)")

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.errors import ConfigError, UsageError
 from cdc.jvm.ivy import Coordinate, pinned
 from cdc.jvm.jars import Jar, JarSet, hint_for, locked, parse_lock
 from cdc.jvm.java import download_options
 from cdc.jvm.lock_jars import ROOTS, write
-from cdc.settings import load
+from cdc.process.errors import ConfigError, UsageError
+from cdc.settings.model import load
 from cdc.stack.account import ANYBODY
-from cdc.stack.free_ports import DEFAULT_PORTS, free_ports
 from cdc.stack.inventory import checked_parts, jar_sets, own_ports
+from cdc.stack.local import DEFAULT_PORTS, free_ports
 from cdc.stack.part import refuse_taken_port
 from cdc.stack.settings_file import write_settings
 

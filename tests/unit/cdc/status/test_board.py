@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.errors import SinkError, SourceError
-from cdc.found import Unknown
-from cdc.measures import Quantiles
-from cdc.progress import Watermark
-from cdc.running import FillShare
+from cdc.figures.measures import Quantiles
+from cdc.figures.processes import FillShare
+from cdc.process.errors import SinkError, SourceError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Watermark
 from cdc.status.board import Board, Shown, board_of, document_of, first_board, old_board
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
-from cdc.status.live_looks import LiveLook, LiveLooks, utc_text
+from cdc.status.pace import LiveLook, LiveLooks, utc_text
 from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.checks.test_postgres import SLOT
 from tests.unit.cdc.status.test_live_looks import AT_MS, AWAY, FILLING, seen

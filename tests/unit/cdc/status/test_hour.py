@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import SourceError
-from cdc.found import Unknown
+from cdc.process.errors import SourceError
+from cdc.record.ports import Unknown
 from cdc.status.hour import POINT_S, POINTS, Curve, Hour
-from cdc.status.live_looks import LiveLook
-from cdc.status.pace import Pace
-from cdc.status.svg import plots, plotted
+from cdc.status.html import plots, plotted
+from cdc.status.pace import LiveLook, Pace
 from tests.unit.cdc.status.test_pace import MB, look
 
 

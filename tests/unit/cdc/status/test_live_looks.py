@@ -14,15 +14,14 @@ from rich.console import Console
 from cdc.cli.app import run
 from cdc.cli.status import Watching, watched
 from cdc.cli.status_text import fitted, view
-from cdc.clock import ManualClock
-from cdc.errors import Exit, LogError, SinkError, SourceError
-from cdc.found import Unknown
-from cdc.progress import Watermark
-from cdc.running import FillShare
-from cdc.settings import LimitSettings
+from cdc.figures.processes import FillShare
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Exit, LogError, SinkError, SourceError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Watermark
+from cdc.settings.model import LimitSettings
 from cdc.status.facts import FreshFacts, SinkFacts, StatusFacts
-from cdc.status.live_looks import LiveLook, LiveLooks, utc_text
-from cdc.status.pace import Pace
+from cdc.status.pace import LiveLook, LiveLooks, Pace, utc_text
 from cdc.status.rules import status_of
 from cdc.status.view_lines import ViewFacts
 from tests.unit.cdc.checks.test_postgres import SLOT

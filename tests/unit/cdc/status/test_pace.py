@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.cli.status import Watching, watched
-from cdc.clock import ManualClock
-from cdc.errors import SinkError
-from cdc.found import Unknown
-from cdc.progress import Mark, Watermark
-from cdc.settings import LimitSettings
+from cdc.process.clock import ManualClock
+from cdc.process.errors import SinkError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Mark, Watermark
+from cdc.settings.model import LimitSettings
 from cdc.status.facts import SinkFacts, StatusFacts
-from cdc.status.live_looks import LiveLooks
-from cdc.status.pace import WINDOW_S, Paces, StorePace
+from cdc.status.pace import WINDOW_S, LiveLooks, Paces, StorePace
 from cdc.status.rules import Status, status_of
 from cdc.status.view_lines import ViewFacts, view_status
 from tests.unit.cdc.checks.test_postgres import SERVER, SLOT

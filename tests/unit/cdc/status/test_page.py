@@ -22,18 +22,16 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.status import Watching, served, watched
-from cdc.clock import ManualClock
-from cdc.errors import ConfigError, SinkError
-from cdc.found import Unknown
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ConfigError, SinkError
+from cdc.record.ports import Unknown
 from cdc.status.board import board_of, document_of
-from cdc.status.bounded_server import MOST, READER_S
 from cdc.status.facts import SinkFacts
-from cdc.status.figures import age
 from cdc.status.hour import Curve
 from cdc.status.html import Html, element
-from cdc.status.live_looks import LiveLooks
-from cdc.status.page import headers, page
-from cdc.status.page_server import StatusPages
+from cdc.status.pace import LiveLooks
+from cdc.status.page_server import MOST, READER_S, StatusPages, headers, page
+from cdc.status.view_lines import age
 from tests.unit.cdc.status.test_board import BUSY, ODD, looked
 from tests.unit.cdc.status.test_live_looks import AT_MS, AWAY, FILLING, seen
 from tests.unit.cdc.status.test_rules import FACTS

@@ -11,20 +11,18 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.status_text import view
-from cdc.errors import Exit, LogError, SinkError, SourceError
-from cdc.found import Unknown
-from cdc.measures import Quantiles
-from cdc.progress import Hold, Mark, Watermark
-from cdc.rebuild.rules import RebuildState
-from cdc.settings import LimitSettings
-from cdc.state import ReadingState, RequestState, SnapshotState
+from cdc.figures.measures import Quantiles
+from cdc.operate.rebuild_rules import RebuildState
+from cdc.process.errors import Exit, LogError, SinkError, SourceError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Hold, Mark, Watermark
+from cdc.record.state import ReadingState, RequestState, SnapshotState
+from cdc.settings.model import LimitSettings
 from cdc.status.board import board_of, document_of
 from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
-from cdc.status.figures import aged
-from cdc.status.fresh import Age, lag_of
-from cdc.status.live_looks import LiveLook
+from cdc.status.pace import LiveLook
 from cdc.status.rules import Status, status_of
-from cdc.status.view_lines import ViewFacts
+from cdc.status.view_lines import Age, ViewFacts, aged, lag_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000

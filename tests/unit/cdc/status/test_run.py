@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cdc.checks.facts import PublicationFacts
-from cdc.clock import ManualClock
-from cdc.dead import DeadLetter, Why
-from cdc.errors import CdcError, Exit, LogError, SinkError, SourceError, TopicError
-from cdc.found import Unknown
-from cdc.progress import Mark, Offsets, Watermark
-from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.status.facts import ConnectorFacts, SourceState, StatusFacts
-from cdc.status.ports import StatusPorts
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, Exit, LogError, SinkError, SourceError, TopicError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Mark, Offsets, Watermark
+from cdc.record.server_facts import PublicationFacts
+from cdc.record.state import SlotState, SnapshotState, TopicsState
+from cdc.record.topic_names import TableName
+from cdc.status.facts import ConnectorFacts, SourceState, StatusFacts, StatusPorts
 from cdc.status.run import StatusPlan, StatusReader
-from cdc.topic import TableName
+from cdc.wire.dead_letter import DeadLetter, Why
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 from tests.waiting import wait_until
 

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.checks.facts import SlotFacts
-from cdc.errors import SourceError
-from cdc.found import Unknown
-from cdc.progress import Mark, Watermark
-from cdc.settings import LimitSettings
-from cdc.state import SnapshotState
+from cdc.process.errors import SourceError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Mark, Watermark
+from cdc.record.server_facts import SlotFacts
+from cdc.record.state import SnapshotState
+from cdc.settings.model import LimitSettings
 from cdc.status.facts import SinkFacts, SourceState, StatusFacts
-from cdc.status.figures import age, size
 from cdc.status.rules import status_of
-from cdc.status.view_lines import ViewFacts
+from cdc.status.view_lines import ViewFacts, age, size
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000

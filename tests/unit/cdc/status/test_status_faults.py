@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.checks.facts import SlotFacts
-from cdc.errors import Exit, LogError, SinkError, SourceError
-from cdc.following import Unfollowed
-from cdc.found import Unknown
-from cdc.progress import Hold, Mark, Watermark
-from cdc.running import Process, Trouble
-from cdc.settings import LimitSettings
-from cdc.state import ReadingState, SnapshotState
+from cdc.figures.processes import Process, Trouble
+from cdc.process.errors import Exit, LogError, SinkError, SourceError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Hold, Mark, Watermark
+from cdc.record.server_facts import SlotFacts
+from cdc.record.state import ReadingState, SnapshotState
+from cdc.record.tables_aside import AsideState, Cause, TableState, Unfollowed
+from cdc.settings.model import LimitSettings
 from cdc.status.facts import ConnectorFacts, FreshFacts, Reread, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.rules import Status, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT

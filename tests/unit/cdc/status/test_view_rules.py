@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import LogError
-from cdc.found import Unknown
-from cdc.progress import Mark
+from cdc.process.errors import LogError
+from cdc.record.ports import Unknown
+from cdc.record.progress import Mark
 from cdc.status.rules import status_of
 from cdc.status.view_lines import RunnerState, ViewFacts
 from tests.unit.cdc.status.test_rules import FACTS, HEAD, LIMITS, NOW_MS, page

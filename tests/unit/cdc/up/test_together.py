@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import CdcError, Exit, SourceError
-from cdc.found import Unknown
-from cdc.settings import Settings, parse
-from cdc.up.children import Children
-from cdc.up.parts import Part, parts_of, slot_to_make
-from cdc.up.together import StepFailed, Together, interruptible, shorten
+from cdc.cli.pipeline_processes import (
+    Children,
+    Part,
+    StepFailed,
+    Together,
+    interruptible,
+    parts_of,
+    shorten,
+    slot_to_make,
+)
+from cdc.process.errors import CdcError, Exit, SourceError
+from cdc.record.ports import Unknown
+from cdc.settings.model import Settings, parse
 from tests.waiting import wait_until
 
 DOCUMENT = {

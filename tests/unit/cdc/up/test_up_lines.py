@@ -9,11 +9,10 @@ from threading import Event
 import pytest
 
 from cdc.cli.up import Telling, lines
-from cdc.clock import SYSTEM_CLOCK, ManualClock
-from cdc.errors import CdcError
-from cdc.settings import LimitSettings
-from cdc.status.live_looks import LiveLook, LiveLooks
-from cdc.status.looks_beside import LooksBeside
+from cdc.process.clock import SYSTEM_CLOCK, ManualClock
+from cdc.process.errors import CdcError
+from cdc.settings.model import LimitSettings
+from cdc.status.pace import LiveLook, LiveLooks, LooksBeside
 from cdc.status.rules import Status, status_of
 from tests.unit.cdc.status.test_rules import FACTS
 from tests.unit.cdc.status.test_status_faults import aside

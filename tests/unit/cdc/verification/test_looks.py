@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdc.clock import ManualClock
-from cdc.cuts import VerifiedTable
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.topic import TableName
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
 from cdc.verification import passes
 from cdc.verification.compare import differences
+from cdc.verification.cut_port import VerifiedTable
 from cdc.verification.passes import verify
 from cdc.verification.result import Kind, VerificationReport
 from cdc.verification.spool import Spool

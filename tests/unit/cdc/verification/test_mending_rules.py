@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.cuts import Cut, RepairRow, VerifiedTable
-from cdc.position import Position
-from cdc.schema import TableSchema
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.schema import TableSchema
+from cdc.verification.cut_port import Cut, RepairRow, VerifiedTable
 from cdc.verification.repair import Repaired, certain_cut, record_key, repair
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from tests.unit.cdc.verification.test_repair import keyed

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock
-from cdc.cuts import Cut, RepairRow, VerifiedTable
-from cdc.errors import SourceError
-from cdc.position import Position
-from cdc.schema import Column, TableSchema
-from cdc.topic import TableName
+from cdc.process.clock import ManualClock
+from cdc.process.errors import SourceError
+from cdc.record.position import Position
+from cdc.record.schema import Column, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.verification.cut_port import Cut, RepairRow, VerifiedTable
 from cdc.verification.repair import Repaired, record_key, repair
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
-from sinks.memory import MemoryStore
-from sinks.mend import StoreRepair
-from sinks.port import StoredRow
+from sinks.contract.memory import MemoryStore
+from sinks.contract.port import StoredRow
+from sinks.contract.repair_rows import StoreRepair
 from tests.unit.cdc.verification.test_rounds import SHAPE, TABLE
 
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock
-from cdc.cuts import Cut, VerifiedTable
-from cdc.position import Position
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.verification import passes as rounds
+from cdc.verification.cut_port import Cut, VerifiedTable
 from cdc.verification.passes import verify
 from cdc.verification.result import Kind, VerificationReport
-from sinks.port import STRANGE_ROW
+from sinks.contract.port import STRANGE_ROW
 from tests.single_rows import canonical_row
 
 SHAPE = TableSchema(

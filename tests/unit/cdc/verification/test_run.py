@@ -9,17 +9,15 @@ import orjson
 import pytest
 
 from cdc.cli.verify import conclude
-from cdc.clock import ManualClock
-from cdc.cuts import RepairRow, VerifiedTable
-from cdc.epochs import EpochsState
-from cdc.errors import ConfigError, DifferenceFound, SinkError
-from cdc.progress import Watermark
-from cdc.schema import TableSchema
-from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.verification.known_pipeline import KnownPipeline, known_of
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ConfigError, DifferenceFound, SinkError
+from cdc.record.progress import EpochsState, Watermark
+from cdc.record.schema import TableSchema
+from cdc.record.state import SlotState, SnapshotState, TopicsState
+from cdc.verification.cut_port import RepairRow, VerifiedTable
 from cdc.verification.ports import VerificationPorts, VerifiedStore
 from cdc.verification.result import VerificationReport
-from cdc.verification.run import Verification
+from cdc.verification.run import KnownPipeline, Verification, known_of
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.verification.test_rounds import TABLE, Silent, Store, Version, at, row
 from tests.unit.cdc.verification.test_rounds import Source as ComparedSource

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.verify import conclude, show
-from cdc.errors import DifferenceFound, Exit
-from cdc.topic import TableName
+from cdc.process.errors import DifferenceFound, Exit
+from cdc.record.topic_names import TableName
 from cdc.verification.result import KEPT_KEYS, Kind, StoreVerdict, VerificationReport
 
 ORDERS = TableName("public", "orders")

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import ConfigError
-from cdc.position import Position
-from cdc.progress import Watermark
-from cdc.topic import TableName
-from cdc.verification.known_pipeline import KnownPipeline
+from cdc.process.clock import ManualClock
+from cdc.process.errors import ConfigError
+from cdc.record.position import Position
+from cdc.record.progress import Watermark
+from cdc.record.topic_names import TableName
 from cdc.verification.ports import PublishedDocument, VerificationPorts, VerifiedStore
-from cdc.verification.run import Verification
+from cdc.verification.run import KnownPipeline, Verification
 from cdc.verification.view_repair import RunnerSilent, unlike
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.verification.test_rounds import TABLE, Silent, Store, Version, at, row

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.dead import CAPTURE, DeadLetter, Why
-from cdc.position import CHUNK_SEQ, Position
-from cdc.progress import Progress
-from cdc.state import ReadingState
-from cdc.topic import partition_of
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.progress import Progress
+from cdc.record.state import ReadingState
+from cdc.record.tables_aside import AsideState, Cause, TableState
+from cdc.record.topic_names import partition_of
 from cdc.views.memory_views import MemoryViewInput
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why
 from cdc.wire.format import UNAVAILABLE
 from tests.unit.cdc.views.view_histories import PARTITIONS, History, Rows, table_of
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.views.answers import RunnerAnswer
 from cdc.views.asked_keys import REASON_CHARACTERS, AskedKeys, in_lots
-from connectors.view_recomputing import LOT_BYTES, LOT_KEYS
+from cdc.views.view_ports import RunnerAnswer
+from connectors.views.view_recomputing import LOT_BYTES, LOT_KEYS
 from tests.examples import examples
 from tests.unit.cdc.views.damaged_stores import DamagedStore
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from cdc.position import CHUNK_SEQ, Position
-from cdc.state import CommandState, Document, FormState, ReadingState, RequestState
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.state import CommandState, Document, FormState, ReadingState, RequestState
 from cdc.views.awaited_tables import awaited_tables
 from cdc.views.fences import Fence
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.schema import TableSchema
+from cdc.process.errors import ConfigError
+from cdc.record.schema import TableSchema
 from cdc.views.record_rows import StateRows
 from cdc.views.view_plan import KeptTable, planned
 from tests.unit.cdc.views.test_refused_views import table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.views.estimates import ColumnStatistics, TableStatistics, fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan, planned
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewInput
 from cdc.views.view_plan import planned

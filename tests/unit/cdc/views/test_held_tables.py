@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdc.aside import AsideState, Cause, TableState
-from cdc.position import CHUNK_SEQ, Position
-from cdc.state import Document, ReadingState, RequestState
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.state import Document, ReadingState, RequestState
+from cdc.record.tables_aside import AsideState, Cause, TableState
 from cdc.views.awaited_tables import held_tables
 from cdc.views.fences import Fence
 

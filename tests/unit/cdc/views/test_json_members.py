@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.views.json_values import equal_form, jsonb_text, member_json, member_text, path_json, path_text
-from cdc.views.refused import NotComputable
+from cdc.views.syntax import NotComputable
 from tests.hostile_documents import BINARY, DEEP
 
 WRITTEN = '{"a": {"k": 1,  "k":[2 , "\\u00e4\\/"]}, "b" : [1 ,{ }, "x\\"]"] }'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.views.json_paths import path_of
-from cdc.views.refused import NotComputable
+from cdc.views.functions import path_of
+from cdc.views.syntax import NotComputable
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,18 @@ import sqlite3
 import orjson
 import pytest
 
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.lookups import DocumentSource
 from cdc.views.record_rows import StateRows
-from cdc.views.refused import ViewRefused
-from cdc.views.row_changes import RowChange
+from cdc.views.row_changes import RowChange, UnseenRows
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.stored_values import cell, loaded
-from cdc.views.unseen_rows import UnseenRows
+from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
-from connectors.postgres.encoder import compile_table
+from connectors.postgres.encoding.encoder import compile_table
 
 
 def shape(types: dict[str, str]) -> TableSchema:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.errors import Exit
+from cdc.process.errors import Exit
 from cdc.views.fences import Fence
 from cdc.views.memory_views import MemoryViewTopic
-from cdc.views.state_faults import StateAway
+from cdc.views.state_reach import StateAway
 from tests.examples import examples
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import History, Runner, interfere, shown, swept

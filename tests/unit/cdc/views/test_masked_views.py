@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.schema import DroppedColumn, Mask, TableSchema
+from cdc.process.errors import ConfigError
+from cdc.record.schema import DroppedColumn, Mask, TableSchema
 from cdc.views.record_rows import StateRows
-from cdc.views.refused import ViewRefused
+from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import planned
 from tests.unit.cdc.views.test_refused_views import table
 

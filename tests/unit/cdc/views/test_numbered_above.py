@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import Position
+from cdc.record.position import Position
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence
 from cdc.views.keeper_rules import published_before
 from cdc.views.state_reach import Reached

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.views.post_functions import Post, PostFunction
-from cdc.views.refused import NotComputable
+from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import ViewPlan, planned
 
 _KINDS = {"id": "int4", "name": "text", "price": "numeric", "ok": "bool", "size": "float8", "a": "json", "b": "jsonb"}

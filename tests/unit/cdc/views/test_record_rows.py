@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.position import Position
-from cdc.topic import TableName
+from cdc.record.position import Position
+from cdc.record.topic_names import TableName
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import Fence
 from cdc.views.lookups import DocumentSource
 from cdc.views.record_rows import StateRows
-from cdc.views.refused import NotComputable
 from cdc.views.row_changes import RowChange
+from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from tests.unit.cdc.views.view_histories import table_of

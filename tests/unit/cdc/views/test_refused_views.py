@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
-from cdc.views.refused import ViewRefused
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
+from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import planned
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError, Exit
-from cdc.views.state_faults import StateAway, StateForbidden, is_there, opening_fault
+from cdc.process.errors import ConfigError, Exit
+from cdc.views.state_reach import StateAway, StateForbidden, is_there, opening_fault
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from tests.unit.cdc.views.oracles import DOCUMENTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.views.refused import ViewRefused
+from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
 from tests.unit.cdc.views.test_refused_views import table
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from cdc.clock import ManualClock
-from cdc.position import Position
-from cdc.progress import Progress
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName, partition_of
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.progress import Progress
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName, partition_of
 from cdc.views.asked_keys import AskedKeys
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.keeper import Keeper, KeeperParts

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.wire.commit_time import committed_ms
+from cdc.wire.envelope import committed_ms
 
 texts = st.text() | st.sampled_from(['"source":{"ts_ms":5}', '{"source":{"ts_ms":5}}', "\\", '"ts_ms":7,'])
 rows = st.none() | st.dictionaries(

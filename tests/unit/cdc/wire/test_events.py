@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.position import Position
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.record.position import Position
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.events import Record, read
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.jsontree import loads, written

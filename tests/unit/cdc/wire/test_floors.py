@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.position import Position
-from cdc.wire.floors import Floor, read_floor, sweep_key, sweep_value, truncate_key
+from cdc.record.position import Position
+from cdc.wire.records import Floor, read_floor, sweep_key, sweep_value, truncate_key
 
 FLOOR = Position(1, 0xABCDEF8, 0).text()
 POS = Position(1, 0x2000, 7).text()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc.schema import Encoding
+from cdc.record.schema import Encoding
 from cdc.wire.plain import PlainTable, iso_date, unscaled_text
 from tests.contract.topics import column, numeric, shape
 from tests.single_rows import plain_row, store_key

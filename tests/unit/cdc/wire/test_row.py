@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.wire.row import row_of, row_reader
+from cdc.wire.envelope import row_of, row_reader
 
 TAIL = b',"source":{"version":"1","name":"shop"},"transaction":null,"op":"u"}'
 ROW = b'{"id":1,"f":1.0E10,"t":"\xc3\xa9 } \\"after\\":{"}'

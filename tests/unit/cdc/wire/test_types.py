@@ -13,13 +13,14 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.handover.keys import _BY_VALUE, _OTHERWISE, _SAME_BYTES
-from cdc.schema import Column, Encoding, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.operate.handover_rules import _BY_VALUE, _OTHERWISE, _SAME_BYTES
+from cdc.record.schema import Column, Encoding, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.views.sql_types import _GROUPS as VIEW_GROUPS
 from cdc.views.sql_types import PRINTED, UNCARRIED
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.debezium.connect_types import _KINDS as READ_FROM_DEBEZIUM
+from cdc.wire.envelope import may_be_unavailable
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import (
     BY_KIND,
@@ -33,10 +34,9 @@ from cdc.wire.types import (
     Family,
     Plain,
 )
-from cdc.wire.unavailable import may_be_unavailable
-from connectors.postgres.held import placeholder
-from connectors.postgres.type_rows import Type, resolve
-from connectors.postgres.wire_values import _READABLE, _SAME, codec
+from connectors.postgres.assembly.pending_records import placeholder
+from connectors.postgres.encoding.encoder import Type, resolve
+from connectors.postgres.encoding.wire_values import _READABLE, _SAME, codec
 from sinks.search.search_mapping import field_mapping
 from sinks.sql.sql_natives import _FITS as NATIVE_TEXTS
 from sinks.warehouse.warehouse_columns import arrow_type, typed
@@ -103,18 +103,22 @@ def carried_as_text(kind: str) -> bool:
 
 
 CONSUMERS: dict[str, Callable[[str], object]] = {
-    "catalog (connectors/postgres/type_rows)": lambda kind: resolved(kind) == kind,
-    "encoder, readable (connectors/postgres/wire_values)": lambda kind: codec(column(kind), "readable").fast.pattern,
-    "encoder, debezium (connectors/postgres/wire_values)": lambda kind: codec(column(kind), "debezium").fast.pattern,
-    "an array's encoder (connectors/postgres/wire_values)": lambda kind: (
+    "catalog (connectors/postgres/encoding/encoder)": lambda kind: resolved(kind) == kind,
+    "encoder, readable (connectors/postgres/encoding/wire_values)": lambda kind: (
+        codec(column(kind), "readable").fast.pattern
+    ),
+    "encoder, debezium (connectors/postgres/encoding/wire_values)": lambda kind: (
+        codec(column(kind), "debezium").fast.pattern
+    ),
+    "an array's encoder (connectors/postgres/encoding/wire_values)": lambda kind: (
         codec(column(kind, array=True), "readable").encode
     ),
-    "unchanged values (cdc/wire/unavailable)": lambda kind: may_be_unavailable(column(kind)) != BY_KIND[kind].fixed,
-    "placeholder (connectors/postgres/held)": lambda kind: orjson.loads(placeholder(column(kind))),
+    "unchanged values (cdc/wire/envelope)": lambda kind: may_be_unavailable(column(kind)) != BY_KIND[kind].fixed,
+    "placeholder (connectors/postgres/assembly/pending_records)": lambda kind: orjson.loads(placeholder(column(kind))),
     "views (cdc/views/sql_types)": lambda kind: kind in {*VIEW_GROUPS, *UNCARRIED, *PRINTED} or carried_as_text(kind),
     "search (sinks/search/search_mapping)": lambda kind: field_mapping(column(kind), "object")["type"],
     "warehouse (sinks/warehouse/warehouse_columns)": lambda kind: isinstance(arrow_type(column(kind)), pa.DataType),
-    "keys of two writers (cdc/handover/keys)": lambda kind: kind in {*_SAME_BYTES, *_BY_VALUE, *_OTHERWISE},
+    "keys of two writers (cdc/operate/handover_rules)": lambda kind: kind in {*_SAME_BYTES, *_BY_VALUE, *_OTHERWISE},
 }
 UNFIXED = """
     text varchar bpchar xml citext numeric bytea bit varbit json jsonb hstore inet cidr tsvector ltree path polygon
@@ -123,20 +127,19 @@ UNFIXED = """
 """Types whose ``typlen`` in pg_type is -1: Postgres stores a long value out of line, and an update leaves it out."""
 EXTENSIONS = {"citext", "ltree", "hstore", "vector", "halfvec", "sparsevec"}
 LISTS = {
-    "cdc/forget/asked_key": "kinds whose text in the stores has a form; a key of another text is refused",
-    "cdc/handover/keys": "a consumer above",
-    "cdc/schema": "kinds that a key may change between; others are another key",
-    "cdc/views/casting": "casts of SQL; a view with another is refused",
+    "cdc/operate/forget": "kinds whose text in the stores has a form; a key of another text is refused",
+    "cdc/operate/handover_rules": "a consumer above",
+    "cdc/record/schema": "kinds that a key may change between; others are another key",
     "cdc/views/conversions": "casts of SQL; a view with another is refused",
     "cdc/views/decimals": "ranges of the integers",
     "cdc/views/functions": "arguments of functions; a view with another is refused",
     "cdc/views/pgsync_schema": "kinds of text, whose order a server's locale may change",
     "cdc/views/sql_types": "a consumer above",
     "cdc/wire/plain": "readers of Debezium's numbers; other kinds are alike in both encodings",
-    "connectors/postgres/cut": "keys that an index reads by; others are read by a scan",
-    "connectors/postgres/held": "placeholders that are numbers",
-    "connectors/postgres/reselect": "types of text that a column may change between",
-    "connectors/postgres/wire_values": "a consumer above",
+    "connectors/postgres/server/cut_reader": "keys that an index reads by; others are read by a scan",
+    "connectors/postgres/assembly/pending_records": "placeholders that are numbers",
+    "connectors/postgres/server/reselect": "types of text that a column may change between",
+    "connectors/postgres/encoding/wire_values": "a consumer above",
     "sinks/cache/cached_types": "types of Python that a reader of the cache gets; others are plain",
     "sinks/sql/sql_natives": "types of Postgres that a warehouse on Postgres keeps",
     "sinks/warehouse/warehouse_rows": "kinds whose plain value is text, and is none in the warehouse",

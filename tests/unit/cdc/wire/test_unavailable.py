@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc.wire.unavailable import is_unavailable, may_be_unavailable, missing
+from cdc.wire.envelope import is_unavailable, may_be_unavailable, missing
 from tests.contract.topics import column, shape
 
 TEXT = "__debezium_unavailable_value"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import Exit
-from cdc.settings import parse
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Exit
+from cdc.settings.model import parse
 from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
 from connectors.debezium.connector_status import parse_status

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.schema import Identity
-from cdc.topic import TableName
-from connectors.connect.identities import is_whole, lost_deletes, unsent_values
-from connectors.postgres.catalog_shapes import CapturedTable
-from connectors.postgres.problems import LeafRelation
+from cdc.record.schema import Identity
+from cdc.record.topic_names import TableName
+from connectors.connect.connector_publication import is_whole, lost_deletes, unsent_values
+from connectors.postgres.server.catalog_shapes import CapturedTable
+from connectors.postgres.server.table_problems import LeafRelation
 from tests.unit.cdc.wire.debezium.recorded import after, changes, recorded
 
 INDEXED = [r for r in recorded("sh_replica_identity") if r.topic.endswith(".ri_index") and r.value is not None]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdc.settings import Settings, parse
-from cdc.state import TopicsState
-from cdc.topic import TableName
-from connectors.connect.joined import joined_tables
-from connectors.connect.published import Known, Published
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
+from connectors.connect.connector_publication import Known, Published
+from connectors.connect.connector_states import joined_tables
 from connectors.debezium.connector_config import connector_config
 
 

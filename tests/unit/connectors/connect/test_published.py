@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cdc.settings import Settings, parse
-from cdc.state import TopicsState
-from cdc.topic import TableName
-from connectors.connect.published import Published, with_unread
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
+from connectors.connect.connector_publication import Published, with_unread
 from connectors.debezium.connector_config import connector_config
 
 

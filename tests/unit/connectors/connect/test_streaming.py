@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.clock import ManualClock
+from cdc.process.clock import ManualClock
 from connectors.connect.streaming import SlotSample, Streaming, judge, watch
 
 

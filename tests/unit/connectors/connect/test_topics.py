@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdc.settings import Settings, parse
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
 from connectors.connect.topics import named_tables, topics_of_patterns
 
 

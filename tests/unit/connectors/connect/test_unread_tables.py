@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import DamagedError
-from cdc.wire.debezium.read_rows import is_read_row
-from connectors.connect.unread_tables import UnreadState
+from cdc.process.errors import DamagedError
+from cdc.wire.debezium.reading import is_read_row
+from connectors.connect.joined_tables import UnreadState
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import ConfigError
-from cdc.settings import Settings, parse
-from cdc.topic import TableName
+from cdc.process.errors import ConfigError
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings, parse
 from connectors.debezium.assignments import (
     assignment_problems,
     connector_topics,

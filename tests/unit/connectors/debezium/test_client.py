@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import CdcError, ConfigError, Exit
-from cdc.settings import DebeziumSettings
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, ConfigError, Exit
+from cdc.settings.model import DebeziumSettings
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector, unencrypted
 from connectors.debezium.connector_status import parse_status
 from tests.tls import self_signed

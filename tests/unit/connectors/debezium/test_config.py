@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import ConfigError, Exit
-from cdc.settings import Settings, parse
+from cdc.process.errors import ConfigError, Exit
+from cdc.settings.model import Settings, parse
 from cdc.wiring import open_source
 from cdc.wiring.freshness import Freshness
 from connectors.connect.connector import Connector
 from connectors.debezium.address import described_address
+from connectors.debezium.captured_tables import table_list
 from connectors.debezium.connector_config import changed_options, connector_config, may_hold_debezium, reselects
-from connectors.debezium.hidden_options import masked
-from connectors.debezium.regex import table_list
+from connectors.debezium.connector_status import masked
 
 REFERENCE = "${file:/secrets/db.properties:password}"
 

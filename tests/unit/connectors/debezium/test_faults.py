@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.checks.finding import Level
-from cdc.settings import parse
+from cdc.checks.findings import Level
+from cdc.settings.model import parse
 from connectors.connect.checks import check_connect
-from connectors.debezium.faults import RESTART, advice, cause, first_line
+from connectors.debezium.connector_status import RESTART, advice, cause, first_line
 
 UNPARSED = """\
 org.apache.kafka.connect.errors.ConnectException: An exception occurred in the change event producer.

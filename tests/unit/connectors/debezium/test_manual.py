@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.settings import parse
+from cdc.settings.model import parse
 from connectors.debezium.connector_config import connector_config
 
 MANUAL = (Path(__file__).parents[4] / "connectors" / "debezium" / "README.md").read_text(encoding="utf-8")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cdc.clock import ManualClock
-from cdc.errors import LogError
-from cdc.progress import Offsets
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError
+from cdc.record.progress import Offsets
 from connectors.debezium.source_progress import ConnectProgress, shown_lsn
 
 Stored = list[Mapping[str, Any]]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.settings import Settings, parse
+from cdc.process.errors import ConfigError
+from cdc.settings.model import Settings, parse
 from connectors.debezium.connector_config import changed_options, connector_config
-from connectors.debezium.hidden_options import exposes, masked
+from connectors.debezium.connector_status import exposes, masked
 
 WORD = "hunter2"
 REFERENCE = "${file:/secrets/kafka.properties:password}"

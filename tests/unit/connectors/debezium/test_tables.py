@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import ConfigError, UsageError
-from cdc.settings import Settings, parse
-from connectors.connect.signal_rules import require_captured, require_running, require_snapshots
+from cdc.process.errors import ConfigError, UsageError
+from cdc.settings.model import Settings, parse
+from connectors.connect.signalling import require_captured, require_running, require_snapshots
 from connectors.connect.topics import named_tables, topics_of_patterns
 from connectors.debezium.captured_tables import captures, newly_taken, table_of, topic_of, usual_topic
 from connectors.debezium.connector_config import connector_config

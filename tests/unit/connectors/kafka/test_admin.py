@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import TopicError
-from cdc.settings import LogSettings
-from cdc.state import TopicsState
-from cdc.topic_specs import made_specs, table_topic_spec
+from cdc.capture.topic_specs import made_specs, table_topic_spec
+from cdc.process.errors import TopicError
+from cdc.record.state import TopicsState
+from cdc.settings.model import LogSettings
 from connectors.kafka.topic_problems import (
     TopicFacts,
     cut_problems,

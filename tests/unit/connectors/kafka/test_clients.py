@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from cdc.settings import LogSettings
+from cdc.settings.model import LogSettings
 from connectors.kafka.clients import fetching_config, producer_config
 
 

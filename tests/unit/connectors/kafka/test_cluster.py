@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.settings import LogSettings
+from cdc.settings.model import LogSettings
 from connectors.kafka.admin import TopicAdmin
 from tests.unit.connectors.kafka.one_broker import CLUSTER, OneBroker
 

@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from cdc.errors import LogError, TopicError
-from cdc.settings import LogSettings
-from connectors.kafka.compacted import KafkaCompactedTopic, bounds, known_partitions, leaderless, read_on, stands
+from cdc.process.errors import LogError, TopicError
+from cdc.settings.model import LogSettings
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, bounds, known_partitions, leaderless, read_on, stands
 
 
 class _GivenUp(Exception):

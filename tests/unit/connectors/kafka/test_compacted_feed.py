@@ -7,7 +7,7 @@ from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from cdc.settings import LogSettings
+from cdc.settings.model import LogSettings
 from connectors.kafka.feed import CompactedFeed
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import LogError, Retry, TopicError
-from cdc.progress import Offsets
-from cdc.settings import LogSettings
-from cdc.topic_specs import TopicSpec, table_topic_spec
+from cdc.capture.topic_specs import TopicSpec, table_topic_spec
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError, Retry, TopicError
+from cdc.record.progress import Offsets
+from cdc.settings.model import LogSettings
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, make_known, stays_gone
 from connectors.kafka.topic_problems import TopicFacts
 

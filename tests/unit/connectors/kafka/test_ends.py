@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from connectors.kafka.ends import EndsWatch
+from connectors.kafka.topic_ends import EndsWatch
 
 NO_LEADER = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from cdc.clock import ManualClock
-from cdc.errors import LogError, PoisonError
-from cdc.ports import Record, Withheld
-from cdc.position import Position
-from cdc.settings import LogSettings
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError, PoisonError
+from cdc.record.ports import Record, Withheld
+from cdc.record.position import Position
+from cdc.settings.model import LogSettings
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.stream_log import KafkaStreamLog
 from tests.unit.spark.doubles import MemoryDead

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.masks import MaskNotes
-from cdc.schema import TableSchema
+from cdc.capture.table_masks import MaskNotes
+from cdc.process.errors import ConfigError
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.masked_shapes import masked_shape
+from connectors.postgres.encoding.masked_rows import masked_shape
 from tests.unit.connectors.postgres import written as w
 
 TREE, LOW = TableName("public", "orders"), TableName("public", "low")
@@ -138,7 +138,7 @@ def test_h340_whatever_registers_native_shapes_has_notes() -> None:
         if "SchemaRegistry(" in (text := path.read_text()) and "notes=" not in text
     }
     assert found == {
-        "connect/handed_over.py", "forgetting.py", "frame_log.py",
-        "verified.py", "view_log.py", "view_planning.py", "view_topics.py",
+        "operate/forget.py", "operate/handover.py", "operate/source_cut.py", "reading/frame_log.py",
+        "views/view_log.py", "views/view_planning.py", "views/view_topics.py",
     }  # fmt: skip
     assert not SchemaRegistry(MemoryCompactedTopic()).notes.masks and Masks() == NO_MASKS

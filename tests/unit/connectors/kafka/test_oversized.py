@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cdc.dead import CAPTURE, DeadLetter, Parked, Why, waiting
-from cdc.ports import Withheld
-from cdc.position import Position
-from cdc.settings import LogSettings, parse
+from cdc.record.ports import Withheld
+from cdc.record.position import Position
+from cdc.settings.model import LogSettings, parse
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Parked, Why, waiting
 from connectors.kafka.oversized import Oversized
 from tests.unit.spark.doubles import MemoryDead
 

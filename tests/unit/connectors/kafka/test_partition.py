@@ -7,7 +7,7 @@ from confluent_kafka import murmur2 as native
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.topic import murmur2, partition_of
+from cdc.record.topic_names import murmur2, partition_of
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
 JAVA = {

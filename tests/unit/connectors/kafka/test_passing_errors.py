@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import LogError
-from connectors.kafka.passing_errors import missing_of
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError
+from connectors.kafka.doubted_topics import missing_of
 
 OTHERS = ["shop.state", "shop.public.orders"]
 

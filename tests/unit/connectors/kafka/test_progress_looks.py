@@ -6,9 +6,9 @@ from typing import cast
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from cdc.clock import ManualClock
-from cdc.progress import PROGRESS_KEY, Progress
-from cdc.settings import LogSettings
+from cdc.process.clock import ManualClock
+from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.settings.model import LogSettings
 from connectors.kafka.feed import ProgressTopic
 
 SETTINGS = LogSettings(bootstrap_servers="none:9092")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import ConfigError, Exit, LogError
-from cdc.settings import LogSettings
-from connectors.kafka.reach import require_broker
+from cdc.process.errors import ConfigError, Exit, LogError
+from cdc.settings.model import LogSettings
+from connectors.kafka.doubted_topics import require_broker
 from tests.strangers import Answer, closed, lines, stranger, web
 
 

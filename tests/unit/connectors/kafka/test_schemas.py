@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.schema import TableSchema
+from cdc.process.errors import ConfigError
+from cdc.record.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from tests.unit.connectors.postgres import written as w

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import LogError
-from connectors.kafka.tail import require_shown
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError
+from connectors.kafka.topic_ends import require_shown
 
 
 def test_h592_an_older_record_is_not_taken_for_the_newest() -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdc.mask_rules import NO_MASKS, Masks
-from cdc.ports import Record
-from cdc.position import Position
-from cdc.schema import TableSchema
-from cdc.topic import partition_of
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Committed, Limits, Pipeline, Start
-from connectors.postgres.held import GONE, LATER, Later, Selected, WantedValues
-from connectors.postgres.messages import Relation
-from connectors.postgres.ports import AsideRegister, Never
+from cdc.record.ports import Record
+from cdc.record.position import Position
+from cdc.record.schema import TableSchema
+from cdc.record.topic_names import partition_of
+from cdc.settings.mask_rules import NO_MASKS, Masks
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Committed, Limits, Pipeline, Start
+from connectors.postgres.assembly.pending_records import GONE, LATER, Later, Selected, WantedValues
+from connectors.postgres.assembly.ports import AsideRegister, Never
+from connectors.postgres.protocol.messages import Relation
 from tests.unit.connectors.postgres import written as w
 
 PIPELINE = Pipeline(name="shop", database="app", epoch=1)

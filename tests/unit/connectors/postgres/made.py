@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cdc.schema import Column, Encoding, Identity, TableSchema
+from cdc.record.schema import Column, Encoding, Identity, TableSchema
 from tests.unit.connectors.postgres import written as w
 
 encodings: st.SearchStrategy[Encoding] = st.sampled_from(("readable", "debezium"))

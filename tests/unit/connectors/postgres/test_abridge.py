@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError, PoisonError
-from cdc.ports import Record, Withheld
-from cdc.schema import Identity
-from connectors.postgres.abridge import Abridging, abridged, row_limit
-from connectors.postgres.messages import LogicalMessage, Message, Omitted, Update
-from connectors.postgres.pgoutput import decode
+from cdc.process.errors import DecodeError, PoisonError
+from cdc.record.ports import Record, Withheld
+from cdc.record.schema import Identity
+from connectors.postgres.protocol.messages import LogicalMessage, Message, Omitted, Update
+from connectors.postgres.protocol.oversized_fields import Abridging, abridged, row_limit
+from connectors.postgres.protocol.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Stream
 

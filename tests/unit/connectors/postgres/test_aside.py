@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.aside import CannotFollow, Cause
-from cdc.schema import TableSchema
-from cdc.topic import TableName
-from connectors.postgres.assemble import Limits
-from connectors.postgres.held import Later, Selected, WantedValues
-from connectors.postgres.messages import Relation
+from cdc.record.schema import TableSchema
+from cdc.record.tables_aside import CannotFollow, Cause
+from cdc.record.topic_names import TableName
+from connectors.postgres.assembly.assembler import Limits
+from connectors.postgres.assembly.pending_records import Later, Selected, WantedValues
+from connectors.postgres.protocol.messages import Relation
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Shapes, Stream, seqs
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError
-from cdc.position import Position
-from cdc.schema import Identity, TableSchema
-from cdc.topic import partition_of
-from connectors.postgres.assemble import Committed
-from connectors.postgres.transaction import widened
+from cdc.process.errors import DecodeError
+from cdc.record.position import Position
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.topic_names import partition_of
+from connectors.postgres.assembly.assembler import Committed
+from connectors.postgres.assembly.transaction import widened
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Rows, Shapes, Stream, seqs, store
 

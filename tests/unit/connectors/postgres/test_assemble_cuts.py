@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import Position
-from cdc.schema import Identity
+from cdc.record.position import Position
+from cdc.record.schema import Identity
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Stream, seqs
 

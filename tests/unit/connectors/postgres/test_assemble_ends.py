@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import DecodeError
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import Identity, TableSchema
-from cdc.topic import TableName, partition_of
-from connectors.postgres.assemble import Assembler, AssemblerPorts
-from connectors.postgres.encoder import TableEncoder, compile_table
+from cdc.process.errors import DecodeError
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.topic_names import TableName, partition_of
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import PIPELINE, Rows, Shapes, Stream, seqs
 from tests.unit.connectors.postgres.test_aside import (

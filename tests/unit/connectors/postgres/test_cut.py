@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
-from cdc.clock import ManualClock
-from cdc.cuts import RepairRow, VerifiedTable
-from cdc.errors import CdcError, ConfigError, SourceError
-from cdc.mask_rules import NO_MASKS
-from cdc.sql import load
-from cdc.topic import TableName
-from connectors.postgres.connections import Connection
-from connectors.postgres.cut import FILTERS_SINCE, SourceCut
+from cdc.process.clock import ManualClock
+from cdc.process.errors import CdcError, ConfigError, SourceError
+from cdc.process.sql_files import load
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
+from cdc.verification.cut_port import RepairRow, VerifiedTable
+from connectors.postgres.server.connections import Connection
+from connectors.postgres.server.cut_reader import FILTERS_SINCE, SourceCut
 from tests.unit.connectors.postgres import written as w
 
-SQL = load("connectors.postgres", "cut.sql")
+SQL = load("connectors.postgres.server", "cut.sql")
 NAMES = {text: name for name, text in SQL.items()}
 SHAPE = w.table(w.column("id", "int4", 0), w.column("doc", "text"))
 KEYS_PER_QUERY = 1000

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError
-from cdc.mask_rules import NO_MASKS
-from cdc.position import Position
-from cdc.schema import Identity, TableSchema
+from cdc.process.errors import DecodeError
+from cdc.record.position import Position
+from cdc.record.schema import Identity, TableSchema
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.wire.envelope import Stamp
-from connectors.postgres.compiled import MOST_COLUMNS, FromFrame, Made, Templates, unescape
-from connectors.postgres.encoder import TableEncoder, compile_table, record_headers
-from connectors.postgres.messages import Delete, Insert, Update
-from connectors.postgres.pgoutput import decode
+from connectors.postgres.encoding.compiled import MOST_COLUMNS, FromFrame, Made, Templates, unescape
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table, record_headers
+from connectors.postgres.protocol.messages import Delete, Insert, Update
+from connectors.postgres.protocol.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.made import rows, tables
 

@@ -6,19 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.errors import ConfigError, IdentityError
-from cdc.state import SlotState
-from connectors.postgres.failover import (
+from cdc.process.errors import ConfigError, IdentityError
+from cdc.record.server_facts import ServerFacts, SlotFacts
+from cdc.record.state import SlotState
+from connectors.postgres.server.failover import (
+    OPEN,
+    History,
     Promotion,
     find_promotion,
     may_be_promoted,
     may_be_twin,
+    parse_history,
     require_failover,
     require_not_promoted,
+    shared_lsn,
 )
-from connectors.postgres.lineage import OPEN, History, parse_history, shared_lsn
-from connectors.postgres.slot import require_same_server
+from connectors.postgres.server.slot import require_same_server
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 PROMOTED = replace(SERVER, timeline=2)

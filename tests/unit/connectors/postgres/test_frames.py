@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError
-from connectors.postgres.frames import Feedback, keepalive, status
+from cdc.process.errors import DecodeError
+from connectors.postgres.protocol.frames import Feedback, keepalive, status
 
 LSN = st.integers(0, 2**64 - 1)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.ports import Withheld
-from cdc.position import Position
-from cdc.schema import Identity
-from connectors.postgres.assemble import Limits
-from connectors.postgres.held import Selected, WantedValues, placeholder
-from connectors.postgres.messages import Omitted
+from cdc.record.ports import Withheld
+from cdc.record.position import Position
+from cdc.record.schema import Identity
+from connectors.postgres.assembly.assembler import Limits
+from connectors.postgres.assembly.pending_records import Selected, WantedValues, placeholder
+from connectors.postgres.protocol.messages import Omitted
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Stream, store
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError
-from connectors.postgres.abridge import abridged
-from connectors.postgres.incoming import COPY_BOTH, Incoming, Said
+from cdc.process.errors import DecodeError
+from connectors.postgres.protocol.incoming import COPY_BOTH, Incoming, Said
+from connectors.postgres.protocol.oversized_fields import abridged
 from tests.unit.connectors.postgres import written as w
 
 LIMIT = 512 * 1024

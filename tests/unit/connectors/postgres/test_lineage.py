@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import SourceError
-from connectors.postgres.connections import Connection, connect
-from connectors.postgres.lineage import read_history, read_wal
-from connectors.postgres.link import LibpqLink, SocketLink
-from connectors.postgres.watched import WatchedConnection
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import SourceError
+from connectors.postgres.server.connections import Connection, WatchedConnection, connect
+from connectors.postgres.server.failover import read_history, read_wal
+from connectors.postgres.server.transport import LibpqLink, SocketLink
 from connectors.session.replication import open_stream
 from tests.golden.direct import settings_of
 from tests.unit.cdc.checks.test_postgres import KNOWN

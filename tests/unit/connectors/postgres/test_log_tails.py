@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdc.position import Position
-from connectors.postgres.log_tails import LogTails
+from cdc.record.position import Position
+from connectors.postgres.assembly.record_output import LogTails
 
 
 def test_h75_an_earlier_epochs_records_hold_nothing_of_this_one() -> None:

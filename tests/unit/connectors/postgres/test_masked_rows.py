@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.aside import CannotFollow
-from cdc.errors import ConfigError, DecodeError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.schema import Identity, TableSchema
-from connectors.postgres.abridge import Abridged, abridged
-from connectors.postgres.encoder import compile_table, unescape
-from connectors.postgres.held import LATER, Later
-from connectors.postgres.masked_rows import MaskedRows, MaskedValues
-from connectors.postgres.masked_shapes import masked_shape
-from connectors.postgres.messages import Omitted, Relation, Update
-from connectors.postgres.pgoutput import decode
+from cdc.process.errors import ConfigError, DecodeError
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.tables_aside import CannotFollow
+from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
+from connectors.postgres.assembly.pending_records import LATER, Later
+from connectors.postgres.encoding.encoder import compile_table, unescape
+from connectors.postgres.encoding.masked_rows import MaskedRows, MaskedValues, masked_shape
+from connectors.postgres.protocol.messages import Omitted, Relation, Update
+from connectors.postgres.protocol.oversized_fields import Abridged, abridged
+from connectors.postgres.protocol.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Rows, Shapes, Stream
 from tests.unit.connectors.postgres.test_aside import Noted

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.schema import DroppedColumn, Identity, Mask, TableSchema
+from cdc.process.errors import ConfigError
+from cdc.record.schema import DroppedColumn, Identity, Mask, TableSchema
+from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.masked_shapes import masked_shape, require_passed
+from connectors.postgres.encoding.masked_rows import masked_shape, require_passed
 from tests.unit.connectors.postgres import written as w
 
 KEY = MaskKey("0123456789abcdef0123456789abcdef")

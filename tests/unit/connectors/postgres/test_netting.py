@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import SourceError
-from cdc.schema import Identity, TableSchema
-from connectors.postgres.assemble import Limits
-from connectors.postgres.netting import Netting, SettledKey
+from cdc.process.errors import SourceError
+from cdc.record.schema import Identity, TableSchema
+from connectors.postgres.assembly.assembler import Limits
+from connectors.postgres.assembly.net_changes import Netting, SettledKey
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Stream, store
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError
-from cdc.schema import Identity
-from connectors.postgres.messages import (
+from cdc.process.errors import DecodeError
+from cdc.record.schema import Identity
+from connectors.postgres.protocol.messages import (
     UNCHANGED,
     Begin,
     Commit,
@@ -24,7 +24,7 @@ from connectors.postgres.messages import (
     TypeName,
     Update,
 )
-from connectors.postgres.pgoutput import Reader, decode, read_tuple, write_tuple
+from connectors.postgres.protocol.pgoutput import Reader, decode, read_tuple, write_tuple
 from tests.unit.connectors.postgres import written as w
 
 SOME = [

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import DecodeError
-from cdc.schema import Identity, TableSchema
-from cdc.topic import TableName
-from connectors.postgres.held import Later
-from connectors.postgres.messages import Relation
-from connectors.postgres.pgoutput import decode
+from cdc.process.errors import DecodeError
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.topic_names import TableName
+from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.protocol.messages import Relation
+from connectors.postgres.protocol.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Shapes, Stream, store
 

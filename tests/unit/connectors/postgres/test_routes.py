@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.mask_rules import NO_MASKS
-from cdc.schema import Identity
-from connectors.postgres.encoder import compile_table
-from connectors.postgres.routes import StreamTable
+from cdc.record.schema import Identity
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.assembly.routes import StreamTable
+from connectors.postgres.encoding.encoder import compile_table
 from tests.contract.topics import ORDERS
 
 

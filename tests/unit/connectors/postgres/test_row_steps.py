@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cdc.schema import Encoding
+from cdc.record.schema import Encoding
 from tests.faults.counted import MOST, Nulls, check, row, wide
 from tests.unit.connectors.postgres.made import VALUES, rows
 

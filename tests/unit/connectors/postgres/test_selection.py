@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import ConfigError
-from cdc.topic import TableName
-from connectors.postgres.problems import CatalogRelation, LeafRelation, problems_of, topic_problems
-from connectors.postgres.selection import Pattern, select, takes
-from connectors.postgres.type_rows import Resolved, Type, missing, resolve
+from cdc.process.errors import ConfigError
+from cdc.record.topic_names import TableName
+from connectors.postgres.encoding.encoder import Resolved, Type, missing, resolve
+from connectors.postgres.server.table_problems import CatalogRelation, LeafRelation, problems_of, topic_problems
+from connectors.postgres.server.table_selection import Pattern, select, takes
 from tests.faults.steps import Steps
 
 OIDS = iter(range(20_000, 90_000))

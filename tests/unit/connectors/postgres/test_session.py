@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdc.errors import CdcError, ConfigError, Retry, SourceError
-from cdc.setting_types import Secret
-from cdc.settings import SourceSettings
-from connectors.postgres.refusals import connect_error, refused
+from cdc.process.errors import CdcError, ConfigError, Retry, SourceError
+from cdc.settings.model import SourceSettings
+from cdc.settings.setting_types import Secret
+from connectors.postgres.server.refusals import connect_error, refused
 from tests.strangers import silence, stranger
 
 LATE = psycopg.errors.ConnectionTimeout("connection timeout expired")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.schema import Encoding
-from connectors.postgres import shapes
-from connectors.postgres.wire_values import codec
+from cdc.record.schema import Encoding
+from connectors.postgres.encoding import structured_values as shapes
+from connectors.postgres.encoding.wire_values import codec
 from tests.unit.connectors.postgres.written import column
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

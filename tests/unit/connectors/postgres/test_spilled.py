@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.mask_rules import NO_MASKS
-from cdc.ports import Record, Withheld
-from connectors.postgres.encoder import compile_table
-from connectors.postgres.held import Entry, Pending
-from connectors.postgres.messages import UNCHANGED
-from connectors.postgres.spilled import Spilled
+from cdc.record.ports import Record, Withheld
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.assembly.pending_records import Entry, Pending
+from connectors.postgres.assembly.spill_files import Spilled
+from connectors.postgres.encoding.encoder import compile_table
+from connectors.postgres.protocol.messages import UNCHANGED
 from tests.unit.connectors.postgres import written as w
 
 ENCODERS = [

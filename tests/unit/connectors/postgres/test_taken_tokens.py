@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cdc.errors import CdcError, SourceError, UsageError
-from cdc.tokens import Token
-from connectors.postgres.taken_tokens import SQL, async_token, token
+from cdc.process.errors import CdcError, SourceError, UsageError
+from cdc.record.tokens import Token
+from connectors.postgres.server.taken_tokens import SQL, async_token, token
 
 TEXT = "7301444403801980345/1:0/16B3D48"
 

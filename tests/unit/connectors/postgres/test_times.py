@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc.schema import Encoding
-from connectors.postgres.wire_values import codec
+from cdc.record.schema import Encoding
+from connectors.postgres.encoding.wire_values import codec
 from tests.unit.connectors.postgres.written import column
 
 years = st.integers(-4712, 5874896) | st.integers(-50, 50) | st.integers(9990, 10010) | st.integers(1500, 2100)

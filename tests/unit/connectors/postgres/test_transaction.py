@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.postgres.messages import Begin, Origin
-from connectors.postgres.transaction import Transaction, widened
+from connectors.postgres.assembly.transaction import Transaction, widened
+from connectors.postgres.protocol.messages import Begin, Origin
 
 BEGIN = Begin(final_lsn=0x1000, committed_us=7, xid=100)
 

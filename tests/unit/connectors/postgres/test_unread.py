@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc.aside import CannotFollow, Cause
-from cdc.errors import DecodeError, SourceError
-from cdc.schema import Identity, TableSchema
-from connectors.postgres.assemble import Limits
-from connectors.postgres.held import LATER, Later
-from connectors.postgres.messages import Relation
+from cdc.process.errors import DecodeError, SourceError
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.tables_aside import CannotFollow, Cause
+from connectors.postgres.assembly.assembler import Limits
+from connectors.postgres.assembly.pending_records import LATER, Later
+from connectors.postgres.protocol.messages import Relation
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Shapes, Stream, seqs
 from tests.unit.connectors.postgres.test_aside import Noted

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc.schema import Column, Encoding
+from cdc.record.schema import Column, Encoding
 from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS
-from connectors.postgres.wire_values import codec
+from connectors.postgres.encoding.wire_values import codec
 from tests.examples import examples
 from tests.unit.connectors.postgres.written import column
 

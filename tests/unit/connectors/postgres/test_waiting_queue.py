@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc.aside import CannotFollow
-from cdc.errors import SourceError
-from cdc.mask_rules import NO_MASKS
-from cdc.ports import Record
-from cdc.position import Position
-from cdc.schema import Column, TableSchema
-from cdc.topic import TableName
-from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import (
+from cdc.process.errors import SourceError
+from cdc.record.ports import Record
+from cdc.record.position import Position
+from cdc.record.schema import Column, TableSchema
+from cdc.record.tables_aside import CannotFollow
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.assembly.pending_records import (
     GONE,
     HELD_ROWS,
     LATER,
@@ -32,8 +31,9 @@ from connectors.postgres.held import (
     placeholder,
     size_of,
 )
-from connectors.postgres.messages import UNCHANGED
-from connectors.postgres.waiting import Bounds, WaitingTables
+from connectors.postgres.assembly.waiting_tables import Bounds, WaitingTables
+from connectors.postgres.encoding.encoder import TableEncoder, compile_table
+from connectors.postgres.protocol.messages import UNCHANGED
 from tests.unit.connectors.postgres import written as w
 
 SCHEMA = w.table(w.column("id", "int4", 0), w.column("doc", "text"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socketserver
 import threading
 
-from cdc.lsn import Lsn
-from cdc.settings import SourceSettings
+from cdc.record.position import Lsn
+from cdc.settings.model import SourceSettings
 
 STARTED = "2026-01-01 00:00:00+00"
 SYSTEM = "7"

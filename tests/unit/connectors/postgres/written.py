@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from cdc.schema import Column, Encoding, Identity, TableSchema
-from cdc.topic import TableName
-from connectors.postgres.messages import UNCHANGED, Unchanged
-from connectors.postgres.pgoutput import POSTGRES_EPOCH_US
+from cdc.record.schema import Column, Encoding, Identity, TableSchema
+from cdc.record.topic_names import TableName
+from connectors.postgres.protocol.messages import UNCHANGED, Unchanged
+from connectors.postgres.protocol.pgoutput import POSTGRES_EPOCH_US
 
 Value = bytes | Unchanged | None
 u = UNCHANGED

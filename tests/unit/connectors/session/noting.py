@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc.aside import AsideState, CannotFollow, Cause, asides_of
-from cdc.clock import ManualClock
-from cdc.position import Position
-from cdc.state import ReadingState, RequestState
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.state import ReadingState, RequestState
+from cdc.record.tables_aside import AsideState, CannotFollow, Cause, asides_of
 from cdc.testing import MemoryCompactedTopic
 from connectors.session.asides import SetAside
 from tests.unit.connectors.postgres import written as w

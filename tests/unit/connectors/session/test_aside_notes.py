@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdc.aside import AsideState, TableState
-from cdc.errors import LogError
+from cdc.process.errors import LogError
+from cdc.record.tables_aside import AsideState, TableState
+from cdc.record.topic_names import TableName
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
 from connectors.session.asides import Rounds
 from tests.unit.connectors.session.noting import NAME, SHAPE, WHY, by_hand, noted, set_aside
 from tests.waiting import wait_until

@@ -8,17 +8,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.aside import asides_of
-from cdc.capture import Capture, CaptureSession, CaptureStop, StartingPoint
-from cdc.clock import ManualClock
-from cdc.errors import LogError
-from cdc.mask_rules import NO_MASKS
-from cdc.metrics import CaptureFigures
-from cdc.ports import StreamBatch
-from cdc.progress import Progress
+from cdc.capture.capture_loop import Capture, CaptureSession, CaptureStop, StartingPoint
+from cdc.figures.capture_metrics import CaptureFigures
+from cdc.process.clock import ManualClock
+from cdc.process.errors import LogError
+from cdc.record.ports import StreamBatch
+from cdc.record.progress import Progress
+from cdc.record.tables_aside import asides_of
+from cdc.record.topic_names import TableName, partition_of
+from cdc.settings.mask_rules import NO_MASKS
 from cdc.testing import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
-from cdc.topic import TableName, partition_of
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits
 from connectors.session.asides import Rounds, SetAside
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import PIPELINE, Rows, Shapes

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.aside import CannotFollow, Cause, TableState, left_out
-from cdc.clock import ManualClock
-from cdc.position import Position
-from cdc.state import requests_of
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.state import requests_of
+from cdc.record.tables_aside import CannotFollow, Cause, TableState, left_out
 from cdc.testing import MemoryCompactedTopic
 from connectors.session.asides import SetAside
 from tests.unit.connectors.session.noting import NAME, SHAPE, WHY, by_hand, noted, reread, set_aside

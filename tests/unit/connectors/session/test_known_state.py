@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import DamagedError
-from cdc.state import SlotState, SnapshotState, TopicsState
-from connectors.session.known_state import KnownState, known_of
+from cdc.process.errors import DamagedError
+from cdc.record.state import SlotState, SnapshotState, TopicsState
+from connectors.session.known_tables import KnownState, known_of
 
 OWN = {"id": "x", "partitions": 1}
 SLOT = SlotState(

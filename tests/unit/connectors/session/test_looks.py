@@ -9,12 +9,11 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK, ManualClock
-from cdc.errors import SourceError
-from cdc.metrics import STALL_S, CaptureFigures, Flow
-from cdc.windows import Closed
-from connectors.session.repeated_look import RepeatedLook
-from connectors.session.standstill import Standstill
+from cdc.capture.windows import Closed
+from cdc.figures.capture_metrics import STALL_S, CaptureFigures, Flow
+from cdc.process.clock import SYSTEM_CLOCK, ManualClock
+from cdc.process.errors import SourceError
+from connectors.session.side_queries import RepeatedLook, Standstill
 from tests.waiting import wait_until
 
 

@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from cdc.aside import CannotFollow
-from cdc.mask_rules import MaskKey, MaskRule, Masks
-from cdc.masks import MaskNotes
-from cdc.schema import TableSchema
-from cdc.settings import Settings, parse
+from cdc.capture.table_masks import MaskNotes
+from cdc.record.schema import TableSchema
+from cdc.record.tables_aside import CannotFollow
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import MaskKey, MaskRule, Masks
+from cdc.settings.model import Settings, parse
 from cdc.testing import MemoryCompactedTopic
-from cdc.topic import TableName
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.held import LATER
-from connectors.postgres.masked_shapes import masked_shape
-from connectors.postgres.messages import Relation, RelationColumn
+from connectors.postgres.assembly.pending_records import LATER
+from connectors.postgres.encoding.masked_rows import masked_shape
+from connectors.postgres.protocol.messages import Relation, RelationColumn
 from connectors.session.relations import Relations
 from tests.unit.connectors.postgres import written as w
 

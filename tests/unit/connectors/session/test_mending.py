@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.errors import LogError, TopicError
-from cdc.position import Position
-from cdc.progress import Progress
-from connectors.session.mending import require_nothing_lost, require_still, without_future
+from cdc.process.errors import LogError, TopicError
+from cdc.record.position import Position
+from cdc.record.progress import Progress
+from connectors.session.late_record_repair import require_nothing_lost, require_still, without_future
 
 NEAR, FAR = Position(1, 80, 2).text(), Position(1, 1 << 40, 1).text()
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from cdc.state import FormState, PartitionsState, SnapshotTableState, find_all
+from cdc.record.state import FormState, PartitionsState, SnapshotTableState, find_all
 from cdc.testing import MemoryCompactedTopic
-from connectors.session.partition_notes import PartitionNotes
+from connectors.session.partitions import PartitionNotes
 
 TABLE = "public.parted"
 

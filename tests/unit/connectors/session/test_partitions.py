@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc.aside import CannotFollow, Cause
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
-from connectors.postgres.messages import Relation, RelationColumn
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.tables_aside import CannotFollow, Cause
+from cdc.record.topic_names import TableName
+from connectors.postgres.protocol.messages import Relation, RelationColumn
 from connectors.session.partitions import PartitionLink, Partitions, tells_key
 
 TABLE = TableName("public", "parted")

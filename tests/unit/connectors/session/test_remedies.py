@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from cdc.aside import CannotFollow, Cause, TableState
-from cdc.clock import ManualClock
-from cdc.following import Unfollowed
-from cdc.settings import parse
+from cdc.process.clock import ManualClock
+from cdc.record.tables_aside import CannotFollow, Cause, TableState, Unfollowed
+from cdc.settings.model import parse
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.asides import SetAside

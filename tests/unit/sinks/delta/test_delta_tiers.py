@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.delta.delta_tiers import MANY, TIERS, due_tier
+from sinks.delta.delta_files import MANY, TIERS, due_tier
 
 
 def joined(sizes: list[int], below: int) -> tuple[list[int], int]:

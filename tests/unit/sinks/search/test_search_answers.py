@@ -11,9 +11,9 @@ from typing import ClassVar
 import orjson
 import pytest
 
-from cdc.clock import ManualClock
-from cdc.errors import Exit, Retry, SinkError
-from sinks.port import StoreAway
+from cdc.process.clock import ManualClock
+from cdc.process.errors import Exit, Retry, SinkError
+from sinks.contract.port import StoreAway
 from sinks.search.search_bulk import BulkWriter, Item
 from sinks.search.search_client import SearchClient
 from sinks.search.search_documents import action

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdc.clock import ManualClock
-from sinks.port import StoreAway
+from cdc.process.clock import ManualClock
+from sinks.contract.port import StoreAway
 from sinks.search.search_bulk import BulkWriter, Fates, Item
 from sinks.search.search_client import BulkUnanswered, Conflict, IndexBlocked, IndexGone
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from sqlalchemy import exc
 
-from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_client import Fault, fault_of, kind_of
 
 
 def by_state(state: str) -> exc.DBAPIError:

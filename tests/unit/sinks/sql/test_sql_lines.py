@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sinks.contract.tries import looking
 from sinks.sql.sql_client import keep_alive
-from sinks.tries import looking
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from cdc.schema import Identity, TableSchema
-from cdc.state import RequestState
+from cdc.record.schema import Identity, TableSchema
+from cdc.record.state import RequestState
 from cdc.testing import MemoryCompactedTopic
 from snapshot.first.ledger import Ledger
-from snapshot.first.manifest import Manifest
-from snapshot.first.sizing import Sizing
-from snapshot.forms import InspectedTable, Inspection, TableForm
+from snapshot.first.manifest import Manifest, Sizing
+from snapshot.source.forms import InspectedTable, Inspection, TableForm
 from tests.unit.snapshot.example_forms import leaf, look
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, read
 

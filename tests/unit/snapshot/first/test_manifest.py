@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.state import ChunkState, SlotIntent, SlotState
+from cdc.record.state import ChunkState, SlotIntent, SlotState
 from cdc.testing import MemoryCompactedTopic
-from snapshot.chunks import table_chunks
 from snapshot.first.manifest import COMPLETE, DONE, Manifest, Records
-from snapshot.forms import TableForm, form_change
+from snapshot.source.chunks import table_chunks
+from snapshot.source.forms import TableForm, form_change
 from tests.unit.snapshot.example_forms import leaf, look
 
 SLOT = SlotState(

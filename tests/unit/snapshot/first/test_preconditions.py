@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
-from cdc.errors import ConfigError, SlotError, UsageError
-from cdc.settings import Settings, parse
-from cdc.state import SlotState, TopicsState
+from cdc.process.errors import ConfigError, SlotError, UsageError
+from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts
+from cdc.record.state import SlotState, TopicsState
+from cdc.settings.model import Settings, parse
 from cdc.testing import MemoryCompactedTopic
-from snapshot.edges import NoReport
 from snapshot.first import preconditions
 from snapshot.first.manifest import COMPLETE, Manifest
+from snapshot.source.edges import NoReport
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, begun
 from tests.unit.snapshot.first.test_manifest import ORDERS as ORDERS_LOOK
 
@@ -61,7 +61,7 @@ FOUND = SlotFacts(
 
 @dataclass
 class MemorySource:
-    """:class:`snapshot.edges.Source`, as far as preconditions ask it."""
+    """:class:`snapshot.source.edges.Source`, as far as preconditions ask it."""
 
     server: ServerFacts = SERVER
     slot: SlotFacts | None = None

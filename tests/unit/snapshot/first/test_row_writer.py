@@ -6,21 +6,20 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.clock import ManualClock
-from cdc.mask_rules import NO_MASKS
-from cdc.position import Position
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import ChunkState
-from cdc.topic import TableName
-from snapshot.first.chunk_read import ChunkTask
-from snapshot.first.exported_cut import ExportedCut
-from snapshot.first.row_writer import RowWriter
+from cdc.process.clock import ManualClock
+from cdc.record.position import Position
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.state import ChunkState
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
+from snapshot.first.row_writer import ChunkTask, RowWriter
+from snapshot.first.slot_creation import ExportedCut
 
 CUT = ExportedCut(snapshot="00000003-1", lsn=1000, tx_id=742, taken_us=1_700_000_000_000_000)
 
 
 class MemoryRowLog:
-    """:class:`snapshot.edges.RowLog` in memory."""
+    """:class:`snapshot.source.edges.RowLog` in memory."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, int, bytes, bytes, dict[str, bytes]]] = []

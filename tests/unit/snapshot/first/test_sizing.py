@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from snapshot.first.sizing import Sizing
+from snapshot.first.manifest import Sizing
 
 MB = 1024**2
 

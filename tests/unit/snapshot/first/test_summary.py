@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.state import ChunkState, SlotState
-from snapshot.chunks import table_chunks
+from cdc.record.state import ChunkState, SlotState
 from snapshot.first.manifest import Manifest
 from snapshot.first.summary import Tally, covered_s, summarise
+from snapshot.source.chunks import table_chunks
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 SECOND = 1_000_000_000

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.topic import TableName
-from snapshot.chunks import Chunk
-from snapshot.forms import LeafForm
+from cdc.record.topic_names import TableName
 from snapshot.later.chunk_queue import KEYS_PER_CHUNK, ChunkQueue, TooLarge
+from snapshot.source.chunks import Chunk
+from snapshot.source.forms import LeafForm
 
 BLOCK = 8192
 

@@ -7,10 +7,10 @@ import re
 import pytest
 from hypothesis import given
 
-from cdc.condition import Condition, parse
-from cdc.errors import ConfigError
-from cdc.rereads.rules import condition_on
-from snapshot.later.condition_sql import as_sql
+from cdc.operate.rereads import condition_on
+from cdc.process.errors import ConfigError
+from cdc.record.row_condition import Condition, parse
+from snapshot.later.window_read import as_sql
 from tests.unit.cdc.test_condition import conditions
 from tests.unit.snapshot.later.test_table_reading import SHAPE
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import Position
-from cdc.wire.floors import sweep_key, sweep_value, truncate_key
-from cdc.wire.records import LoggedRecord
-from snapshot.later.row_differences import MOST_BYTES, NotComparable, RowDifferences
+from cdc.record.position import Position
+from cdc.wire.records import LoggedRecord, sweep_key, sweep_value, truncate_key
+from snapshot.later.chunk_queue import MOST_BYTES, NotComparable, RowDifferences
 from snapshot.later.table_reading import Differing
 
 COLUMNS = ("id", "v")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import orjson
 
-from cdc.state import CommandState, ReadingState, RequestState, requests_of
-from snapshot.later.state_view import StateView
+from cdc.record.state import CommandState, ReadingState, RequestState, requests_of
+from snapshot.later.planner import StateView
 
 FIRST = RequestState(id="snapshot:public.t", table="public.t", after_lsn=10, reason="asked", serial=1)
 NEWER = replace(FIRST, after_lsn=90, reason="was rewritten", serial=2)

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from cdc.mask_rules import NO_MASKS
-from cdc.position import CHUNK_SEQ, Position
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import RequestState
-from cdc.topic import TableName
-from connectors.postgres.encoder import compile_table
-from snapshot.forms import InspectedTable, LeafForm
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.state import RequestState
+from cdc.record.topic_names import TableName
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.encoding.encoder import compile_table
 from snapshot.later.chunk_queue import TooLarge
 from snapshot.later.table_reading import (
     MOST_FAILURES,
@@ -25,6 +24,7 @@ from snapshot.later.table_reading import (
     fresh,
     next_reading,
 )
+from snapshot.source.forms import InspectedTable, LeafForm
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 SHAPE = TableSchema(

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.schema import Column, Identity, TableSchema
-from cdc.state import FormState, SnapshotTableState
-from cdc.topic import TableName
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.state import FormState, SnapshotTableState
+from cdc.record.topic_names import TableName
 from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
 
 BEFORE = FormState(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.errors import ConfigError
-from cdc.mask_rules import NO_MASKS
-from cdc.position import CHUNK_SEQ, Position
-from cdc.rereads.rules import key_texts
-from cdc.visibility import Visibility
-from connectors.postgres.encoder import compile_table
-from sinks.notes import FloorMark
+from cdc.capture.visibility import Visibility
+from cdc.operate.rereads import key_texts
+from cdc.process.errors import ConfigError
+from cdc.record.position import CHUNK_SEQ, Position
+from cdc.settings.mask_rules import NO_MASKS
+from connectors.postgres.encoding.encoder import compile_table
+from sinks.contract.store_notes import FloorMark
 from snapshot.later.window_read import WindowRows, sweep_rows, window_rows
 from tests.unit.snapshot.later.test_table_reading import SHAPE
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from cdc.position import Position
-from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.record.position import Position
+from cdc.record.schema import Column, Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.records import Lot
 
 TOPIC = "shop.public.orders"

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import UsageError
-from cdc.lsn import Lsn
-from cdc.position import Position
-from cdc.progress import Progress
+from cdc.process.errors import UsageError
+from cdc.record.position import Lsn, Position
+from cdc.record.progress import Progress
 from cdc.testing import ManualClock, MemoryReading
 from cdc.wire.records import Lot
 from spark.frames.as_of import AsOf, oldest_possible, safe_lag_ms

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from cdc.errors import ConfigError, TopicError, UsageError
-from spark.frames.carried import Carried
-from spark.frames.data_source import HeadraceSource, read_given, spark_schema
+from cdc.process.errors import ConfigError, TopicError, UsageError
+from spark.frames.data_source import Carried, HeadraceSource, read_given, spark_schema
 from spark.frames.frame import Place, arrow_schema, columns_of, ends_of, require_forward, require_growth, starts_of
 from spark.frames.memory_frames import MemoryConnect, MemoryFrameLog
 from spark.frames.options import FrameOptions

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import CdcError, ConfigError, UsageError
-from cdc.lsn import Lsn
+from cdc.process.errors import CdcError, ConfigError, UsageError
+from cdc.record.position import Lsn
 from spark.frames.options import NAMES, read_options
 
 BASE = {"bootstrap_servers": "k:9092", "pipeline": "shop", "table": "public.orders"}

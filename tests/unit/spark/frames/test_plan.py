@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.progress import Offsets
+from cdc.record.progress import Offsets
 from cdc.wire.records import BEGINNING, Span
 from spark.frames.plan import packed, spans_of, trimmed
 

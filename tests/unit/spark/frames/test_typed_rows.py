@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import CdcError, ConfigError, PoisonError
-from cdc.schema import Column, TableSchema
+from cdc.process.errors import CdcError, ConfigError, PoisonError
+from cdc.record.schema import Column, TableSchema
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.records import Lot
 from cdc.wire.types import FAMILIES, Family
 from spark.frames.data_source import spark_schema
 from spark.frames.frame_columns import FrameColumns, caster
 from spark.frames.options import Retyped
-from spark.frames.raw_rows import raw_batch
-from spark.frames.typed_rows import TypedRows
+from spark.frames.typed_rows import TypedRows, raw_batch
 from tests.unit.spark.frames.changes import ID, STATUS, change, joined, shape
 
 _LONG = st.integers(-(2**63), 2**63 - 1)

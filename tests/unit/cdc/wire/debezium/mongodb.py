@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from cdc.topic import TableName
-from cdc.wire.debezium.mongodb_read import collection_schema
+from cdc.record.topic_names import TableName
+from cdc.wire.debezium.reading import collection_schema
 
 TOPIC = "fulfillment.inventory.customers"
 CUSTOMERS = collection_schema(TableName("inventory", "customers"), TOPIC)

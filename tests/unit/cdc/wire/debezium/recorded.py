@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.schema import TableSchema
+from cdc.record.schema import TableSchema
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord
 
 FOLDER = Path(__file__).parents[4] / "fixtures" / "debezium"

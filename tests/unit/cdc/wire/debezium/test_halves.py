@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.wire.debezium.read_rows import is_read_row
+from cdc.wire.debezium.reading import is_read_row
 from cdc.wire.debezium.wrapped import Wrappings, without_halves
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"u😀'))

@@ -7,9 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.wire.debezium.mongodb_read import id_text
-from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord
-from cdc.wire.row import row_reader
+from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord, id_text
+from cdc.wire.envelope import row_reader
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key
 
 SCHEMAED_KEY = orjson.dumps(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.position import Position
+from cdc.record.position import Position
 from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, DebeziumReader, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
 from tests.contract.topics import column, numeric, shape

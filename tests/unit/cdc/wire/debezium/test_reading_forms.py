@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.topic import TableName
+from cdc.record.topic_names import TableName
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader, UnreadableRecord
 from tests.unit.cdc.wire.debezium import mongodb
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cdc.topic import TableName
-from cdc.wire.debezium.shape import EMBEDDED_VERSIONS, shape_of
+from cdc.record.topic_names import TableName
+from cdc.wire.debezium.wrapped import EMBEDDED_VERSIONS, shape_of
 
 
 def field(column_name: str, kind: str, of: str = "", **more: Any) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cdc.errors import SinkError
-from cdc.lsn import Lsn
-from cdc.progress import Hold, Watermark
+from cdc.process.errors import SinkError
 from cdc.read import Freshness, Token
-from cdc.source_lineage import SourceLineage
+from cdc.record.position import Lsn
+from cdc.record.progress import Hold, Watermark
+from cdc.record.source_lineage import SourceLineage
 from sinks.cache.examples.order_page import OrderPage
-from sinks.kinds import spec_for
-from sinks.registry import open_sink
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
 from tests.unit.sinks.cache.examples.order_pages import Browser, browse, places, sinking
 
 OURS = "written-0123456789abcdef"

@@ -1,0 +1,1 @@
+"""The settings file as typed models, and where its secrets are read."""

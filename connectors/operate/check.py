@@ -1,0 +1,120 @@
+"""The questions of ``cdc check`` to Postgres and Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+from cdc.capture.topic_specs import pipeline_topic_specs, table_topic_spec
+from cdc.checks.findings import Finding
+from cdc.checks.secrecy import remote_brokers
+from cdc.figures.processes import Process
+from cdc.process.errors import TopicError
+from cdc.record.server_facts import LogFacts, SourceFacts, TopicFault, TopicRights
+from cdc.record.state import TopicsState
+from cdc.record.tables_aside import Unfollowed, stopped_following
+from cdc.record.topic_names import state_topic
+from cdc.settings.client_options import unused_options
+from cdc.settings.model import Settings
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import require_broker
+from connectors.kafka.topic_problems import copy_problems, cut_problems, in_sync_problems, spec_problems, state_problems
+from connectors.operate.status import read_fresh
+from connectors.postgres.server.catalog_facts import read_publication, read_relations, read_source
+from connectors.postgres.server.connections import LOOK_LIMITS, Connection, connect
+from connectors.postgres.server.publication import refused_publication
+from connectors.postgres.server.table_selection import takes
+from connectors.views.view_topics import unfed_views
+
+
+class ServerProbes:
+    """:class:`cdc.checks.preflight.Probes` on the real servers. Connections open when first asked for."""
+
+    def __init__(self, settings: Settings, store: Callable[[str], Iterable[Finding]]) -> None:
+        self._settings = settings
+        self.store = store
+        self._admin: TopicAdmin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admin = None
+
+    def state(self) -> Mapping[bytes, bytes]:
+        self._topics()
+        try:
+            return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+        except TopicError:
+            return {}
+
+    def source(self) -> SourceFacts:
+        with closing(self._connect()) as connection:
+            found = read_source(connection, self._settings)
+            refused = refused_publication(connection, found, self._settings.publication)
+            return replace(found, unpublishable=refused)
+
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, Unfollowed]:
+        settings = self._settings
+        named = partial(takes, tables=settings.source.tables, exclude=settings.source.exclude)
+        with closing(self._connect()) as connection:
+            publication = partial(read_publication, connection, settings.publication)
+            return stopped_following(documents, named, partial(read_relations, connection), publication)
+
+    def _connect(self) -> Connection:
+        return connect(self._settings.source, application_name="cdc", options=LOOK_LIMITS)
+
+    def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
+
+        log, admin = self._settings.log, self._topics()
+        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
+        facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
+        cluster_id = admin.cluster_id()
+        problems = state_problems(known, facts, cluster_id) if known is not None else []
+        by_offsets = self._settings.source.kind == "debezium"
+        known_specs = [spec for spec in specs if spec.topic in facts]
+        problems += [p for spec in known_specs for p in spec_problems(spec, facts[spec.topic], by_offsets=by_offsets)]
+        first = admin.first_offsets({topic: facts[topic].partitions for topic in topics if topic in facts})
+        problems += [
+            *cut_problems(first, _reread(self._settings)),
+            *in_sync_problems(facts),
+            *copy_problems(facts, admin.brokers()),
+        ]
+        return LogFacts(
+            cluster_id=cluster_id,
+            present=tuple(sorted(facts)),
+            missing=tuple(spec.topic for spec in specs if spec.topic not in facts),
+            faults=tuple(TopicFault(p.message, p.hint, p.fatal) for p in problems),
+            rights=self._rights(admin),
+            unused=tuple(unused_options(self._settings.log.client)),
+        )
+
+    def processes(self) -> Sequence[Process]:
+        return read_fresh(self._settings).processes
+
+    def unfed_views(self) -> Sequence[str]:
+        return unfed_views(self._settings)
+
+    def _rights(self, admin: TopicAdmin) -> TopicRights | None:
+        """Of the state topic. A broker on this machine alone need not check any."""
+        rights = admin.rights(state_topic(self._settings.name))
+        return rights if rights.checked or remote_brokers(self._settings) else None
+
+    def _topics(self) -> TopicAdmin:
+        """The administration client, after one answer: a silent cluster is found out here, once."""
+
+        if self._admin is None:
+            require_broker(self._settings.log)
+            admin = TopicAdmin(self._settings.log)
+            admin.cluster_id()
+            self._admin = admin
+        return self._admin
+
+
+def _reread(settings: Settings) -> str:
+    """The command that reads a table again: it depends on the writer of its topic."""
+    return "an incremental snapshot" if settings.source.kind == "debezium" else "cdc snapshot TABLE"

@@ -1,0 +1,137 @@
+"""Postgres and Kafka as ``cdc status`` asks them: :mod:`cdc.status.facts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from cdc.figures.processes import CAPTURE, Process, Trouble, ask_status, fill_of, fresh_of, trouble_of, view_part
+from cdc.process.errors import CdcError
+from cdc.record.progress import Mark, Offsets
+from cdc.record.server_facts import PublicationFacts
+from cdc.record.topic_names import TableName, dead_topic, progress_topic, state_topic
+from cdc.settings.model import Settings
+from cdc.status.facts import FreshFacts, SourceState
+from cdc.wire.dead_letter import DeadLetter
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
+from connectors.kafka.doubted_topics import require_broker
+from connectors.kafka.feed import read_marks
+from connectors.postgres.server.catalog_facts import read_publication, read_relations, read_server, read_slot
+from connectors.postgres.server.connections import LOOK_LIMITS, Connection, connect, describe
+from connectors.postgres.server.table_selection import unnamed_children
+
+T = TypeVar("T")
+
+
+class StatusLog:
+    """:class:`cdc.status.facts.TopicStatus` on Kafka."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def state(self) -> Mapping[bytes, bytes]:
+        require_broker(self._settings.log)
+        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+
+    def marks(self) -> Sequence[Mark]:
+        return read_marks(self._settings.log, progress_topic(self._settings.name))
+
+    def letters(self) -> Iterable[DeadLetter]:
+        return DeadLetterTopic(self._settings.log, dead_topic(self._settings.name)).read()
+
+    def ends(self, topics: Sequence[str]) -> Offsets:
+        admin = TopicAdmin(self._settings.log)
+        return admin.end_offsets(admin.counts(topics))
+
+
+class StatusSource:
+    """:class:`cdc.status.facts.DatabaseStatus` on Postgres. A session that failed is opened anew at the next look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session: Connection | None = None
+
+    def facts(self) -> SourceState:
+        settings = self._settings
+        return self._ask(
+            lambda session: SourceState(
+                address=describe(settings.source), server=read_server(session), slot=read_slot(session, settings.slot)
+            )
+        )
+
+    def publication(self) -> PublicationFacts | None:
+        return self._ask(lambda session: read_publication(session, self._settings.publication))
+
+    def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
+        return self._ask(lambda session: read_relations(session, tables, oids))
+
+    def children(self, oids: Sequence[int]) -> Mapping[int, Sequence[TableName]]:
+        return self._ask(lambda session: unnamed_children(session, oids, self._settings.source))
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        if self._session is None or self._session.closed:
+            self._session = connect(self._settings.source, application_name="cdc status", options=LOOK_LIMITS)
+        try:
+            return question(self._session)
+        except CdcError:
+            self.close()
+            raise
+
+
+def read_fresh(settings: Settings) -> FreshFacts:
+    """The status documents of the pipeline's processes, from the addresses of the settings."""
+    capture = ask_status(settings.capture.http_address, settings.name)
+    said = ask_status(settings.spark.http_address, settings.name)
+    stores = _members(said, "sinks", settings.sinks)
+    fresh = {name: found for name, one in stores.items() if (found := fresh_of(one)) is not None}
+    fills = {name: fill for name, one in stores.items() if (fill := fill_of(one)) is not None}
+    # The sinks' page has no phase: it may stand at the address of capture.
+    captures = capture is not None and "phase" in capture
+    asked = frozenset([*(["log"] if captures else []), *stores])
+    words = {CAPTURE: trouble_of(capture)} if captures else {}
+    processes = [
+        *_native(settings, words),
+        Process(
+            command="cdc sink",
+            setting="[spark] http_address",
+            address=settings.spark.http_address,
+            parts=tuple(settings.sinks),
+            said={name: trouble_of(one) for name, one in stores.items()},
+        ),
+        *_runner(settings),
+    ]
+    log = fresh_of(capture) if captures else None
+    return FreshFacts(asked=asked, log=log, sinks=fresh, fills=fills, processes=processes)
+
+
+def _native(settings: Settings, words: Mapping[str, Trouble]) -> Iterator[Process]:
+    if settings.source.kind == "postgres":
+        address = settings.capture.http_address
+        yield Process(command=CAPTURE, setting="[capture] http_address", address=address, parts=(CAPTURE,), said=words)
+
+
+def _runner(settings: Settings) -> Iterator[Process]:
+    """The runner of views, which may stand in ``cdc sink`` as well."""
+    if settings.views:
+        address = settings.view_runner.http_address
+        views = _members(ask_status(address, settings.name), "views", settings.views)
+        yield Process(
+            command="cdc view run",
+            setting="[view_runner] http_address",
+            address=address,
+            parts=tuple(map(view_part, settings.views)),
+            said={view_part(name): trouble_of(one) for name, one in views.items()},
+        )
+
+
+def _members(document: Mapping[str, Any] | None, member: str, names: Iterable[str]) -> dict[str, Any]:
+    """Those of these names that a document tells of."""
+    each = document.get(member) if document is not None else None
+    return {name: each[name] for name in names if name in each} if isinstance(each, dict) else {}

@@ -1,0 +1,1 @@
+"""From Postgres's text to the wire's JSON, by functions compiled once for each table. No I/O."""

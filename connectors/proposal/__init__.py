@@ -1,1 +1,0 @@
-"""A database as ``cdc config new`` reads it."""

@@ -1,0 +1,1 @@
+"""The log as Spark asks about it: for sinks and for DataFrames."""

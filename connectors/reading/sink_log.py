@@ -1,0 +1,163 @@
+"""The log as the queries ask about it: a sink's topics as they are now, their ends, and the shapes of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from cdc.capture.topic_specs import KeyedAnewState
+from cdc.process.errors import CdcError, ConfigError, DamagedError, LogError, Retry, TopicError
+from cdc.record.progress import EpochsState, Offsets
+from cdc.record.schema import TableSchema
+from cdc.record.state import TopicsState, find_all
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic
+from cdc.settings.model import Settings, topics_maker
+from cdc.views.known_views import KnownView
+from connectors.connect.topics import with_patterns
+from connectors.debezium.connector_config import may_hold_debezium
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require_broker
+from connectors.kafka.feed import newest_progress
+from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
+from connectors.postgres.server.table_selection import Pattern, kept
+from connectors.views.view_topics import all_shapes, known_views, taken_views, view_patterns
+from spark.records.ports import SinkTopics, TopicLook
+
+_DAY_MS = 86_400_000
+"""Kafka's own delete.retention.ms."""
+
+
+class SinkLog:
+    """:class:`spark.records.ports.LogQuestions` of one pipeline. One client, kept. Any thread, one at a time per
+    method."""
+
+    def __init__(self, settings: Settings, patterns: Callable[[str], Sequence[str]]) -> None:
+        self._settings = settings
+        self._patterns = patterns
+        self._kept: TopicAdmin | None = None
+
+    def topics(self, sink: str) -> SinkTopics:
+        state = TopicsState.find(self._state())
+        if state is None:
+            raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(self._settings)} makes them")
+        state = with_patterns(self._settings, state, self._admin())
+        known = known_topics(state, self.schemas(), embedded=may_hold_debezium(self._settings))
+        patterns = self._patterns(sink)
+        views = self._views(patterns)
+        wanted = {known[table] for table in kept(list(known), patterns)} | views.keys()
+        if not wanted:
+            raise _nothing(sink, unborn_views(patterns, self._settings.views))
+        facts = facts_of_made(self._admin(), wanted)
+        made = {**state.topics, **{topic: view.made for topic, view in views.items()}}
+        own = TopicsState(
+            cluster_id=state.cluster_id, topics={topic: made[topic] for topic in sorted(wanted)}, tables={}
+        )
+        raise_first(state_problems(own, facts, self._admin().cluster_id()))
+        lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
+        return SinkTopics(
+            ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
+            partitions={**self._counts(facts, made), **{topic: view.partitions for topic, view in views.items()}},
+            compaction_lag_s=lag_ms / 1000,
+            retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
+            views={topic: str(view.schema.table) for topic, view in sorted(views.items())},
+        )
+
+    def ends(self, topics: SinkTopics) -> Offsets:
+        return ends_of_made(self._admin(), topics.partitions)
+
+    def epochs(self) -> EpochsState:
+        return EpochsState.find(self._state()) or EpochsState()
+
+    def rekeyed(self) -> frozenset[str]:
+        return frozenset(one.topic for one in find_all(self._state(), KeyedAnewState))
+
+    def looks(self, topics: Collection[str]) -> Mapping[str, TopicLook] | None:
+        if not may_hold_debezium(self._settings):
+            return None
+        return {topic: TopicLook(*found) for topic, found in self._admin().leaders(topics).items()}
+
+    def newest(self) -> tuple[int, int] | None:
+        if may_hold_debezium(self._settings):
+            return None  # Kafka Connect's offsets may be older than what a store has shown: it would send that again
+        try:
+            newest = newest_progress(self._settings)
+        except DamagedError:
+            return None
+        return (newest.epoch, newest.lsn) if newest is not None else None
+
+    def schemas(self) -> list[TableSchema]:
+        return all_shapes(self._settings)
+
+    def _state(self) -> Mapping[bytes, bytes]:
+        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+
+    def _counts(self, facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Topic -> number of partitions that may hold records."""
+        if not may_hold_debezium(self._settings):
+            return {topic: made[topic]["partitions"] for topic in sorted(facts)}
+        return unraised_partitions(facts, made)
+
+    def _views(self, patterns: Sequence[str]) -> dict[str, KnownView]:
+        """By topic, the views that these patterns take."""
+        if not view_patterns(patterns):
+            return {}
+        return {view.topic: view for view in taken_views(known_views(self._settings), patterns).values()}
+
+    def _admin(self) -> TopicAdmin:
+        if self._kept is None:
+            require_broker(self._settings.log)
+            self._kept = TopicAdmin(self._settings.log)
+        return self._kept
+
+
+def unborn_views(patterns: Sequence[str], settings: Iterable[str]) -> list[str]:
+    """The views of the settings that a sink's ``tables`` take, as tables of the schema ``view``.
+
+    >>> unborn_views(["public.*", "view.order_*"], ["order_search", "sales"])
+    ['view.order_search']
+    """
+    taking = [Pattern.parse(text) for text in view_patterns(patterns)]
+    named = [TableName(VIEW_SCHEMA, name) for name in settings]
+    return [str(table) for table in named if any(pattern.takes(table) for pattern in taking)]
+
+
+class NoTables(ConfigError):
+    """A sink takes none of the captured tables."""
+
+
+def _nothing(sink: str, views: Sequence[str]) -> CdcError:
+    """Why a sink has no topic. A view that is not yet run may have one in a moment: that is waited for."""
+    if not views:
+        return NoTables(f"[sinks.{sink}] tables: none of the captured tables is among them")
+    why = f"[sinks.{sink}] takes {', '.join(views)} alone, and there is no topic of that yet"
+    return LogError(why, hint="cdc view run makes it", retry=Retry.NOW)
+
+
+def unraised_partitions(facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Topic -> number of partitions, of topics that Debezium writes. ``made``: the topics as they were made.
+
+    TopicError where some were added: a key that moved to one of them would show an older row, because records of two
+    partitions have no order.
+    """
+    for topic, found in sorted(facts.items()):
+        if found.partitions > made[topic]["partitions"]:
+            raise TopicError(
+                f"the topic {topic} was raised from {made[topic]['partitions']} to {found.partitions} partitions, and "
+                "its records are in order within one partition alone",
+                hint="cdc connect resnapshot makes the topics anew; then cdc rebuild of each sink",
+            )
+    return {topic: found.partitions for topic, found in sorted(facts.items())}
+
+
+def known_topics(state: TopicsState, shapes: Iterable[TableSchema], *, embedded: bool) -> dict[TableName, str]:
+    """Table -> topic, of the captured tables whose records a sink can read.
+
+    ``shapes``: as the schema topic has them. ``embedded``: shapes may come with the records, so a table may have none
+    yet.
+    """
+    captured = set(state.tables.values())
+    known = {shape.table: shape.topic for shape in shapes if shape.topic in captured}
+    if embedded:
+        known |= {TableName(*table.rsplit(".", 1)): topic for table, topic in state.tables.items()}
+    return known

@@ -1,0 +1,211 @@
+"""The captured tables' topics: those that ``cdc init`` made, and those of tables that come while capture runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from cdc.capture.topic_specs import table_topic_spec
+from cdc.capture.windows import Windows
+from cdc.figures.capture_metrics import RereadFigures
+from cdc.process.clock import Clock
+from cdc.process.errors import ConfigError, LogError, Retry
+from cdc.record.state import ReadingState, RequestState, TopicsState
+from cdc.record.topic_names import TableName, state_topic
+from cdc.settings.model import Settings
+from connectors.kafka.admin import TopicAdmin, topics_state
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.doubted_topics import ends_of_made, make_known
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.topic_problems import raise_first, spec_problems
+from connectors.postgres.server.catalog_shapes import CapturedTable
+from connectors.postgres.server.table_selection import takes
+from connectors.session.asides import SetAside
+from connectors.session.partitions import PartitionNotes
+
+log = logging.getLogger(__name__)
+
+NONE: Mapping[bytes, bytes] = {}
+
+
+class CapturedTopics:
+    """The topic of each table. Any thread. An added table is in ``<name>.state`` before it is known here.
+
+    ``waiting``: called while the brokers do not answer, may raise. Without it they have 30 s. ``asides``: tables that
+    are set aside. ``documents``: the state topic's records. ``registry``: of shapes, with the notes of masks.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: TopicsState,
+        clock: Clock,
+        *,
+        registry: SchemaRegistry,
+        waiting: Callable[[], None] | None = None,
+        asides: SetAside | None = None,
+        documents: Mapping[bytes, bytes] = NONE,
+    ) -> None:
+        self.asides = asides
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._topics = topics
+        self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
+        self._partitions = PartitionNotes(self._state, documents)
+        self._notes = registry.notes
+
+    @property
+    def known(self) -> TopicsState:
+        """The tables and their topics, as far as ``<name>.state`` has them."""
+        return self._topics
+
+    def topic(self, table: TableName) -> str | None:
+        """The table's topic. None when it has none as far as is known."""
+        return self.named(str(table))
+
+    def named(self, table: str) -> str | None:
+        """The same, by the table's name in one word, as of this call."""
+        return self._topics.tables.get(table)
+
+    def refresh(self) -> None:
+        """Read what ``cdc init`` may have added."""
+        with self._lock:
+            self._topics = TopicsState.find(self._state.read()) or self._topics
+
+    def add(self, table: CapturedTable, reason: str) -> str:
+        """Make the topic of a table that came after the slot, note it, and ask for its first rows.
+
+        ConfigError when the table cannot be captured, or Kafka refuses its topic for good. LogError when no broker
+        answers.
+        """
+        for problem in table.problems:
+            raise ConfigError(problem.message, hint=problem.hint)
+        with self._lock:
+            known = TopicsState.find(self._state.read()) or self._topics
+            found = known.tables.get(str(table.table))
+            if found is None:
+                known = self._made(table, known)
+                asked = RequestState(
+                    id=f"snapshot:{table.table}",
+                    table=str(table.table),
+                    after_lsn=self._from_lsn(str(table.table)),
+                    reason=f"{table.table} {reason}",
+                    serial=self._clock.now_ns(),
+                    first=True,
+                )
+                # The request first: a topic that is noted without one would look like one that has its rows.
+                self._state.write([(asked.key(), asked.to_json()), (known.key(), known.to_json())])
+                log.info("table_added", extra={"table": str(table.table), "topic": table.topic, "why": reason})
+            self._topics = known
+            return known.tables[str(table.table)]
+
+    def _from_lsn(self, table: str) -> int:
+        """One that was set aside before it had a topic is to be read behind where its changes flow again."""
+        aside = self.asides.of(table) if self.asides is not None else None
+        return aside.from_lsn if aside is not None else 0
+
+    def hindrance(self, request: RequestState) -> str:
+        """Why the table of a request must not be read now: it is set aside, or waits, or ``cdc init`` added it to
+        settings that are newer than those of this capture. Empty where it may be."""
+        source = self._settings.source
+        if not takes(request.table, source.tables, source.exclude):
+            return f"this cdc run began with settings that leave {request.table} out: start it again"
+        return self.asides.hindrance(request) if self.asides is not None else ""
+
+    def followed(self, table: TableName, oid: int) -> bool:
+        """Whether the table was set aside and is followed again as this relation."""
+        return self.asides is not None and self.asides.followed(str(table), oid)
+
+    def read(self, state: ReadingState) -> None:
+        """A reading is over."""
+        if self.asides is not None:
+            self.asides.read(state)
+
+    def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
+        """The stream is about to bring changes of partitions: oid -> the transaction that attached it."""
+        if self._notes.masks.of(table):
+            self._notes.saw({str(table): map(int, links)})
+        self._partitions.saw(str(table), links)
+
+    @property
+    def new_partitions(self) -> Mapping[str, Mapping[str, int]]:
+        """See :class:`snapshot.source.edges.TopicsPort`."""
+        return self._partitions.new
+
+    def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
+        """See :class:`snapshot.source.edges.TopicsPort`. Raises LogError."""
+        self._partitions.settle(compared)
+
+    def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
+        """Ask for a table to be read again, behind ``after_lsn``."""
+        asked = RequestState(
+            id=f"snapshot:{table}",
+            table=str(table),
+            after_lsn=after_lsn,
+            reason=f"{table} {reason}",
+            serial=self._clock.now_ns(),
+        )
+        self._state.write([(asked.key(), asked.to_json())])
+        log.info("reread_asked", extra={"table": str(table), "why": reason})
+
+    def _made(self, table: CapturedTable, known: TopicsState) -> TopicsState:
+        """One table's topic that can never be made is that table's fault alone."""
+        try:
+            return self._make(table, known)
+        except LogError as error:
+            if error.retry is not Retry.NEVER:
+                raise
+            raise ConfigError(error.message, hint=error.hint) from None
+
+    def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
+        admin = TopicAdmin(self._settings.log)
+        spec = table_topic_spec(self._settings.log, table.topic)
+        _, facts = make_known(admin, [spec])
+        raise_first(spec_problems(spec, facts[table.topic]))
+        made = topics_state(facts, {str(table.table): table.topic}, known.cluster_id, known.encoding)
+        return replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})
+
+
+class Lanes:
+    """Where a topic's records go, in the session's numbering. Of new ones too. The capture loop's thread alone."""
+
+    def __init__(self, settings: Settings, topics: CapturedTopics, open_topic: Callable[[str, list[int]], int]) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._open = open_topic
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def note(self, topic: str, base: int, count: int) -> None:
+        """A topic that was opened at the session's start."""
+        self._known[topic] = (base, count)
+
+    def of(self, topic: str) -> tuple[int, int]:
+        """A topic's first lane and how many. Opens one that was made since."""
+        found = self._known.get(topic)
+        if found is None:
+            count = self._topics.known.topics[topic]["partitions"]
+            ends = ends_of_made(TopicAdmin(self._settings.log), {topic: count})[topic]
+            found = self._known[topic] = (self._open(topic, [ends[p] for p in sorted(ends)]), count)
+        return found
+
+
+class Running(Protocol):
+    """Something that runs beside a session, in threads of its own. ``figures``: how far it is, from any thread."""
+
+    @property
+    def figures(self) -> RereadFigures:
+        """How far it is. Any thread."""
+
+    def start(self) -> None:
+        """Start its threads."""
+
+    def close(self) -> None:
+        """End it, also before it was started. Never raises."""
+
+
+Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]
+"""Makes what carries out requests for later snapshots, for one session: its windows, topics, shapes and epoch."""

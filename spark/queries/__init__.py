@@ -1,0 +1,1 @@
+"""The streaming queries: batches planned, read and given to the stores."""

@@ -1,0 +1,196 @@
+"""One run of a streaming query, from where its store is, and the engine that all queries of an application run on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cdc.process.clock import SYSTEM_CLOCK, Clock
+from cdc.process.errors import CdcError
+from cdc.record.progress import Offsets
+from spark.figures.query_listener import run_name
+from spark.figures.sink_metrics import Metrics
+from spark.queries.checkpoint import Folder, batch_offsets
+from spark.queries.micro_batch import MicroBatch, Translate
+from spark.queries.report import REPORT_SCHEMA
+from spark.queries.tasks import SLICE_BYTES
+from spark.records.carried_rows import Job, RowSizes, records_of_rows
+from spark.records.source import KafkaInput, kafka_frame
+from spark.session.failures import GRACE_S, Halted, read_failure, unexpected
+from spark.session.fitness import slots_of
+
+log = logging.getLogger(__name__)
+
+_NUMBERS = count(1)
+_BATCH_END_S = GRACE_S + 5.0
+_LOOK_S = 0.2  # how often a rest is looked at, for a log that grew meanwhile
+_MOST_SLICES = 4
+"""Of a batch that Spark brings to the driver, as it comes in one piece."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The engine that all queries of an application run on. ``driver_rows``: batches up to this size are applied in the
+    driver. ``slice_bytes``: of a batch's records, what is read and applied at once, by the driver or by one task.
+    ``translation``: makes what turns the records of one run into ours."""
+
+    session: SparkSession
+    kafka: KafkaInput
+    folder: Folder
+    metrics: Metrics
+    driver_rows: int
+    slice_bytes: int = SLICE_BYTES
+    log_file: str = "spark.log"
+    translation: Callable[[], Translate] | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once now. A cluster may have more executors than for the batch before."""
+        return slots_of(self.session)
+
+    def fits_driver(self, batch: MicroBatch) -> bool:
+        """Whether a batch is small enough to be applied in the driver."""
+        return batch.most_rows <= self.driver_rows and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes
+
+
+def _at_once(_since_s: float) -> bool:
+    return True
+
+
+class Run:
+    """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten.
+    ``rested``: whether the next batch may begin, by when the last one did. Asked again and again until it may."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        starts: Offsets,
+        deliver: Callable[[MicroBatch], None],
+        rested: Callable[[float], bool] = _at_once,
+    ) -> None:
+        self._name = name
+        self._engine = engine
+        self._deliver = deliver
+        self._rested = rested
+        self._from: Offsets = starts
+        self._lock = threading.Lock()
+        self._halting = threading.Event()
+        self._raised: BaseException | None = None
+        self.batches = 0
+        self._translate = engine.translation() if engine.translation is not None else None
+        self._reader = engine.kafka.reading.open()
+        self._sizes = RowSizes()
+        self._place = engine.folder.fresh(name)
+        engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        frame = kafka_frame(engine.session, engine.kafka, name, starts)
+        writer = frame.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._place)
+        self._streaming: StreamingQuery = writer.queryName(run_name(name, next(_NUMBERS))).start()
+
+    @property
+    def active(self) -> bool:
+        """Whether Spark still runs the query."""
+        return self._streaming.isActive
+
+    def failure(self) -> CdcError:
+        """Why it ended."""
+        raised = self._raised
+        if isinstance(raised, CdcError):
+            return raised
+        # A job's error is told by the one or by the other, by the way in which its rows come.
+        if raised is not None and not isinstance(raised, PySparkException | Py4JJavaError):
+            return unexpected(self._name, raised)
+        said = self._streaming.exception()
+        return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
+
+    @property
+    def fault(self) -> CdcError | None:
+        """The error that its last batch met. None where it met none, or one that is not ours."""
+        return self._raised if isinstance(self._raised, CdcError) else None
+
+    def ask(self) -> None:
+        """Begin no other slice and no other batch."""
+        self._halting.set()
+
+    def halt(self) -> None:
+        """End it between two slices: the one in hand is waited for, the next one is not begun. One that does not end in
+        time is given up, with the Spark job that it may be waiting for, and comes again."""
+        self.ask()
+        if self._lock.acquire(timeout=_BATCH_END_S):
+            # Released before stop(): a batch that is about to begin has to find out and leave.
+            self._lock.release()
+        try:
+            self._streaming.stop()
+        except PySparkException as failure:
+            log.warning("query_left_behind", extra={"sink": self._name, "reason": type(failure).__name__})
+        else:
+            self._reader.close()
+
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
+        began_s = self._engine.clock.monotonic()
+        self._take(frame, number)
+        # Behind the batch, not before it: Spark plans the next one afterwards, with all that came meanwhile. And
+        # without the lock, so that an end has nothing to wait for.
+        while not self._rested(began_s) and not self._halting.wait(_LOOK_S):
+            pass
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        with self._lock:
+            if self._halting.is_set():
+                raise Halted("the query was told to end")
+            try:
+                ends = {**self._from, **batch_offsets(self._engine.folder, self._place, number)}
+                self._deliver(self._batch(frame, ends))
+                self._from = ends
+                self.batches += 1
+            except BaseException as failure:
+                self._raised = failure
+                raise
+
+    def _batch(self, frame: DataFrame, ends: Offsets) -> MicroBatch:
+        return MicroBatch(
+            starts=self._from,
+            ends=ends,
+            reader=self._reader,
+            halting=self._halting,
+            translate=self._translate,
+            rows=FrameRows(frame, self._sizes) if self._engine.kafka.carried else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRows:
+    """The frame that Spark hands over with a batch. Implements :class:`CarriedRows`."""
+
+    frame: DataFrame
+    sizes: RowSizes
+
+    def bring(self) -> pa.Table:
+        # As many tasks as run at once: a small batch over fifty topics would be two hundred, of a few rows each.
+        cores = self.frame.sparkSession.sparkContext.defaultParallelism
+        records = records_of_rows(self.frame.coalesce(cores).toArrow())
+        self.note(records.num_rows, records.nbytes)
+        return records
+
+    def run(self, job: Job, tasks: int) -> pa.Table:
+        schema: Any = from_arrow_schema(REPORT_SCHEMA)
+        # A narrow dependency: a task takes some partitions one after the other, and nothing is shuffled.
+        return self.frame.coalesce(tasks).mapInArrow(job, schema).toArrow()
+
+    def weigh(self, records: int) -> int:
+        return round(records * self.sizes.each_bytes)
+
+    def note(self, records: int, size_bytes: int) -> None:
+        self.sizes.note(records, size_bytes)

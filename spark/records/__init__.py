@@ -1,0 +1,1 @@
+"""From Kafka's rows to events of tables."""

@@ -1,0 +1,1 @@
+"""One store: its thread, its tables and their places, and the watermark that it may claim."""
