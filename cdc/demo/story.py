@@ -44,7 +44,7 @@ PARTS = ("postgres", "kafka", "redis", "opensearch")
 WATCH_S = 1.0
 PLAIN_WATCH_S = 3.0
 """Lines that nobody watches come less often."""
-CATCH_UP_S = 120.0
+CATCH_UP_S = 600.0
 
 
 @dataclass(slots=True)
