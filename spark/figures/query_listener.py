@@ -70,7 +70,7 @@ def listening(session: SparkSession, queries: AllQueries, clock: Clock) -> Itera
             streams._jsqm.removeListener(wrapped)
 
 
-# How each query does, by what Spark says of it. Pure. :mod:`spark.figures.query_listener` hears it.
+# How each query does, by what Spark says of it. Pure.
 #
 # Spark says what each trigger read: `StreamingQueryProgress`, as JSON (the manual of Structured Streaming, "Reporting
 # Metrics programmatically"). The stores' own lag is worked out from the log and the stores alone

@@ -187,7 +187,7 @@ class TaskTranslator:
 
 # Topics that Debezium fills, as the queries read them: the numbers of the shapes that come with records, in a run.
 #
-# The module :mod:`spark.records.translate` has the rules for one record.
+# The rules for one record stand above.
 
 log = logging.getLogger(__name__)
 
