@@ -149,7 +149,7 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     load_.process.send_signal(signal.SIGINT)
     load_.wait()
 
-    done = pipeline.cdc("verify", "--timeout", "180", "--json", timeout_s=400)
+    done = pipeline.cdc("verify", "--timeout", "900", "--json", timeout_s=1000)
     assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
     report = orjson.loads(done.stdout)
     assert (report["differences"], report["undecided"]) == (0, 0)

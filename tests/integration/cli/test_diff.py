@@ -39,7 +39,7 @@ def test_a_pipeline_differs_until_its_commands_ran(pipeline: Pipeline, tmp_path:
     assert _told(pipeline) == {
         "public.notes is captured by the settings, and not published": "cdc init",
         "public.orders is published, and the settings do not capture it": (
-            f"alter publication cdc_{name} drop table public.orders"
+            f"alter publication cdc_{name} drop table only public.orders"
         ),
         f"the topic {name}.public.notes is not made yet": "cdc init",
         "public.orders is not captured any more: its topic and its rows in stores stay": "",
