@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc.settings.model import Settings
     from cdc.wire.events import Change
     from cdc.wiring import open_changes
-    from cdc.wiring.freshness import Freshness
+    from cdc.wiring.sinks import Freshness
     from connectors.views.view_showing import View
     from sinks.contract.kinds import load_settings, parse_settings
     from sinks.contract.stores import open_store
@@ -48,7 +48,7 @@ _MODULES = {
     "CdcError": "cdc.process.errors",
     "Change": "cdc.wire.events",
     "Exit": "cdc.process.errors",
-    "Freshness": "cdc.wiring.freshness",
+    "Freshness": "cdc.wiring.sinks",
     "Lsn": "cdc.record.position",
     "Position": "cdc.record.position",
     "Settings": "cdc.settings.model",

@@ -16,8 +16,8 @@ from psycopg.conninfo import make_conninfo
 from testcontainers.compose import DockerCompose
 
 from cdc.jvm.jars import class_path
-from cdc.stack.inventory import PARTS
 from cdc.stack.local import Connections, free_ports
+from cdc.stack.servers import PARTS
 
 COMPOSE = Path(__file__).parent.parent / "compose"
 # Where a part listens for the other containers.

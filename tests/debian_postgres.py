@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.stack.account import ordinary_account
 from cdc.stack.local import free_ports
+from cdc.stack.part import ordinary_account
 from tests.waiting import wait_until
 
 INSTALLS = Path("/usr/lib/postgresql")

@@ -39,13 +39,13 @@ _PRELOADED = (
     "sinks.contract.registry",
     "spark.runner.application",
     "spark.runner.generation_fill",
-    "cdc.wiring.capture",
+    "cdc.wiring.pipeline",
     "cdc.wiring.sinks",
-    "cdc.wiring.snapshot",
-    "cdc.wiring.verification",
-    "cdc.wiring.dead",
-    "cdc.wiring.rebuild",
-    "cdc.wiring.status",
+    "cdc.wiring.pipeline",
+    "cdc.wiring.sinks",
+    "cdc.wiring.sinks",
+    "cdc.wiring.sinks",
+    "cdc.wiring.pipeline",
 )
 _LIMIT = 1 << 20
 _PR_SET_PDEATHSIG = 1

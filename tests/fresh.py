@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.stack.inventory import DATABASES
+from cdc.stack.servers import DATABASES
 from tests import emptied
 from tests.waiting import wait_until
 

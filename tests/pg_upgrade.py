@@ -14,9 +14,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cdc.stack.account import ordinary_account
 from cdc.stack.local import free_ports
-from cdc.stack.part import LOOPBACK
+from cdc.stack.part import LOOPBACK, ordinary_account
 from cdc.stack.postgres import SETTINGS, USER, install_folder
 from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until

@@ -23,8 +23,7 @@ from typing import Any
 import requests
 
 from cdc.jvm import lock_jars
-from cdc.jvm.ivy import Coordinate
-from cdc.jvm.jars import parse_lock, resolve
+from cdc.jvm.jars import Coordinate, parse_lock, resolve
 from cdc.jvm.java import java_executable
 from cdc.stack.local import free_ports
 from tests.lakes import lake_catalog

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 )
 
 from cdc.jvm.jars import class_path
-from cdc.stack.kafka import KafkaPart
 from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
+from cdc.stack.servers import KafkaPart
 from tests.waiting import wait_until
 
 ADMIN = "admin"

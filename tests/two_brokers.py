@@ -11,9 +11,9 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from cdc.jvm.jars import class_path
-from cdc.stack.kafka import KafkaPart
 from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
+from cdc.stack.servers import KafkaPart
 from tests.waiting import wait_until
 
 _SOON = {

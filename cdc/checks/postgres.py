@@ -8,8 +8,7 @@ from cdc.checks.findings import CONNECTOR_SLOT_LOST, SLOT_LOST, Finding, fail, o
 from cdc.process.errors import Exit
 from cdc.process.sql_files import quote_identifier, quote_literal
 from cdc.record.ports import Found, Unknown
-from cdc.record.providers import PLAIN
-from cdc.record.server_facts import PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
+from cdc.record.server_facts import PLAIN, PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
 from cdc.record.state import SlotState
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings

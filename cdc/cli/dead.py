@@ -15,7 +15,7 @@ from cdc.record.topic_names import TableName, table_topic
 from cdc.settings.model import Settings
 from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why, waiting
 from cdc.wire.plain import escape_key, store_key
-from cdc.wiring.dead import open_letters
+from cdc.wiring.sinks import open_letters
 from sinks.contract.stores import sink_settings
 
 _KEY_CHARACTERS = 100

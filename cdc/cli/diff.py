@@ -13,7 +13,7 @@ from cdc.cli.terminal import TerminalConsole
 from cdc.operate.diff import Difference, differences, silent
 from cdc.process.errors import Exit
 from cdc.wiring.pipeline import open_probes
-from connectors.operate.diff import ask_made
+from connectors.operate.check import ask_made
 from sinks.contract.stores import open_store, sink_settings
 from sinks.contract.tries import looking
 

@@ -14,7 +14,8 @@ from cdc.settings.model import Settings
 from cdc.wiring.pipeline import accept_server, begin_epoch, prepare_pipeline
 
 if TYPE_CHECKING:
-    from cdc.wiring.pipeline import PreparedPipeline, Successor
+    from connectors.operate.init import Prepared as PreparedPipeline
+    from connectors.operate.new_epoch import Successor
 
 
 def init(

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from cdc.cli import completion
 from cdc.process import logs
-from cdc.wiring.rebuild import open_rebuild
+from cdc.wiring.sinks import open_rebuild
 
 
 def rebuild(

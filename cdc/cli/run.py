@@ -9,12 +9,12 @@ from types import FrameType
 
 import typer
 
-from cdc.capture.capture_loop import CaptureStop, keep_capturing
+from cdc.capture.capture_loop import CaptureStop, Stopped, keep_capturing
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.figures.capture_server import MetricsServer
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.logs import configure
-from cdc.wiring.capture import Stopped, open_capture
+from cdc.wiring.pipeline import open_capture
 
 
 def run(context: typer.Context) -> None:

@@ -21,10 +21,10 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, UsageError
 from cdc.record.state import ReadingState, RequestState
 from cdc.settings.model import Settings
-from cdc.wiring.snapshot import build_snapshot, open_rereads
+from cdc.wiring.pipeline import build_snapshot, open_rereads
 
 if TYPE_CHECKING:
-    from cdc.wiring.snapshot import SnapshotSummary
+    from snapshot.first.summary import Summary as SnapshotSummary
 
 
 _TALK_S = 10.0

@@ -13,11 +13,10 @@ from rich.table import Table
 from cdc.cli.terminal import TerminalConsole
 from cdc.jvm.jars import ALWAYS, locked
 from cdc.process.errors import Exit
-from cdc.stack.inventory import checked_parts, jar_sets
 from cdc.stack.local import DEFAULT_PORTS, LocalStack
-from cdc.stack.settings_file import make_database, write_settings
-from cdc.stack.start import fetch, start_watched
-from cdc.wiring.archive import prepare_spark
+from cdc.stack.servers import checked_parts, jar_sets
+from cdc.stack.start import fetch, make_database, start_watched, write_settings
+from cdc.wiring.sinks import prepare_spark
 
 stack = typer.Typer(name="stack", help="Run the local stack without Docker.", no_args_is_help=True)
 app = stack

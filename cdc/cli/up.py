@@ -23,7 +23,7 @@ from cdc.settings.model import Settings
 from cdc.status.pace import LiveLook, LiveLooks, LooksBeside
 from cdc.status.rules import Status, status_of
 from cdc.status.view_lines import age, size
-from cdc.wiring.status import open_status
+from cdc.wiring.pipeline import open_status
 
 _WATCH_S = 2.0
 _LINE_S = 30.0

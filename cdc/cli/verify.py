@@ -19,9 +19,7 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import DifferenceFound, UsageError
 from cdc.record.topic_names import TableName
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
-from cdc.wiring.dead import open_letters
-from cdc.wiring.freshness import Freshness
-from cdc.wiring.verification import open_verification
+from cdc.wiring.sinks import Freshness, open_letters, open_verification
 
 if TYPE_CHECKING:
     from cdc.verification.repair import Repaired

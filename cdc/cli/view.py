@@ -18,7 +18,7 @@ from cdc.record.position import Lsn
 from cdc.status.view_lines import size
 from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
-from connectors.operate.source_cut import open_cut
+from connectors.operate.verify import open_cut
 from connectors.views.view_ending import drop_view, end_former_generations
 from connectors.views.view_generations import ViewRebuild
 from connectors.views.view_importing import imported_views, write_text

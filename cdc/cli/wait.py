@@ -10,7 +10,7 @@ from cdc.cli import completion
 from cdc.process.errors import UsageError
 from cdc.record.position import Lsn
 from cdc.record.tokens import Token
-from cdc.wiring.freshness import Freshness
+from cdc.wiring.sinks import Freshness
 
 
 def wait(

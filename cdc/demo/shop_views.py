@@ -24,7 +24,7 @@ from cdc.stack.local import LocalStack
 from cdc.stack.postgres import install_folder
 from cdc.wire.events import text
 from cdc.wiring import open_schemas
-from cdc.wiring.freshness import Freshness
+from cdc.wiring.sinks import Freshness
 from connectors.views.view_topics import known_shapes
 from sinks.contract.stores import open_store
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cdc.cli.pipeline_processes import Child, Children
-from cdc.cli.status_text import fitted, view
+from cdc.cli.status import fitted, view
 from cdc.demo.shop import KINDS, ShopSize, Workload, make_shop
 from cdc.demo.shop_views import (
     ORDER_SEARCH,
@@ -28,16 +28,15 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, DifferenceFound
 from cdc.record.position import Lsn
 from cdc.settings.model import Settings
-from cdc.stack.inventory import own_ports
 from cdc.stack.local import DEFAULT_PORTS, LocalStack, free_ports
 from cdc.stack.part import refuse_taken_port
-from cdc.stack.settings_file import make_database, write_settings
-from cdc.stack.start import start_watched
+from cdc.stack.servers import own_ports
+from cdc.stack.start import make_database, start_watched, write_settings
 from cdc.status.pace import LiveLook, LiveLooks
 from cdc.status.rules import status_of
 from cdc.status.run import StatusReader
 from cdc.status.view_lines import age, size
-from cdc.wiring.status import open_status
+from cdc.wiring.pipeline import open_status
 from sinks.contract.kinds import load_settings
 
 PARTS = ("postgres", "kafka", "redis", "opensearch")

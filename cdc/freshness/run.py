@@ -28,6 +28,8 @@ from cdc.freshness.rules import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     ReadsWatermarks,
+    TokenWait,
+    TokenWaits,
     require_whole,
     shows,
     speaks_for,
@@ -35,7 +37,6 @@ from cdc.freshness.rules import (
     wait_until_spoken_for,
     wait_until_token_shown,
 )
-from cdc.freshness.wanted import TokenWait, TokenWaits
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, LogError, SinkError, TopicError
 from cdc.process.untrusted_text import quoted

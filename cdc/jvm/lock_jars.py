@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cdc.jvm import ivy
-from cdc.jvm.ivy import Coordinate
-from cdc.jvm.jars import Jar, JarSet, _sha256
+from cdc.jvm import jars
+from cdc.jvm.jars import Coordinate, Jar, JarSet, _sha256
 
 SPARK = "4.1.1"
 KAFKA = "4.3.1"
@@ -76,14 +75,14 @@ ROOTS: Mapping[str, Roots] = {
 def lock(folder: Path, roots: Mapping[str, Roots] = ROOTS) -> list[JarSet]:
     """Resolve every set below ``folder``. Raises SystemExit with Ivy's own words where one fails."""
     running = {
-        name: ivy.start(folder / name, ivy.closure(name, some, extra), transitive=True)
+        name: jars.start(folder / name, jars.closure(name, some, extra), transitive=True)
         for name, (some, extra) in roots.items()
     }
     sets = []
     for name, process in running.items():
         if process.wait() != 0:
-            raise SystemExit((folder / name / "ivy.log").read_text(encoding="utf-8", errors="replace"))
-        found = sorted(ivy.retrieved(folder / name).items())
+            raise SystemExit((folder / name / "jars.log").read_text(encoding="utf-8", errors="replace"))
+        found = sorted(jars.retrieved(folder / name).items())
         sets.append(JarSet(name, tuple(Jar(one, path.stat().st_size, _sha256(path)) for one, path in found)))
     return sets
 

@@ -1,6 +1,6 @@
 """An operator's work on dead letters: read them, order a retry or a drop, and see what the stores show.
 
-The letters are :mod:`cdc.wire.dead_letter`. :mod:`cdc.operate.letter_orders` says who carries an order out.
+The letters are :mod:`cdc.wire.dead_letter`. :mod:`cdc.wire.dead_letter` says who carries an order out.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Protocol
 
-from cdc.operate.letter_orders import drop_by_hand, identity_of, order
 from cdc.process.clock import Clock
 from cdc.process.errors import TopicError
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.wire.dead_letter import CAPTURE, DeadLetter, DeadLetters, LetterFeed, Why, waiting
+from cdc.wire.dead_letter import (
+    CAPTURE,
+    DeadLetter,
+    DeadLetters,
+    LetterFeed,
+    Why,
+    drop_by_hand,
+    identity_of,
+    order,
+    waiting,
+)
 from cdc.wire.plain import PlainTable
 
 _POLL_S = 0.2

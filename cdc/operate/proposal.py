@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdc.process.sql_files import quote_identifier, quote_literal
-from cdc.record.providers import PLAIN, Provider
 from cdc.record.schema import Identity
+from cdc.record.server_facts import PLAIN, Provider
 from cdc.record.topic_names import TableName
 
 MANY_TABLES = 12

@@ -1,7 +1,8 @@
-"""Time as an argument: the only place that asks the machine what time it is, and the only one that sleeps."""
+"""Time as an argument: the only place that asks the machine what time it is, and the only one that sleeps or waits."""
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from contextlib import suppress
@@ -106,3 +107,14 @@ class SignalEvent(threading.Event):
     def _open(self) -> None:
         with suppress(RuntimeError):  # It is open already.
             self._shut.release()
+
+
+def readable(socket: int, timeout_s: float | None) -> bool:
+    """Whether something, or the connection's end, is there to be read within ``timeout_s`` (None: however long).
+
+    By poll(2): select(2) takes no descriptor above 1023, and a process of many partitions, files and sessions has
+    such ones. A closed descriptor counts as readable: the read then gets the error.
+    """
+    waiting = select.poll()
+    waiting.register(socket, select.POLLIN)
+    return bool(waiting.poll(None if timeout_s is None else timeout_s * 1000))

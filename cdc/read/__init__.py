@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cdc.freshness.wanted import NotShown
+    from cdc.freshness.rules import NotShown
     from cdc.process.errors import CdcError
     from cdc.record.tokens import Token
     from connectors.postgres.server.taken_tokens import async_token, token
@@ -33,7 +33,7 @@ _PLACES = {
     "CachedRow": "sinks.cache.cached_rows:CachedRow",
     "CdcError": "cdc.process.errors:CdcError",
     "Freshness": "sinks.contract.store_freshness:StoreFreshness",
-    "NotShown": "cdc.freshness.wanted:NotShown",
+    "NotShown": "cdc.freshness.rules:NotShown",
     "ReadRow": "sinks.cache.cached_rows:ReadRow",
     "Token": "cdc.record.tokens:Token",
     "async_token": "connectors.postgres.server.taken_tokens:async_token",

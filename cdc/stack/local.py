@@ -20,9 +20,8 @@ from cdc.jvm.jars import Progress, resolve
 from cdc.jvm.java import only_one
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, Exit
-from cdc.stack.account import outside_folder
-from cdc.stack.inventory import NEEDS, PARTS, jar_sets, own_ports
-from cdc.stack.part import LOOPBACK, StackError, refuse_taken_port
+from cdc.stack.part import LOOPBACK, StackError, outside_folder, refuse_taken_port
+from cdc.stack.servers import NEEDS, PARTS, jar_sets, own_ports
 from cdc.stack.supervisor import READY_TIMEOUT_S
 
 Connections = dict[str, dict[str, str]]

@@ -13,8 +13,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from cdc.process.errors import ConfigError
-from cdc.stack.account import Account, ordinary_account
-from cdc.stack.part import LOOPBACK, Command, PartFiles, StackError
+from cdc.stack.part import LOOPBACK, Account, Command, PartFiles, StackError, ordinary_account
 
 USER = "postgres"
 SETTINGS = {

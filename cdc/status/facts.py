@@ -11,7 +11,7 @@ from cdc.checks.findings import Condition, failed_readings
 from cdc.figures.measures import Quantiles
 from cdc.figures.processes import FillShare, Process
 from cdc.freshness.bounded_ports import OpenedStore
-from cdc.operate.rebuild_rules import RebuildState
+from cdc.operate.rebuild import RebuildState
 from cdc.record.ports import Found, Unknown
 from cdc.record.progress import Mark, Offsets, Watermark
 from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts

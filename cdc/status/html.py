@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 
-from cdc.status.hour import POINT_S, POINTS, Curve
+from cdc.status.pace import POINT_S, POINTS, Curve
 from cdc.status.view_lines import age, size
 
 

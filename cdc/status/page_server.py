@@ -22,9 +22,8 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ConfigError
 from cdc.record.documents import dumped
 from cdc.status.board import Board, Grid, Shown, Tile, board_of, document_of, first_board, old_board
-from cdc.status.hour import Curve, Hour
 from cdc.status.html import Html, element, plots, together
-from cdc.status.pace import LiveLook
+from cdc.status.pace import Curve, Hour, LiveLook
 
 _OLD_S = 30.0
 _ASKED_S = 5.0

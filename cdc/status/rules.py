@@ -8,7 +8,7 @@ from typing import Any
 
 from cdc.checks.findings import Condition
 from cdc.figures.measures import Quantiles
-from cdc.operate.rebuild_rules import RebuildState
+from cdc.operate.rebuild import RebuildState
 from cdc.process.errors import CdcError, Exit
 from cdc.record.ports import Found, Unknown, known
 from cdc.record.position import Lsn

@@ -8,7 +8,7 @@ from threading import Event, Thread
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from cdc.freshness.bounded_ports import KeptStores
-from cdc.operate.rebuild_rules import RebuildState, find_rebuild
+from cdc.operate.rebuild import RebuildState, find_rebuild
 from cdc.process.clock import Clock
 from cdc.process.errors import CdcError, Exit, Retry, TopicError
 from cdc.record.ports import Found, Unknown, look

@@ -12,22 +12,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.verification.compare import KeyDifference, difference_of, differences, row_count
-from cdc.verification.cut_port import Cut, SourceReader, VerifiedTable
+from cdc.verification.ports import Cut, LooksUpMany, ScansStore, SourceReader, Stored, VerifiedTable
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
-from cdc.verification.spool import Spool, digest, part_count
+from cdc.verification.spool import KeyDifference, Spool, difference_of, differences, digest, part_count, row_count
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.format import POS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 declare("verify_cut", "verify_reached", "verify_looked")
@@ -38,36 +37,6 @@ _KEYS_AT_ONCE = 250
 _HIGHEST = "f" * 32
 MAX_LOOKS = 8
 PAUSE_S = 0.25
-
-
-class Stored(Protocol):
-    """A version that a store holds. A deleted one is remembered by its position alone."""
-
-    @property
-    def pos(self) -> str:
-        """Its position as text. Empty for a row that somebody else wrote."""
-
-    @property
-    def row(self) -> bytes | None:
-        """The row as JSON of plain values. None for a delete."""
-
-
-class ScansStore(Protocol):
-    """The part of ``sinks.contract.port.StoreReader`` that is used here."""
-
-    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        """Every stored version of a table, in no order, in bounded memory."""
-
-    def get(self, schema: TableSchema, key: str) -> Stored | None:
-        """The stored version of one key. None where the store has none."""
-
-
-@runtime_checkable
-class LooksUpMany(Protocol):
-    """A store that answers for many keys at once. One without it is asked for each."""
-
-    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
-        """The answers of :meth:`ScansStore.get`, by key. Keys of which the store has nothing are left out."""
 
 
 @dataclass(slots=True)

@@ -1,20 +1,133 @@
-"""The ports of a verification, beside the source's cuts (:mod:`cdc.verification.spool`)."""
+"""The ports of a verification: the source at one state of it at a time, the stores, and the runners of views.
+
+They are below both sides: verification and repair call them, :mod:`connectors.postgres.server.cut_reader` implements
+those of the source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from cdc.freshness.rules import ReadsWatermarks
+from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.verification.cut_port import SourceReader, SourceRows, VerifiedTable
-from cdc.verification.passes import ScansStore
-from cdc.verification.repair import RepairTarget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Cut(NamedTuple):
+    """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
+
+    ``certain``: that every such change was visible has been proven, not only waited for.
+    """
+
+    fence: int
+    settled: int
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedTable:
+    """A table to compare: its shape now, its shape as the stores know it, about how many rows.
+
+    ``query``: the text of a view, run with ``search_path``, in place of a table's rows. ``finish``: its function on
+    finished documents, from a row on the wire to one.
+    ``left_out``: columns that stand in neither shape because they cannot be compared: column -> why.
+    """
+
+    shape: TableSchema
+    stored: TableSchema
+    rows: int
+    partitioned: bool = False
+    query: str = ""
+    search_path: tuple[str, ...] = ()
+    finish: Callable[[bytes], bytes] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def table(self) -> TableName:
+        """The table's name, as it is now."""
+        return self.shape.table
+
+
+class SourceReader(Protocol):
+    """Reads the source at one cut at a time. Keys are store keys, rows canonical (:mod:`cdc.wire.canonical`)."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
+        """All rows of the table at this cut: keys and rows, in batches."""
+
+    def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those of these keys that have a row at this cut."""
+
+    def insert_lsn(self) -> int:
+        """An LSN that every commit so far lies below."""
+
+
+class RepairRow(NamedTuple):
+    """A row to be written. ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
+
+    key: bytes
+    after: bytes | None
+
+
+class SourceRows(Protocol):
+    """Reads the source at one cut at a time."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
+        """Those of these keys (store keys) that have a row at this cut, in batches."""
 
 
 class VerifiedSource(SourceReader, SourceRows, Protocol):
     """The source at one cut at a time, for comparing and for repairing."""
+
+
+class Stored(Protocol):
+    """A version that a store holds. A deleted one is remembered by its position alone."""
+
+    @property
+    def pos(self) -> str:
+        """Its position as text. Empty for a row that somebody else wrote."""
+
+    @property
+    def row(self) -> bytes | None:
+        """The row as JSON of plain values. None for a delete."""
+
+
+class ScansStore(Protocol):
+    """The part of ``sinks.contract.port.StoreReader`` that is used here."""
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Every stored version of a table, in no order, in bounded memory."""
+
+    def get(self, schema: TableSchema, key: str) -> Stored | None:
+        """The stored version of one key. None where the store has none."""
+
+
+@runtime_checkable
+class LooksUpMany(Protocol):
+    """A store that answers for many keys at once. One without it is asked for each."""
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
+        """The answers of :meth:`ScansStore.get`, by key. Keys of which the store has nothing are left out."""
+
+
+class RepairTarget(Protocol):
+    """A store to be repaired."""
+
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairRow]) -> Sequence[str]:
+        """Write each row that is at or above what the store holds. Returns why it refused some, one reason each."""
+
+    def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
+        """Take away what is stored under these keys at exactly these positions. An empty one: at none."""
 
 
 class PublishedDocument(NamedTuple):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
@@ -31,7 +31,7 @@ from cdc.record.documents import dumped
 from cdc.record.position import SNAPSHOT_SEQ, Position
 from cdc.record.schema import Column, TableSchema
 from cdc.record.topic_names import TableName
-from cdc.verification.cut_port import Cut, RepairRow, SourceRows, VerifiedTable
+from cdc.verification.ports import Cut, RepairRow, RepairTarget, SourceRows, VerifiedTable
 from cdc.verification.result import StoreVerdict, VerificationReport
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, PlainTable
 from cdc.wire.types import INTEGERS, Plain, kinds
@@ -43,16 +43,6 @@ _LOT_BYTES = 32 * 1024**2
 _CUTS = 5
 _PAUSE_S = 1.0
 _UNQUOTED = kinds(Plain.BOOLEAN, Plain.FLOAT)
-
-
-class RepairTarget(Protocol):
-    """A store to be repaired."""
-
-    def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairRow]) -> Sequence[str]:
-        """Write each row that is at or above what the store holds. Returns why it refused some, one reason each."""
-
-    def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
-        """Take away what is stored under these keys at exactly these positions. An empty one: at none."""
 
 
 @dataclass(slots=True, kw_only=True)

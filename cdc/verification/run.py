@@ -12,9 +12,8 @@ from cdc.process.errors import ConfigError, DifferenceFound, SinkError
 from cdc.record.position import Position
 from cdc.record.progress import EpochsState
 from cdc.record.state import SlotState, SnapshotState, TopicsState
-from cdc.verification.cut_port import Cut
 from cdc.verification.passes import Watch, verify
-from cdc.verification.ports import VerificationPorts
+from cdc.verification.ports import Cut, VerificationPorts
 from cdc.verification.repair import Repaired, repair
 from cdc.verification.result import StoreVerdict, VerificationReport
 from cdc.verification.view_repair import ViewRepair

@@ -16,9 +16,15 @@ from cdc.process.clock import Clock
 from cdc.process.errors import CdcError, Exit, Retry
 from cdc.record.position import Position
 from cdc.record.topic_names import TableName
-from cdc.verification.cut_port import RepairRow, VerifiedTable
-from cdc.verification.ports import AsksRunners, PublishedDocument, VerifiedSource
-from cdc.verification.repair import Repaired, RepairTarget, certain_cut, record_key, remove_impossible
+from cdc.verification.ports import (
+    AsksRunners,
+    PublishedDocument,
+    RepairRow,
+    RepairTarget,
+    VerifiedSource,
+    VerifiedTable,
+)
+from cdc.verification.repair import Repaired, certain_cut, record_key, remove_impossible
 from cdc.verification.result import StoreVerdict
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable

@@ -14,7 +14,7 @@ from cdc.settings.model import require_postgres
 if TYPE_CHECKING:
     from cdc.settings.model import Settings
     from connectors.kafka.compacted_topic import KafkaCompactedTopic
-    from connectors.kafka.follow import Changes
+    from connectors.kafka.feed import Changes
     from connectors.kafka.schema_registry import SchemaRegistry
     from connectors.postgres.server.connections import Connection
 
@@ -49,7 +49,7 @@ def open_schemas(settings: Settings) -> SchemaRegistry:
 
 def open_changes(settings: Settings) -> Changes:
     """Open the changes that ``cdc events`` reads. TopicError before ``cdc init``."""
-    from connectors.kafka.follow import Changes
+    from connectors.kafka.feed import Changes
     from connectors.views.view_topics import known_shapes
 
     require_broker(settings)

@@ -1,22 +1,40 @@
-"""The application of ``cdc sink``: the stores' specs, the log as the queries see it, and Spark's own settings."""
+"""The stores put together: the application of ``cdc sink`` with Spark's own settings, and what asks a store or builds
+it anew: rebuilds, dead letters, verifications, waits for freshness.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from cdc.freshness.run import WaitPorts, Waits
+from cdc.operate.letters import LetterPorts, LettersRun
+from cdc.operate.rebuild import Rebuild, RebuildPorts
+from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ConfigError
+from cdc.record.tables_aside import lacking
 from cdc.record.topic_names import dead_topic, progress_topic
 from cdc.settings.client_options import allowed_urls, java_options
-from cdc.wiring import require_broker
-from cdc.wiring.debezium import reading_debezium
+from cdc.settings.model import Settings, require_postgres
+from cdc.wiring import open_state, require_broker
+from cdc.wiring.debezium import reading_debezium, snapshot_ends
 from sinks.contract.spark_parts import jar_sets, needed_classes, parts_of, with_parts
-from sinks.contract.stores import kind_of, sink_settings, spec_of
+from sinks.contract.stores import kind_of, open_store, sink_settings, spec_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc.operate.letters import ReadsStore
+    from cdc.record.schema import TableSchema
     from cdc.settings.model import Settings
+    from cdc.verification.passes import Watch
+    from cdc.verification.run import KnownPipeline, Verification
     from connectors.reading.sink_log import SinkLog
     from spark.runner.application import SinkApplication
     from spark.session.spark_session import SessionSpec
@@ -133,3 +151,160 @@ def _java_home() -> Path | None:
     except ImportError:
         return None
     return java_home()
+
+
+@contextmanager
+def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None = None) -> Iterator[Rebuild]:
+    """Rebuilds of a sink's store. ``session``: a Spark session to be used in place of one of its own.
+
+    UsageError for a sink that the settings do not name. LogError, at once, when no broker takes a connection. SinkError
+    when the store does not answer.
+    """
+    from connectors.kafka.dead_letters import DeadLetterTopic
+    from connectors.kafka.feed import newest_progress
+    from sinks.contract.kinds import open_generations, rebuilds_of
+    from spark.runner.generation_fill import SparkFilling
+
+    sink_settings(sink, settings)
+    require_broker(settings)
+    spec = spec_of(sink, settings)
+    with closing(open_generations(spec)) as generations:
+        ports = RebuildPorts(
+            generations=generations,
+            filling=SparkFilling(lambda: _application(settings, sink), session),
+            letters=DeadLetterTopic(settings.log, dead_topic(settings.name)),
+            state=open_state(settings),
+            shapes=lambda: _shapes(settings, sink),
+            written=partial(newest_progress, settings),
+            snapshot=partial(snapshot_ends, settings),
+        )
+        yield Rebuild(sink, ports, separate=rebuilds_of(spec.kind).apart)
+
+
+def _application(settings: Settings, sink: str) -> SinkApplication:
+    """The application that feeds the sink, with a checkpoint of its own and without a port."""
+    checkpoint = f"{settings.spark.checkpoint.rstrip('/')}/_rebuild/{sink}"
+    spark = settings.spark.model_copy(update={"checkpoint": checkpoint, "http_address": "", "fan_out": False})
+    return build_sinks(settings.model_copy(update={"spark": spark}), [sink])
+
+
+def _shapes(settings: Settings, sink: str) -> list[TableSchema]:
+    """Every version of the shapes of a sink's tables, older ones first."""
+    log = open_sink_log(settings)
+    topics = log.topics(sink).ids
+    versions = [shape for shape in log.schemas() if shape.topic in topics]
+    return sorted(versions, key=lambda shape: (shape.topic, shape.version))
+
+
+def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
+    """The dead letters of the pipeline that the settings describe. LogError, at once, when no broker takes a
+    connection."""
+    from connectors.kafka.dead_letters import DeadLetterTopic
+    from connectors.kafka.feed import DeadLetterFeed
+    from connectors.views.view_topics import all_shapes
+
+    @contextmanager
+    def reader(sink: str) -> Iterator[ReadsStore]:
+        with closing(open_store(sink, settings)) as store:
+            yield store.reader
+
+    require_broker(settings)
+    topic = dead_topic(settings.name)
+    ports = LetterPorts(
+        letters=DeadLetterTopic(settings.log, topic),
+        follow=partial(DeadLetterFeed, settings.log, topic),
+        shapes=partial(all_shapes, settings),
+        open_store=reader,
+    )
+    return LettersRun(ports, clock)
+
+
+@contextmanager
+def open_verification(
+    settings: Settings, names: Sequence[str], *, timeout_s: float, watch: Watch
+) -> Iterator[Verification]:
+    """The stores beside the source, opened. ``names``: of sinks, and of tables with their schemas. ``timeout_s``: how
+    long a store may take to reach a comparison's fence.
+
+    UsageError for a sink that the settings do not name. LogError, at once, when no broker takes a connection.
+    ConfigError while the first snapshot is not complete, or where the source cannot be asked. SinkError or SourceError
+    when a server does not answer.
+    """
+    from cdc.verification.ports import VerificationPorts
+    from cdc.verification.run import Verification
+    from connectors.operate.verify import open_side, sinks_of, verified_store
+
+    require_postgres(settings, "cdc verify")
+    sinks, only = sinks_of(settings, names)
+    require_broker(settings)
+    known = read_known(settings)
+    with ExitStack() as opened:
+        # As one of several writers: the application that feeds a store goes on while it is repaired.
+        stores = {name: opened.enter_context(closing(open_store(name, settings, parallel=True))) for name in sinks}
+        side = open_side(settings, known.topics, opened, sinks).of(only)
+        verified = {name: verified_store(name, store, settings, side) for name, store in stores.items()}
+        ports = VerificationPorts(
+            source=side.reader,
+            stores=verified,
+            tables=side.compared,
+            lacking=lambda: side.named({**side.refused, **lacking(open_state(settings).read())}),
+            left_out=side.named(side.left_out),
+            runners=side.runners,
+        )
+        yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
+
+
+def read_known(settings: Settings) -> KnownPipeline:
+    """The pipeline's memory. ConfigError while the first snapshot is not complete."""
+    from cdc.verification.run import known_of
+
+    return known_of(open_state(settings).read(), settings.source.kind)
+
+
+class Freshness(Waits):
+    """Waits for stores of the pipeline that the settings describe. A context. One thread at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        from connectors.operate.wait import nudge, read_epoch, read_letters, topic_of
+        from sinks.contract.tries import looking
+
+        ports = WaitPorts(
+            open=lambda sink: open_store(sink, settings),
+            briefly=looking,
+            epoch=partial(read_epoch, settings),
+            letters=partial(read_letters, settings),
+            nudge=partial(nudge, settings),
+            require=partial(require_postgres, settings, "cdc wait"),
+            place=lambda sink, table: topic_of(settings, sink_settings(sink, settings).tables, table),
+        )
+        super().__init__(ports, SYSTEM_CLOCK)
+
+
+def prepare_spark(console: Console) -> None:
+    """Once for each environment, half a minute. Silent where it was done, and where there is no Spark.
+
+    See :func:`cdc.jvm.archive.prepare`.
+    """
+    try:
+        import pyspark
+
+        from cdc.jvm.archive import archived, prepare
+        from cdc.jvm.jars import spark_jars
+        from cdc.jvm.java import java_home
+        from spark.session.session_warmup import train
+        from spark.session.spark_session import SessionSpec
+    except ImportError:
+        return
+    jars = Path(pyspark.__file__).parent / "jars"
+    if archived(jars):
+        return
+    with TemporaryDirectory(prefix="headrace-") as folder:
+        spec = SessionSpec(
+            name="training",
+            master="local[2]",
+            driver_memory="1g",
+            log_folder=Path(folder),
+            jars=spark_jars(),
+            java_home=java_home(),
+        )
+        prepare(jars, partial(train, spec), console)

@@ -12,7 +12,7 @@ from cdc.record.ports import Headers
 from cdc.settings.model import LogSettings
 from connectors.kafka.clients import producer_config, reader_config
 from connectors.kafka.compacted_topic import bounds, known_partitions, read_on
-from connectors.kafka.oversized import Oversized, refusal
+from connectors.kafka.dead_letters import Oversized, refusal
 
 _FULL_WAIT_S = 0.02
 

@@ -2,7 +2,8 @@
 
 One consumer per reader, assigned and without a group. It fetches ahead while its caller works, so a reader that
 is asked for stretch after stretch finds most of the next one here already. Compaction and markers leave gaps: a
-stretch is done when a record behind it came, or when the broker reported that there is none.
+stretch is done when a record behind it came, or when the broker reported that there is none. Executors import this
+module, and read the secrets of a reader where it is opened.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from cdc.process.errors import Exit, LogError, Retry, TopicError
+from cdc.process.errors import ConfigError, Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import quoted
 from cdc.wire.format import HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, Lot, Span, split_headers
+from connectors.kafka.client_secrets import with_secrets
 from connectors.kafka.doubted_topics import PASSING
 
 _SILENCE_S = 30.0
@@ -267,4 +269,31 @@ def _lot(span: Span, messages: list[Any]) -> Lot:
         op=op,
         ver=ver,
         headers=others,
+    )
+
+
+@dataclass(frozen=True)
+class ReferencedReading:
+    """How to open a reader, as plain data without a secret. Implements :class:`cdc.wire.records.ReaderOpener`.
+
+    ``config``: of :func:`connectors.kafka.clients.fetching_config`, less the secrets. ``references``: librdkafka's
+    names, each with ``env:NAME``, ``file:PATH`` or ``command:PROGRAM``.
+    """
+
+    config: tuple[tuple[str, Any], ...]
+    references: tuple[tuple[str, str], ...]
+
+    def open(self) -> KafkaRecords:
+        config = with_secrets(dict(self.config), dict(self.references))
+        try:
+            return KafkaRecords(config)
+        except KafkaException as error:
+            raise refused(error) from None
+
+
+def refused(error: KafkaException) -> ConfigError:
+    """The error for options that librdkafka refuses."""
+    return ConfigError(
+        f"Kafka's client refuses its options: {quoted(error.args[0].str())}",
+        hint="options that begin with kafka. are librdkafka's, not those of Java's client",
     )

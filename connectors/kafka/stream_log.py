@@ -21,7 +21,7 @@ from cdc.record.progress import Offsets
 from cdc.settings.model import LogSettings
 from cdc.wire.format import POS
 from connectors.kafka.clients import producer_config
-from connectors.kafka.oversized import Oversized, refusal, too_large
+from connectors.kafka.dead_letters import Oversized, refusal, too_large
 
 declare("lane_introduced", "group_half_sent", "large_carried")
 

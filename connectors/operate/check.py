@@ -1,4 +1,4 @@
-"""The questions of ``cdc check`` to Postgres and Kafka."""
+"""The questions of ``cdc check`` to Postgres and Kafka, and the facts that ``cdc diff`` compares the settings with."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from cdc.capture.topic_specs import pipeline_topic_specs, table_topic_spec
 from cdc.checks.findings import Finding
 from cdc.checks.secrecy import remote_brokers
 from cdc.figures.processes import Process
-from cdc.process.errors import TopicError
+from cdc.freshness.bounded_ports import OpenedStore
+from cdc.operate.diff import Followed, MadeFacts, ViewTexts
+from cdc.process.errors import CdcError, TopicError
+from cdc.record.ports import Found, Unknown, look
+from cdc.record.progress import Watermark
 from cdc.record.server_facts import LogFacts, SourceFacts, TopicFault, TopicRights
-from cdc.record.state import TopicsState
+from cdc.record.state import SlotState, TopicsState
 from cdc.record.tables_aside import Unfollowed, stopped_following
 from cdc.record.topic_names import state_topic
 from cdc.settings.client_options import unused_options
-from cdc.settings.model import Settings
+from cdc.settings.model import Settings, is_postgres
+from connectors.connect.connector import Connector
+from connectors.debezium.client import MissingConnector
+from connectors.debezium.source_progress import snapshot_state
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import require_broker
@@ -28,7 +35,9 @@ from connectors.postgres.server.catalog_facts import read_publication, read_rela
 from connectors.postgres.server.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.server.publication import refused_publication
 from connectors.postgres.server.table_selection import takes
-from connectors.views.view_topics import unfed_views
+from connectors.reading.sink_log import NoTables, SinkLog
+from connectors.views.view_planning import newest_shapes, plan_view
+from connectors.views.view_topics import known_views, unfed_views
 
 
 class ServerProbes:
@@ -118,3 +127,61 @@ class ServerProbes:
 def _reread(settings: Settings) -> str:
     """The command that reads a table again: it depends on the writer of its topic."""
     return "an incremental snapshot" if settings.source.kind == "debezium" else "cdc snapshot TABLE"
+
+
+def ask_made(
+    settings: Settings,
+    probes: ServerProbes,
+    open_store: Callable[[str], OpenedStore],
+    patterns: Callable[[str], Sequence[str]],
+) -> MadeFacts:
+    """Ask each part once. One that does not answer is Unknown. ``patterns``: of a sink, its ``tables``."""
+    documents = look(probes.state)
+    topics: Found[TopicsState] = documents if isinstance(documents, Unknown) else TopicsState.find(documents)
+    slot: Found[SlotState] = documents if isinstance(documents, Unknown) else SlotState.find(documents)
+    source = look(probes.source) if is_postgres(settings) else None
+    tables = [] if source is None or isinstance(source, Unknown) else [table.topic for table in source.tables]
+    known = None if isinstance(topics, Unknown) else topics
+    log = topics if isinstance(topics, Unknown) else look(lambda: probes.log(tables, known))
+    stores, views = {}, None
+    if known is not None:
+        asked = SinkLog(settings, patterns)
+        stores = {name: followed(partial(_topics, asked, name), partial(open_store, name)) for name in settings.sinks}
+        views = look(lambda: _views(settings))
+    connector: Found[str] = look(lambda: _connector(settings)) if settings.source.kind == "debezium" else ""
+    return MadeFacts(source=source, topics=topics, slot=slot, log=log, connector=connector, stores=stores, views=views)
+
+
+def _connector(settings: Settings) -> str:
+    try:
+        return snapshot_state(Connector(settings).offsets())
+    except MissingConnector:
+        return "missing"
+
+
+def _topics(log: SinkLog, name: str) -> Iterable[str]:
+    return log.topics(name).ids
+
+
+def followed(topics: Callable[[], Iterable[str]], open_store: Callable[[], OpenedStore]) -> Followed:
+    """A store, and the topics that its settings take. Neither is taken for none because it cannot be told."""
+    try:
+        wanted = frozenset(topics())
+    except NoTables:
+        wanted = frozenset()
+    except CdcError as failure:
+        return Followed(watermark=Unknown(failure), wanted=frozenset())
+
+    def watermark() -> Watermark | None:
+        with closing(open_store()) as store:
+            return store.watermarks.read()
+
+    return Followed(watermark=look(watermark), wanted=wanted)
+
+
+def _views(settings: Settings) -> ViewTexts:
+    known = known_views(settings).known
+    shapes = newest_shapes(settings) if settings.views else []
+    both = settings.views.keys() & known.keys()
+    changed = {name for name in both if plan_view(settings, name, shapes).digest != known[name].digest}
+    return ViewTexts(published=frozenset(known), changed=frozenset(changed), unfed=unfed_views(settings))

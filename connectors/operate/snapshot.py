@@ -1,5 +1,6 @@
 """Postgres and Kafka as snapshots use them: :mod:`snapshot.source.edges`. Plain data, because worker processes open
-their own sessions and producers from it."""
+their own sessions and producers from it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from confluent_kafka import Message
 
 from cdc.capture.table_masks import MaskNotes, masks_of, rules_of
 from cdc.capture.visibility import Visibility
+from cdc.capture.windows import Windows
+from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError
 from cdc.record.ports import CompactedTopic
 from cdc.record.schema import TableSchema
@@ -23,9 +26,10 @@ from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted_topic as compacted
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.bulk import BulkLog, read_small
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.dead_letters import Oversized
 from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.feed import CompactedFeed
-from connectors.kafka.oversized import Oversized
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_problems import raise_first, state_problems
 from connectors.postgres.server.catalog_facts import read_publication, read_server, read_slot
@@ -34,7 +38,8 @@ from connectors.postgres.server.connections import connect, describe, writer_loc
 from connectors.postgres.server.failover import require_not_promoted
 from connectors.postgres.server.slot import barrier, require_same_server, require_usable
 from connectors.postgres.server.table_selection import note_parts
-from connectors.session.captured_topics import CapturedTopics
+from connectors.session.captured_topics import CapturedTopics, Later
+from snapshot.later.request_scheduler import RequestScheduler
 from snapshot.source.edges import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)
@@ -169,3 +174,15 @@ class CaptureEdges:
 def _record(message: Message) -> LoggedRecord:
     pos, op, _ = split_headers(cast(Headers, message.headers() or ()))
     return LoggedRecord(message.partition() or 0, message.key(), message.value(), pos, op)
+
+
+def later_of(settings: Settings, clock: Clock) -> Later:
+    """The factory of a session's later snapshots. See :data:`connectors.session.captured_topics.Later`."""
+
+    def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> RequestScheduler:
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=windows.require_open)
+        source = PostgresLaterSource(settings, notes=shapes.notes)
+        edges = CaptureEdges(settings, source, state, shapes, topics, windows.require_open)
+        return RequestScheduler(edges, windows, epoch=epoch, clock=clock)
+
+    return later

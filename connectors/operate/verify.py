@@ -1,29 +1,111 @@
-"""Both sides of a verification: the source's reader, the stores, and the views that they keep."""
+"""Both sides of a verification: the source's reader with the captured tables in their two shapes, the stores, and the
+views that they keep.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from cdc.capture.table_masks import masks_of
 from cdc.process.clock import SYSTEM_CLOCK
-from cdc.process.errors import CdcError, ConfigError, UsageError
+from cdc.process.crash_points import crash_point, declare
+from cdc.process.errors import CdcError, ConfigError, SinkError, UsageError
 from cdc.process.untrusted_text import quoted
+from cdc.record.schema import TableSchema
 from cdc.record.state import TopicsState
-from cdc.record.topic_names import VIEW_SCHEMA, TableName
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, schema_topic
 from cdc.settings.model import Settings
-from cdc.verification.cut_port import VerifiedTable
-from cdc.verification.ports import AsksRunners, VerifiedSource, VerifiedStore
+from cdc.verification.ports import AsksRunners, VerifiedSource, VerifiedStore, VerifiedTable
 from cdc.views.known_views import KnownView
 from cdc.views.syntax import NotComputable
-from connectors.operate.source_cut import gone_tables, masked_otherwise, open_cut, verified_tables
+from cdc.wire.format import DELETE_OP, READ_OP, bare_row
+from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.server.catalog_shapes import captured_schema, resolve_tables
+from connectors.postgres.server.connections import connect
+from connectors.postgres.server.cut_reader import SourceCut
 from connectors.postgres.server.table_selection import Pattern, keeps_some, kept
 from connectors.views.view_planning import PlannedView, newest_shapes, plan_view
 from connectors.views.view_recomputing import KafkaRunners
 from connectors.views.view_topics import known_views, taken_views, view_patterns
+from sinks.contract.batch import Event, events_of
 from sinks.contract.port import OpenSink
-from sinks.contract.repair_rows import StoreRepair
 from sinks.contract.stores import kind_of, sink_settings
+from sinks.contract.table_places import SchemaBook
+
+_APPLICATION = "cdc verify"
+_LEFT_OUT = "its mask leaves it out, so whether a store still has it from before is not known"
+
+
+def open_cut(settings: Settings) -> SourceCut:
+    """The source's reader, on two sessions of its own."""
+    return SourceCut(
+        lambda autocommit: connect(settings.source, application_name=_APPLICATION, autocommit=autocommit),
+        settings.publication,
+        SYSTEM_CLOCK,
+        masks=masks_of(settings),
+    )
+
+
+def verified_tables(
+    settings: Settings,
+    topics: TopicsState,
+    source: SourceCut,
+    *,
+    missing: Callable[[ConfigError], None] | None = None,
+    unkept: dict[str, str] | None = None,
+) -> Mapping[TableName, VerifiedTable]:
+    """The captured tables by name, each in its shape now and in the one the log knows.
+
+    ConfigError when an entry of the settings meets no table. With ``missing`` it is added to that list, and all others
+    are found. The same holds of ``unkept``, and of a table whose masks cannot be kept: its name gets the
+    sentence about it.
+    """
+    schemas = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
+    tables: dict[TableName, VerifiedTable] = {}
+    with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
+        for table in resolve_tables(connection, settings, missing):
+            if str(table.table) not in topics.tables:
+                continue
+            try:
+                shape = captured_schema(connection, settings, table.oid, topic=table.topic, encoding="readable")
+            except ConfigError as refusal:
+                if unkept is None:
+                    raise
+                unkept[str(table.table)] = refusal.message
+                continue
+            tables[table.table] = VerifiedTable(
+                shape=shape,
+                stored=schemas.latest(table.table) or shape,
+                rows=source.estimate(table.oid),
+                left_out={one.name: _LEFT_OUT for one in shape.dropped},
+                partitioned=table.partitioned,
+            )
+    return tables
+
+
+def masked_otherwise(tables: Mapping[TableName, VerifiedTable]) -> dict[str, str]:
+    """Tables that capture masks otherwise than these settings and this key do, each with the sentence about it: their
+    rows would all differ, and a repair would write others beside those of capture."""
+    found = {}
+    for table, one in tables.items():
+        here = {name: rule for name, rule in one.shape.noted_masks.items() if name in one.stored.numbers}
+        there = one.stored.noted_masks
+        columns = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
+        if columns:
+            found[str(table)] = f"capture has other masks, or another key, for {', '.join(columns)} than these settings"
+    return found
+
+
+def gone_tables(settings: Settings, topics: TopicsState, found: Collection[TableName]) -> Mapping[str, str]:
+    """Captured tables that the settings list by name, and that the source has no more, with the sentence about it."""
+    here = {str(table) for table in found}
+    listed = [pattern for pattern in map(Pattern.parse, settings.source.tables) if not pattern.wild]
+    gone = (table for table in topics.tables if table not in here and any(one.names(table) for one in listed))
+    return {table: f"{table} is not in the source any more" for table in sorted(gone)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +263,51 @@ def verified_store(name: str, store: OpenSink, settings: Settings, side: Compare
         fills_lost_tables=kind_of(name, settings).fills_lost_tables,
         views={table: side.views.topics[table] for table in views},
     )
+
+
+declare("mend_applied", "mend_removed")
+
+
+class RepairedRow(Protocol):
+    """A record's key as JSON, and the row as on the wire. None for a delete."""
+
+    @property
+    def key(self) -> bytes:
+        """The record's key as JSON."""
+
+    @property
+    def after(self) -> bytes | None:
+        """The row as on the wire. None for a delete."""
+
+
+class StoreRepair:
+    """:class:`cdc.verification.repair.RepairTarget` over a store, which has to be opened as one of several writers."""
+
+    def __init__(self, opened: OpenSink) -> None:
+        self._sink = opened.sink
+        self._discards = opened.discards
+
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairedRow]) -> Sequence[str]:
+        events = [
+            Event(
+                topic=shape.topic,
+                partition=0,
+                offset=number,
+                key=row.key,
+                value=None if row.after is None else bare_row(row.after),
+                pos=pos,
+                op=DELETE_OP if row.after is None else READ_OP,
+                ver=shape.version,
+            )
+            for number, row in enumerate(rows)
+        ]
+        done = self._sink.apply(events_of(events), SchemaBook([shape]))
+        crash_point("mend_applied")
+        self._sink.show()
+        return [one.reason for one in done.refused]
+
+    def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
+        if self._discards is None:
+            raise SinkError("this store cannot take a version away", hint="cdc rebuild fills it anew")
+        self._discards.remove(shape, versions)
+        crash_point("mend_removed")

@@ -19,10 +19,10 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import facts_of_made, require_broker
+from connectors.kafka.record_reader import ReferencedReading, refused
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_ends import offsets_at
 from connectors.kafka.topic_problems import raise_first, state_problems
-from connectors.reading.frame_reading import ReferencedReading, refused
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Found, FrameTopic

@@ -30,7 +30,7 @@ from connectors.postgres.server.reselect import PostgresReselect
 from connectors.postgres.server.walsender import ReplicationStream
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured_topics import CapturedTopics, Lanes, Running
-from connectors.session.late_record_repair import NoteRetry
+from connectors.session.late_records import NoteRetry
 from connectors.session.side_queries import Looks
 
 

@@ -30,8 +30,8 @@ from cdc.record.topic_names import progress_topic, state_topic
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
+from connectors.kafka.dead_letters import Oversized
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require_broker
-from connectors.kafka.oversized import Oversized
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.topic_ends import last_progress
 from connectors.kafka.topic_problems import policy_problems, raise_first, state_problems
@@ -60,7 +60,7 @@ from connectors.session.known_tables import (
     known_tables,
     snapshot_stand,
 )
-from connectors.session.late_record_repair import Ends, NoteRetry, beginning, require_nothing_lost, require_still
+from connectors.session.late_records import Ends, NoteRetry, beginning, require_nothing_lost, require_still
 from connectors.session.replication import identify, open_stream, require_within, take_over
 from connectors.session.side_queries import Looks, gone
 from connectors.session.stream_parts import Joining

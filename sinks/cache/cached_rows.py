@@ -12,7 +12,7 @@ from uuid import UUID
 import redis
 from redis.cluster import RedisCluster
 
-from cdc.freshness.wanted import NotShown, Wanted, topics_of
+from cdc.freshness.rules import NotShown, Wanted, topics_of
 from cdc.process.errors import SinkError, UsageError
 from cdc.process.untrusted_text import quoted
 from cdc.record.documents import reading

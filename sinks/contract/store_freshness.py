@@ -17,8 +17,8 @@ from contextlib import (
 from typing import Self, TypeVar
 
 from cdc.freshness.bounded_ports import LOOK_S, OpenedStore
+from cdc.freshness.rules import EpochLsn, TokenWait, Wanted, bounded, named_tables
 from cdc.freshness.run import POLLERS, WatermarkPoller
-from cdc.freshness.wanted import EpochLsn, TokenWait, Wanted, bounded, named_tables
 from cdc.process.errors import CdcError, ConfigError, SinkError, UsageError
 from cdc.process.untrusted_text import remember
 from cdc.record.progress import Watermark

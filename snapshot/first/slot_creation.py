@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import pq, sql
 
-from cdc.process.clock import Clock
+from cdc.process.clock import Clock, readable
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError, SlotError, SourceError
-from cdc.process.socket_wait import readable
 from cdc.record.position import Lsn
 from snapshot.source.edges import Session, SourcePort
 from snapshot.source.queries import Queries, first_line

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import pq
 
-from cdc.process.socket_wait import readable
+from cdc.process.clock import readable
 from cdc.record.position import Position
 from cdc.wire.envelope import read_at
 from cdc.wire.format import READ_OP, TRUNCATE_OP

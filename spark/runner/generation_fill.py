@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdc.operate.rebuild_rules import GenerationProgress, RebuildState, apart
+from cdc.operate.rebuild import GenerationProgress, RebuildState, apart
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wire.dead_letter import DeadLetter, DeadLetters
 from sinks.contract.kinds import beside
@@ -24,7 +24,7 @@ _LOOK_S = 0.5
 
 
 class SparkFilling:
-    """:class:`cdc.operate.rebuild_rules.Filling` on Spark.
+    """:class:`cdc.operate.rebuild.Filling` on Spark.
 
     ``build`` makes the application that feeds the sink. ``session``: one to be used in place of one of its own.
     """

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cdc.figures.http_server import Reply
 from cdc.freshness.bounded_ports import OpenedStore
-from cdc.freshness.wanted import EpochLsn, NotShown, WaitUseless, named_tables
+from cdc.freshness.rules import EpochLsn, NotShown, WaitUseless, named_tables
 from cdc.process.errors import CdcError, UsageError
 from cdc.record.position import Lsn
 from cdc.record.progress import Watermark

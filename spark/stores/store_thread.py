@@ -10,11 +10,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from cdc.operate.letter_orders import Orders, Refusals, carry_out, queues
 from cdc.process.crash_points import crash_point, declare
 from cdc.record.progress import Hold, Offsets, Watermark
 from cdc.record.schema import TableSchema
-from cdc.wire.dead_letter import DeadLetter, Parked, Waiting, Why, place
+from cdc.wire.dead_letter import DeadLetter, Orders, Parked, Refusals, Waiting, Why, carry_out, place, queues
 from sinks.contract.port import OpenSink, Sink
 from sinks.contract.table_places import SchemaBook
 from spark.figures.fill_progress import FillStand, Lacking

@@ -28,7 +28,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.process.errors import CdcError
 from cdc.settings.model import DebeziumSettings, Settings
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot
 from connectors.connect.connector import Connector
 from connectors.connect.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin

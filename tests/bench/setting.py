@@ -17,8 +17,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.settings.model import Settings, parse
-from cdc.stack.account import ANYBODY
 from cdc.stack.local import LocalStack
+from cdc.stack.part import ANYBODY
 from connectors.kafka.admin import TopicAdmin
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -23,7 +23,7 @@ import psycopg
 
 from cdc.settings.model import Settings
 from cdc.stack.postgres import install_folder
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from snapshot.source.edges import NoReport
 from tests.bench.setting import Bench, Pipeline

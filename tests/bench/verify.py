@@ -20,10 +20,10 @@ from cdc.record.position import Position
 from cdc.record.schema import TableSchema
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.settings.model import Settings, parse
-from cdc.verification.cut_port import VerifiedTable
 from cdc.verification.passes import verify
+from cdc.verification.ports import VerifiedTable
 from cdc.wiring import open_source
-from connectors.operate.source_cut import open_cut
+from connectors.operate.verify import open_cut
 from connectors.postgres.encoding.encoder import compile_table
 from connectors.postgres.server.catalog_shapes import resolve_tables, table_schema
 from sinks.contract.batch import Event, events_of

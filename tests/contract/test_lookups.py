@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from cdc.verification.passes import LooksUpMany
+from cdc.verification.ports import LooksUpMany
 from sinks.contract.batch import events_of
 from sinks.contract.port import StoredRow
 from tests.contract.orders import SHAPES, order, statuses

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc.freshness.wanted import NotShown, WaitUseless
+from cdc.freshness.rules import NotShown, WaitUseless
 from cdc.process.errors import DamagedError, Exit, FormatError, Retry
 from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage

@@ -13,7 +13,7 @@ import orjson
 import pyspark
 import pytest
 
-from cdc.freshness.wanted import NotShown, Wanted
+from cdc.freshness.rules import NotShown, Wanted
 from cdc.record.position import Lsn
 from cdc.record.progress import Hold, Watermark
 from cdc.record.source_lineage import SourceLineage

@@ -20,7 +20,7 @@ import pytest
 from cdc.capture.table_masks import MaskedPartState, MaskState
 from cdc.capture.topic_specs import KeyedAnewState
 from cdc.jvm.jars import class_path
-from cdc.operate.rebuild_rules import RebuildState
+from cdc.operate.rebuild import RebuildState
 from cdc.record.progress import EpochsState, Progress
 from cdc.record.state import Document
 from cdc.record.tables_aside import AsideState, aside_key

@@ -24,7 +24,7 @@ from cdc.settings.model import Settings, load
 from cdc.stack.postgres import install_folder
 from cdc.wiring import open_schemas
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.follow import follow
+from connectors.kafka.feed import follow
 from sinks.contract.stores import open_store
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn, Spawned

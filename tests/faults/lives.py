@@ -24,7 +24,7 @@ import cdc.cli
 from cdc.process import crash_points as crash
 
 _FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.faults.lives", "cdc.cli.run", "cdc.wiring.capture", f"{__package__}.follower"])
+_FORKS.set_forkserver_preload(["tests.faults.lives", "cdc.cli.run", "cdc.wiring.pipeline", f"{__package__}.follower"])
 # The last one is spelt so that experiments without a sink do not count as reaching it (tests/faults/reach.py).
 
 Program = Callable[[Sequence[str]], None]

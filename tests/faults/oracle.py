@@ -16,13 +16,13 @@ from cdc.record.progress import Progress
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName, partition_of, progress_topic
 from cdc.settings.model import Settings
-from cdc.verification.cut_port import Cut
-from cdc.verification.passes import ScansStore, verify
+from cdc.verification.passes import verify
+from cdc.verification.ports import Cut, ScansStore
 from cdc.verification.result import Kind
 from cdc.wiring import open_schemas, open_state
-from cdc.wiring.verification import read_known
+from cdc.wiring.sinks import read_known
 from connectors.kafka.compacted_topic import read_range
-from connectors.operate.source_cut import open_cut, verified_tables
+from connectors.operate.verify import open_cut, verified_tables
 from sinks.contract.batch import Event, events_of
 from sinks.contract.memory import MemoryStore
 from sinks.contract.stores import open_store

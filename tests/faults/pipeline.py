@@ -32,7 +32,7 @@ from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Li
 from connectors.postgres.assembly.pending_records import GONE, LATER, Later, Reselect, Selected, WantedValues
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table
 from connectors.postgres.protocol.messages import Relation
-from connectors.session.late_record_repair import require_nothing_lost
+from connectors.session.late_records import require_nothing_lost
 from tests.faults.broker import Broker, Held, MemoryProducer, Place, empty
 from tests.faults.lab import Found
 from tests.faults.source import SCHEMAS, TOPICS, Row, Source, announced, cut, document

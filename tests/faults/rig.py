@@ -14,8 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.process.errors import LogError
 from cdc.settings.model import Settings, parse
-from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
 from snapshot.source.edges import NoReport
 from tests.faults import oracle, workload

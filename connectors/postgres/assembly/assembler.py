@@ -25,7 +25,6 @@ from cdc.record.position import Lsn
 from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.wire.format import POS
-from connectors.postgres.assembly.compiled_tables import CompiledTables
 from connectors.postgres.assembly.net_changes import Netting
 from connectors.postgres.assembly.pending_records import GONE, Held, Later, Reselect, Selected, WantedValues
 from connectors.postgres.assembly.ports import (
@@ -38,7 +37,7 @@ from connectors.postgres.assembly.ports import (
     Start,
 )
 from connectors.postgres.assembly.record_output import LogTails, Outlet
-from connectors.postgres.assembly.routes import Route, StreamTable
+from connectors.postgres.assembly.routes import CompiledTables, Route, StreamTable
 from connectors.postgres.assembly.transaction import Recent, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.undecoded_tables import Decoding, UnreadTables

@@ -1,13 +1,17 @@
-"""One captured table as the stream sees it: where its records go and how each kind of change is written."""
+"""The captured tables of one session as the stream sees them: where the records of each go and how each kind of change
+is written.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from cdc.record.schema import Identity, TableSchema
+from cdc.record.topic_names import TableName
 from cdc.wire.envelope import Headers, Stamp, may_be_unavailable
-from cdc.wire.format import CREATE_OP, DELETE_OP, OP, POS, UPDATE_OP, VER
+from cdc.wire.format import CREATE_OP, DELETE_OP, OP, POS, TRUNCATE_OP, UPDATE_OP, VER
 from connectors.postgres.encoding.compiled import FromFrame, Made, Templates
 from connectors.postgres.encoding.encoder import TableEncoder
 
@@ -110,3 +114,53 @@ class StreamTable:
             return {}
         oid = self.schema.oid.to_bytes(4)
         return {b"I" + oid: self.insert, b"U" + oid: self.update, b"D" + oid: self.delete}
+
+
+class CompiledTables:
+    """``lanes`` gives a topic's first lane and how many it has, ``partition`` that of (key, count)."""
+
+    def __init__(
+        self,
+        encoder: Callable[[TableSchema], TableEncoder],
+        lanes: Callable[[str], tuple[int, int]],
+        partition: Callable[[bytes, int], int],
+    ) -> None:
+        self._encoder = encoder
+        self._lanes = lanes
+        self._partition = partition
+        self._tables: dict[TableSchema, StreamTable] = {}
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Changes written so far, by table and op."""
+        found: Counter[tuple[str, str]] = Counter()
+        for table in self._tables.values():
+            name = str(table.schema.table)
+            found[(name, TRUNCATE_OP)] += table.truncates
+            for route in table.routes:
+                found[(name, route.letter.decode())] += route.rows
+        return +found
+
+    def lost(self) -> Counter[tuple[str, str]]:
+        """Values that the encoding cannot express and that were written as null, by table and column (D4)."""
+        found: Counter[tuple[str, str]] = Counter()
+        for table in self._tables.values():
+            for column, count in table.encoder.lost.items():
+                found[(str(table.schema.table), column)] += count
+        return found
+
+    def shapes_of(self, table: TableName) -> list[StreamTable]:
+        """Every shape of a table that was announced in this session."""
+        return [one for one in self._tables.values() if one.schema.table == table]
+
+    def lanes_of(self, table: TableName) -> set[int]:
+        """The lanes of all partitions of a table, under every topic that its shapes name."""
+        return {lane for one in self.shapes_of(table) for lane in one.lanes}
+
+    def of(self, schema: TableSchema) -> StreamTable:
+        """The table of this shape, compiled once."""
+        found = self._tables.get(schema)
+        if found is not None:
+            return found
+        lane, lane_count = self._lanes(schema.topic)
+        table = self._tables[schema] = StreamTable(self._encoder(schema), lane, lane_count, self._partition)
+        return table

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from cdc.record.schema import Identity
+
+XLOG_DATA: Final = 0x77
+"""'w', which a frame with a message begins with: start LSN, end LSN, clock, then the message."""
 
 
 class Unchanged(Enum):

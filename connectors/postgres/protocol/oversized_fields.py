@@ -14,8 +14,7 @@ import hashlib
 from collections.abc import Generator
 from typing import Final
 
-from connectors.postgres.protocol.frames import XLOG_DATA
-from connectors.postgres.protocol.messages import Omitted
+from connectors.postgres.protocol.messages import XLOG_DATA, Omitted
 from connectors.postgres.protocol.pgoutput import write_omitted
 
 SHORTEST: Final = 8

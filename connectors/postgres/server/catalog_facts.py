@@ -11,8 +11,8 @@ from psycopg.rows import dict_row
 from cdc.process.errors import CdcError, ConfigError, SourceError
 from cdc.process.sql_files import load
 from cdc.process.untrusted_text import quoted
-from cdc.record.providers import MARKS, provider_of
 from cdc.record.server_facts import (
+    MARKS,
     PublicationFacts,
     Refusal,
     Sent,
@@ -21,12 +21,12 @@ from cdc.record.server_facts import (
     SourceFacts,
     TableFacts,
     TransactionFacts,
+    provider_of,
 )
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings, SourceSettings
 from connectors.postgres.server.catalog_shapes import CapturedTable, survey
-from connectors.postgres.server.connections import LOOK_LIMITS, connect
-from connectors.postgres.server.refusals import ReplicationRefused
+from connectors.postgres.server.connections import LOOK_LIMITS, ReplicationRefused, connect
 
 Connection = psycopg.Connection[Any]
 

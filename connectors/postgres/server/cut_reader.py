@@ -1,6 +1,6 @@
 """Reads the source at one cut after the other, for ``cdc verify``: canonical rows, keys as the stores have them.
 
-Implements :class:`cdc.verification.cut_port.SourceReader`. Needs SELECT on the tables and nothing else.
+Implements :class:`cdc.verification.ports.SourceReader`. Needs SELECT on the tables and nothing else.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cdc.process.sql_files import load
 from cdc.process.untrusted_text import quoted
 from cdc.record.schema import Column
 from cdc.settings.mask_rules import Masks
-from cdc.verification.cut_port import Cut, RepairRow, VerifiedTable
+from cdc.verification.ports import Cut, RepairRow, VerifiedTable
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import HASHED_KEY, NULL_IN_KEY, PlainTable
 from connectors.postgres.encoding.encoder import compile_table
-from connectors.postgres.protocol.incoming import QUOTES_VALUES
+from connectors.postgres.protocol.frames import QUOTES_VALUES
 from connectors.postgres.server.connections import Connection
 
 SETTLE_S = 5.0

@@ -20,10 +20,10 @@ from psycopg.abc import PQGen
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Wait
 
-from cdc.process.socket_wait import readable
+from cdc.process.clock import readable
 from cdc.process.sql_files import load
-from connectors.postgres.protocol.frames import XLOG_DATA
-from connectors.postgres.protocol.incoming import COPY_BOTH, READY, Incoming, Said
+from connectors.postgres.protocol.frames import COPY_BOTH, READY, Incoming, Said
+from connectors.postgres.protocol.messages import XLOG_DATA
 from connectors.postgres.protocol.oversized_fields import abridged
 from connectors.postgres.server.connections import Connection
 

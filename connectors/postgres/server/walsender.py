@@ -20,8 +20,8 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.ports import StreamBatch
 from cdc.record.position import Lsn
 from cdc.settings.model import SourceSettings
-from connectors.postgres.protocol.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
-from connectors.postgres.protocol.incoming import QUOTES_VALUES, Said
+from connectors.postgres.protocol.frames import KEEPALIVE, QUOTES_VALUES, Feedback, Said, keepalive
+from connectors.postgres.protocol.messages import XLOG_DATA
 from connectors.postgres.server.connections import Connection, describe
 from connectors.postgres.server.slot import RUNBOOK, START_OVER, active
 from connectors.postgres.server.transport import Broken, Link, open_link

@@ -8,7 +8,7 @@ import threading
 from cdc.capture.capture_loop import CaptureStop, keep_capturing
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.process.clock import SYSTEM_CLOCK
-from cdc.wiring.capture import open_capture
+from cdc.wiring.pipeline import open_capture
 from tests.faults import oracle
 from tests.faults.lab import Found, Lab
 from tests.faults.rig import fresh_rig

@@ -12,7 +12,7 @@ from pathlib import Path
 from cdc.capture.capture_loop import CaptureStop, keep_capturing
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.process.clock import SYSTEM_CLOCK, Clock
-from cdc.wiring.capture import open_capture
+from cdc.wiring.pipeline import open_capture
 from tests.faults.lab import Found, Lab
 from tests.faults.oracle import RETAINED_BYTES
 from tests.faults.rig import Rig, fresh_rig

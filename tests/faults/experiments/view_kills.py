@@ -20,7 +20,7 @@ import orjson
 import psycopg
 
 from cdc.process.clock import SYSTEM_CLOCK
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.compacted_topic import read_range
 from connectors.views.view_topics import known_views
 from snapshot.source.edges import NoReport

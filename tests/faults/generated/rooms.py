@@ -130,7 +130,7 @@ ROOMS: Mapping[str, Room] = {
         ),
     ),
     "dead": Room(
-        ("cdc/wire/dead_letter.py", "cdc/operate/letter_orders.py"),
+        ("cdc/wire/dead_letter.py",),
         (
             *_of(_CDC, "dead_letters", "orders", "stored"),
             *_of(f"{_CDC}/letters", "*"), *_of(f"{_CDC}/rebuild", "*"),
@@ -141,12 +141,12 @@ ROOMS: Mapping[str, Room] = {
         _of(_SPARK, "store", "store_rest", "store_orders", "holds", "place", "retry", "worker", "parked"),
     ),
     "verification": Room(
-        ("verification/passes.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),
+        ("verification/passes.py", "verification/spool.py", "verification/repair.py", "verification/result.py"),
         (*_of(f"{_CDC}/verification", "*"), *_of(_CDC, "aside")),
     ),
     "handover": Room(
         (
-            "cdc/operate/handover_rules.py", "cdc/operate/rebuild_rules.py",
+            "cdc/operate/handover_rules.py", "cdc/operate/rebuild.py",
             "cdc/operate/rereads.py",
         ),
         (*_of(f"{_CDC}/handover", "*"), *_of(f"{_CDC}/rebuild", "*"), *_of(f"{_CDC}/rereads", "*")),

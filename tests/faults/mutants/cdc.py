@@ -36,11 +36,11 @@ MUTANTS = (
         "in_use = {generations.in_use()} if self._separate else set()", "in_use: set[int] = set()", _REBUILD,
     ),
     Mutant(
-        "let the new generation's letters wait for nobody", "cdc/operate/rebuild_rules.py",
+        "let the new generation's letters wait for nobody", "cdc/operate/rebuild.py",
         "return [*fresh, *(", "return [*(", _REBUILD,
     ),
     Mutant(
-        "believe a watermark in a generation that has read less", "cdc/operate/rebuild_rules.py",
+        "believe a watermark in a generation that has read less", "cdc/operate/rebuild.py",
         "return _read(new, old, ends) and _claim(new) >=", "return _claim(new) >=", _REBUILD,
     ),
     Mutant(
@@ -48,7 +48,7 @@ MUTANTS = (
         "return level_with_log(now.new, now.old, now.ends, self._ports.written())", "return False", _REBUILD,
     ),
     Mutant(
-        "take a true claim for one beyond the log", "cdc/operate/rebuild_rules.py",
+        "take a true claim for one beyond the log", "cdc/operate/rebuild.py",
         "return _claim(old) > reached and _claim(new)", "return _claim(new)", _REBUILD,
     ),
     Mutant(
@@ -56,12 +56,12 @@ MUTANTS = (
         "            if now == ends:\n", "            if now:\n", _HANDOVER,
     ),
     Mutant(
-        "carry an order out again that changed nothing", "cdc/operate/letter_orders.py",
+        "carry an order out again that changed nothing", "cdc/wire/dead_letter.py",
         "if letter.why in (Why.RELEASED, Why.HELD):", "if letter.why is Why.RELEASED:",
         "tests/unit/cdc/test_orders.py",
     ),
     Mutant(
-        "leave an order about nothing unanswered", "cdc/operate/letter_orders.py",
+        "leave an order about nothing unanswered", "cdc/wire/dead_letter.py",
         'answers.append(_answer(queue.order, Why.HELD, "nothing waits under this key any more", identity))', "pass",
         "tests/unit/cdc/test_orders.py",
     ),
@@ -132,7 +132,7 @@ MUTANTS = (
         "tests/unit/cdc/verification/test_repair.py",
     ),
     Mutant(
-        "take two equal rows under a key for one", "cdc/verification/compare.py",
+        "take two equal rows under a key for one", "cdc/verification/spool.py",
         "    for key in twice - found.keys():", "    for key in twice - twice:",
         "tests/unit/cdc/verification/test_rounds.py",
     ),
@@ -142,7 +142,7 @@ MUTANTS = (
         "tests/unit/cdc/verification/test_rounds.py",
     ),
     Mutant(
-        "call a position of the future undecided", "cdc/verification/compare.py",
+        "call a position of the future undecided", "cdc/verification/spool.py",
         "if ceiling is not None and pos is not None and pos > ceiling:", "if ceiling == pos and pos is None:",
         "tests/unit/cdc/verification/test_rounds.py",
     ),

@@ -89,7 +89,7 @@ MUTANTS = (
         "            if found is not None and error is None:\n", "            if found is not None:\n", _COMPACTED,
     ),
     Mutant(
-        "take an end that is hidden for a read one (H581)", "connectors/kafka/late_records.py",
+        "take an end that is hidden for a read one (H581)", "connectors/session/late_records.py",
         "if end is not None and offset < end:", "if False:", "tests/integration/capture/test_visibility.py -k h581",
     ),
     Mutant(

@@ -192,7 +192,7 @@ MUTANTS = (
         "tests/unit/cdc/verification/test_run.py",
     ),
     Mutant(
-        "end the comparison of all for one mask (H334)", "connectors/operate/source_cut.py",
+        "end the comparison of all for one mask (H334)", "connectors/operate/verify.py",
         "                if unkept is None:\n", "                if True:\n",
         "tests/integration/cli/test_masked_verify.py",
     ),
@@ -227,12 +227,12 @@ MUTANTS = (
         "    return one.rule == other.rule\n", _VIEWS,
     ),
     Mutant(
-        "compare under another key than capture's (H296)", "connectors/operate/source_cut.py",
+        "compare under another key than capture's (H296)", "connectors/operate/verify.py",
         "        if columns:\n            found[str(table)] =", "        if False:\n            found[str(table)] =",
         "tests/integration/capture/test_mask_covers.py -k h296",
     ),
     Mutant(
-        "call a store equal in a column that its mask leaves out (H297)", "connectors/operate/source_cut.py",
+        "call a store equal in a column that its mask leaves out (H297)", "connectors/operate/verify.py",
         "                left_out={one.name: _LEFT_OUT for one in shape.dropped},\n", "",
         "tests/integration/capture/test_mask_covers.py -k h296",
     ),

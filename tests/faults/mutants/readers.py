@@ -7,7 +7,7 @@ from tests.faults.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "call a token shown though its table is held",
-        "cdc/freshness/wanted.py",
+        "cdc/freshness/rules.py",
         "if not self.tables or topic in counts or hold.table in self.tables:",
         "if False:",
         "tests/unit/cdc/freshness tests/unit/sinks/test_store_freshness.py",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "call a token shown though the store does not read the table (H265)",
-        "cdc/freshness/wanted.py",
+        "cdc/freshness/rules.py",
         "return not self._unread(watermark)",
         "return True",
         "tests/unit/cdc/freshness",
@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "take an LSN of another epoch for shown",
-        "cdc/freshness/wanted.py",
+        "cdc/freshness/rules.py",
         "shows(watermark, self.token.lsn, self.token.epoch)",
         "shows(watermark, self.token.lsn, None)",
         "tests/unit/cdc/freshness tests/unit/spark/test_wait_page.py",

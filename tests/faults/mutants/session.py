@@ -67,7 +67,7 @@ MUTANTS = (
         "tests/integration/capture/test_aside.py -k h149",
     ),
     Mutant(
-        "compare the rest in silence where a listed table is gone", "connectors/operate/source_cut.py",
+        "compare the rest in silence where a listed table is gone", "connectors/operate/verify.py",
         "if table not in here and any(", "if table in here and any(",
         "tests/integration/capture/test_watch.py -k h143",
     ),
@@ -119,7 +119,7 @@ MUTANTS = (
         "tests/integration/capture/test_looks.py -k swap",
     ),
     Mutant(
-        "keep a noted position that the source has not come to", "connectors/session/late_record_repair.py",
+        "keep a noted position that the source has not come to", "connectors/session/late_records.py",
         " if Position.parse(text).commit_lsn <= written_lsn", "", "tests/unit/connectors/session/test_mending.py",
     ),
     Mutant(

@@ -71,7 +71,7 @@ MUTANTS = (
         "tests/unit/cdc/rebuild/test_run.py",
     ),
     Mutant(
-        "refuse a rollback that is done (H543)", "cdc/operate/rebuild_rules.py",
+        "refuse a rollback that is done (H543)", "cdc/operate/rebuild.py",
         "last.step not in (Step.DONE, Step.ROLLED_BACK)", "last.step != Step.DONE",
         "tests/unit/cdc/rebuild/test_run.py",
     ),

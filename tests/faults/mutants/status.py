@@ -67,7 +67,7 @@ MUTANTS = (
         "tests/unit/cdc/status/test_pace.py",
     ),
     Mutant(
-        "draw an outage of some seconds as if all had been known", "cdc/status/hour.py",
+        "draw an outage of some seconds as if all had been known", "cdc/status/pace.py",
         "None if value is None or (earlier := before.get(figure, value)) is None else max(value, earlier)",
         "value if value is None or (earlier := before.get(figure)) is None else max(value, earlier)",
         "tests/unit/cdc/status/test_hour.py",

@@ -24,9 +24,7 @@ from cdc.record.state import SlotState, TopicsState
 from cdc.record.topic_names import partition_of
 from cdc.settings.model import Settings, parse
 from cdc.wiring import open_state
-from cdc.wiring.capture import open_capture
-from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import begin_epoch, build_snapshot, open_capture, prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from snapshot.source.edges import NoReport

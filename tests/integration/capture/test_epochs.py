@@ -15,7 +15,7 @@ from cdc.record.state import SlotIntent
 from cdc.record.topic_names import view_topic, views_topic
 from cdc.views.known_views import KnownView
 from cdc.wiring import open_state
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from snapshot.source.edges import NoReport

@@ -20,13 +20,12 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import Exit, IdentityError
 from cdc.record.progress import Watermark
 from cdc.record.tokens import Standing, Token, standing
-from cdc.stack.account import ordinary_account
 from cdc.stack.local import free_ports
+from cdc.stack.part import ordinary_account
 from cdc.stack.postgres import SETTINGS, install_folder
 from cdc.wiring import open_state
-from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.snapshot import build_snapshot
-from connectors.operate.accepted_server import accept
+from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
+from connectors.operate.new_epoch import accept
 from connectors.postgres.server.catalog_facts import read_server
 from connectors.postgres.server.taken_tokens import token
 from snapshot.source.edges import NoReport

@@ -20,8 +20,7 @@ from cdc.record.position import Position
 from cdc.record.state import FormState, find_all
 from cdc.record.tables_aside import Cause, TableState, asides_of
 from cdc.record.topic_names import partition_of
-from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.status import open_status
+from cdc.wiring.pipeline import open_status, prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
 from connectors.operate.snapshot import CaptureEdges, PostgresLaterSource
 from snapshot.later.reader_pool import ReaderPool

@@ -12,10 +12,9 @@ import pytest
 from cdc.operate.rereads import WantedRows
 from cdc.process.errors import CdcError
 from cdc.record.topic_names import TableName
-from cdc.wiring.snapshot import build_snapshot, open_rereads
+from cdc.wiring.pipeline import build_snapshot, open_rereads
 from connectors.operate.forget import forget_report
-from connectors.operate.source_cut import masked_otherwise, open_cut, verified_tables
-from connectors.operate.verify import open_side
+from connectors.operate.verify import masked_otherwise, open_cut, open_side, verified_tables
 from connectors.postgres.server.connections import connect
 from snapshot.source.edges import NoReport
 from snapshot.source.read_transaction import Changed, ReadTarget, open_read

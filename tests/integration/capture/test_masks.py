@@ -13,7 +13,7 @@ from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import CdcError, Exit
 from cdc.record.topic_names import TableName
 from cdc.wiring.pipeline import prepare_pipeline
-from connectors.operate.source_cut import open_cut, verified_tables
+from connectors.operate.verify import open_cut, verified_tables
 from connectors.postgres.encoding.encoder import unescape
 from connectors.postgres.server.connections import connect
 from tests.faults.typed import SETUP, TYPES, rows

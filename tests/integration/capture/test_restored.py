@@ -14,10 +14,9 @@ import pytest
 
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
-from cdc.stack.account import outside_folder
 from cdc.stack.local import free_ports
-from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.snapshot import build_snapshot
+from cdc.stack.part import outside_folder
+from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
 from snapshot.source.edges import NoReport
 from tests.fresh import fresh_name, new_database
 from tests.integration.capture.follower import Follower, assert_stores_equal

@@ -15,8 +15,8 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import Exit
-from cdc.stack.account import ordinary_account
 from cdc.stack.local import free_ports
+from cdc.stack.part import ordinary_account
 from cdc.stack.postgres import SETTINGS, install_folder
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.programs import Spawn

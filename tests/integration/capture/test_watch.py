@@ -9,7 +9,7 @@ import pytest
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import ConfigError
 from cdc.record.state import FormState, PartitionsState, RequestState, TopicsState, find_all
-from connectors.operate.source_cut import gone_tables, open_cut, verified_tables
+from connectors.operate.verify import gone_tables, open_cut, verified_tables
 from tests.integration.capture.later import reread, same, swept
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from cdc.record.progress import PROGRESS_KEY
 from cdc.record.state import ReadingState, RequestState, find_all
 from cdc.record.topic_names import progress_topic
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.compacted_topic import read_range
 from snapshot.source.edges import NoReport
 from tests.conftest import Stack

@@ -20,7 +20,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.schema import Encoding, TableSchema
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.settings.model import parse
-from cdc.verification.cut_port import VerifiedTable
+from cdc.verification.ports import VerifiedTable
 from cdc.verification.repair import record_key
 from cdc.wire.plain import HASHED_KEY, LONGEST_KEY_BYTES, PlainTable, store_key
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table

@@ -16,10 +16,10 @@ from cdc.record.position import Position
 from cdc.record.progress import Watermark
 from cdc.record.topic_names import TableName, schema_topic
 from cdc.settings.model import load
-from cdc.verification.cut_port import RepairRow
+from cdc.verification.ports import RepairRow
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
-from sinks.contract.repair_rows import StoreRepair
+from connectors.operate.verify import StoreRepair
 from sinks.contract.stores import open_store
 from tests.e2e.test_repair import damage
 from tests.integration.cli.pipeline import Pipeline, assert_refused

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.stack.account import ANYBODY
 from cdc.stack.local import free_ports
+from cdc.stack.part import ANYBODY
 from tests.waiting import wait_until
 
 ORDERS = """

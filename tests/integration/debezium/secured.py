@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdc.jvm.jars import locked, resolve
-from cdc.stack.kafka import ConnectPart, KafkaPart
 from cdc.stack.local import free_ports
 from cdc.stack.part import LOOPBACK, Command, PartFiles, StackPart
+from cdc.stack.servers import ConnectPart, KafkaPart
 from tests.tls import self_signed
 from tests.waiting import wait_until
 

@@ -18,9 +18,9 @@ from cdc.jvm.jars import class_path
 from cdc.process.errors import LogError, TopicError
 from cdc.record.topic_names import dead_topic, state_topic, views_topic
 from cdc.settings.model import Settings, parse
-from cdc.stack.kafka import KafkaPart
 from cdc.stack.local import free_ports
 from cdc.stack.part import PartFiles
+from cdc.stack.servers import KafkaPart
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions

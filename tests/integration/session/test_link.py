@@ -11,9 +11,8 @@ import psycopg
 import pytest
 
 from cdc.settings.model import SourceSettings
-from connectors.postgres.protocol.frames import KEEPALIVE, XLOG_DATA, status
-from connectors.postgres.protocol.incoming import Said
-from connectors.postgres.protocol.messages import Insert, Omitted
+from connectors.postgres.protocol.frames import KEEPALIVE, Said, status
+from connectors.postgres.protocol.messages import XLOG_DATA, Insert, Omitted
 from connectors.postgres.protocol.oversized_fields import Abridged
 from connectors.postgres.protocol.pgoutput import decode
 from connectors.postgres.server.connections import Connection, connect

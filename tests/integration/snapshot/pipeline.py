@@ -19,8 +19,7 @@ from cdc.record.topic_names import TableName, partition_of
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.settings.model import Settings, parse
 from cdc.wiring import open_schemas, open_source, open_state
-from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
 from connectors.kafka.compacted_topic import read_range
 from connectors.operate.snapshot import SnapshotEdges
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table

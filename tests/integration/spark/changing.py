@@ -16,12 +16,12 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.topic_names import TableName
 from cdc.status.rules import status_of
 from cdc.status.view_lines import SinkStatus
-from cdc.verification.cut_port import Cut
 from cdc.verification.passes import verify
+from cdc.verification.ports import Cut
 from cdc.verification.result import StoreVerdict
-from cdc.wiring.status import open_status
-from cdc.wiring.verification import read_known
-from connectors.operate.source_cut import open_cut, verified_tables
+from cdc.wiring.pipeline import open_status
+from cdc.wiring.sinks import read_known
+from connectors.operate.verify import open_cut, verified_tables
 from sinks.contract.port import OpenSink
 from sinks.contract.stores import open_store
 from tests.contract.conftest import postgres_url

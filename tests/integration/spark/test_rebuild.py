@@ -12,13 +12,13 @@ import pytest
 import redis
 from pyspark.sql import SparkSession
 
-from cdc.operate.rebuild_rules import RebuildState, Step
+from cdc.operate.rebuild import RebuildState, Step
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
 from cdc.record.topic_names import dead_topic
 from cdc.settings.model import Settings
 from cdc.wire.dead_letter import waiting
-from cdc.wiring.rebuild import open_rebuild
+from cdc.wiring.sinks import open_rebuild
 from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.contract.port import OpenSink
 from sinks.contract.stores import open_store
@@ -100,8 +100,8 @@ def test_a_damaged_store_is_rebuilt_beside_its_sink_and_restored(
 
 def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     """Row 5 becomes row 7000, in the store alone."""
-    from cdc.verification.cut_port import RepairRow  # noqa: PLC0415
-    from sinks.contract.repair_rows import StoreRepair  # noqa: PLC0415
+    from cdc.verification.ports import RepairRow  # noqa: PLC0415
+    from connectors.operate.verify import StoreRepair  # noqa: PLC0415
 
     store = open_store(sink, settings)
     shape = pipeline.shapes["orders"]

@@ -13,9 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cdc.stack.account import Account, ordinary_account, outside_folder
 from cdc.stack.local import free_ports
-from cdc.stack.part import PartFiles
+from cdc.stack.part import Account, PartFiles, ordinary_account, outside_folder
 from cdc.stack.postgres import PostgresPart
 from tests.programs import Spawn
 from tests.waiting import wait_until

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cdc.jvm.archive import ArchiveError, archived, make_archive
 from cdc.jvm.java import ARCHIVE, java_executable, java_home
-from cdc.wiring.archive import prepare_spark
+from cdc.wiring.sinks import prepare_spark
 
 JARS = Path(pyspark.__file__).parent / "jars"
 SLF4J = next(JARS.glob("slf4j-api-*.jar"))

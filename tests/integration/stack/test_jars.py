@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from cdc.jvm import jars
-from cdc.jvm.ivy import Coordinate
-from cdc.jvm.jars import DownloadError, Jar, JarSet
+from cdc.jvm.jars import Coordinate, DownloadError, Jar, JarSet
 from cdc.jvm.java import java_home
 from cdc.process.errors import ConfigError
 

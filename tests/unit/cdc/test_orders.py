@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from cdc.operate.letter_orders import Orders, Queue, Refusals, carry_out, drop_by_hand, identity_of, order, queues
-from cdc.wire.dead_letter import DeadLetter, Parked, Waiting, Why, waiting
+from cdc.wire.dead_letter import (
+    DeadLetter,
+    Orders,
+    Parked,
+    Queue,
+    Refusals,
+    Waiting,
+    Why,
+    carry_out,
+    drop_by_hand,
+    identity_of,
+    order,
+    queues,
+    waiting,
+)
 
 
 def letter(offset: int, why: Why = Why.REFUSED, *, key: bytes = b"k", op: str = "u") -> DeadLetter:

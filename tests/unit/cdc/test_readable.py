@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.process.socket_wait import readable
+from cdc.process.clock import readable
 
 HIGH = 2000
 """Beyond what select(2) takes."""

@@ -9,7 +9,7 @@ import pytest
 from cdc.process.errors import CdcError, ConfigError, LogError
 from cdc.record.ports import Unknown
 from cdc.record.progress import Watermark
-from connectors.operate.diff import followed
+from connectors.operate.check import followed
 from connectors.reading.sink_log import NoTables
 
 

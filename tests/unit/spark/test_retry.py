@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.operate.letter_orders import Orders, order
 from cdc.process.errors import SinkError
-from cdc.wire.dead_letter import DeadLetter, Parked, Why, waiting
+from cdc.wire.dead_letter import DeadLetter, Orders, Parked, Why, order, waiting
 from spark.records.source import parse
 from spark.stores.apply import Outcome, behind_letters, events_of_letters
 from spark.stores.store_thread import Store

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.operate.letter_orders import order
 from cdc.record.progress import Watermark
-from cdc.wire.dead_letter import DeadLetter, Why, waiting
+from cdc.wire.dead_letter import DeadLetter, Why, order, waiting
 from spark.stores.place_check import StoreMoved
 from spark.stores.store_thread import Store
 from spark.stores.watermark import LogEnds

@@ -11,9 +11,10 @@ from cdc.checks.findings import Finding, Level, exit_code
 from cdc.checks.postgres import check_source
 from cdc.process.errors import Exit, LogError
 from cdc.record.ports import Found, Unknown
-from cdc.record.providers import MARKS, PLAIN, provider_of
 from cdc.record.schema import Identity
 from cdc.record.server_facts import (
+    MARKS,
+    PLAIN,
     Owner,
     PublicationFacts,
     Refusal,
@@ -23,6 +24,7 @@ from cdc.record.server_facts import (
     TableFacts,
     TransactionFacts,
     owner_of,
+    provider_of,
 )
 from cdc.record.state import SlotState
 from cdc.record.topic_names import TableName

@@ -17,7 +17,7 @@ from rich.text import Text
 from cdc.checks.findings import Finding, Level
 from cdc.cli.check import show as show_findings
 from cdc.cli.diff import show as show_differences
-from cdc.cli.status_text import view
+from cdc.cli.status import view
 from cdc.cli.terminal import TerminalConsole, echo, readable, report
 from cdc.cli.verify import ReadLines
 from cdc.cli.verify import show as show_verification

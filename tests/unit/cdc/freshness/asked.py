@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from cdc.freshness.wanted import (
+from cdc.freshness.rules import (
     TokenWait,
     TokenWaits,
     Wanted,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc.freshness.wanted import (
+from cdc.freshness.rules import (
     EpochLsn,
     NotShown,
     TokenWaits,

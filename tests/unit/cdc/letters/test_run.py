@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cdc.operate.letter_orders import Orders, carry_out, queues
 from cdc.operate.letters import LetterPorts, LettersRun, left_out
 from cdc.process.clock import ManualClock
 from cdc.process.errors import TopicError
 from cdc.record.schema import TableSchema
 from cdc.testing import MemoryDeadLetters
-from cdc.wire.dead_letter import CAPTURE, DeadLetter, Waiting, Why, waiting
+from cdc.wire.dead_letter import CAPTURE, DeadLetter, Orders, Waiting, Why, carry_out, queues, waiting
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.connectors.postgres import written as w
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.operate.letter_orders import identity_of
-from cdc.operate.rebuild_rules import (
+from cdc.operate.rebuild import (
     RebuildState,
     Step,
     apart,
@@ -20,7 +19,7 @@ from cdc.operate.rebuild_rules import (
     taken_over,
 )
 from cdc.record.progress import Offsets, Watermark
-from cdc.wire.dead_letter import DeadLetter, Why
+from cdc.wire.dead_letter import DeadLetter, Why, identity_of
 
 RUN = RebuildState(sink="cache", generation=2, previous=1, step="building")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.operate.rebuild_rules import (
+from cdc.operate.rebuild import (
     RebuildState,
     Step,
     apart,

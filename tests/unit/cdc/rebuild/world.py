@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cdc.operate.letter_orders import Orders, Refusals, carry_out, queues
-from cdc.operate.rebuild import Rebuild
-from cdc.operate.rebuild_rules import GenerationProgress, RebuildPorts, RebuildState, apart
+from cdc.operate.rebuild import GenerationProgress, Rebuild, RebuildPorts, RebuildState, apart
 from cdc.process.errors import TopicError
 from cdc.record.progress import Offsets, Progress, Watermark
 from cdc.record.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
-from cdc.wire.dead_letter import DeadLetter, Parked, Waiting, Why, place, waiting
+from cdc.wire.dead_letter import DeadLetter, Orders, Parked, Refusals, Waiting, Why, carry_out, place, queues, waiting
 from tests.killing import Steps
 
 SINK = "cache"

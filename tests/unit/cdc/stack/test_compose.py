@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from cdc.stack.inventory import DATABASES, OPTIONAL_PARTS, PARTS
-from cdc.stack.kafka import _SETTINGS as KAFKA_SETTINGS
 from cdc.stack.local import DEFAULT_PORTS
 from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
-from cdc.stack.settings_file import settings_text
+from cdc.stack.servers import _BROKER_SETTINGS as KAFKA_SETTINGS
+from cdc.stack.servers import DATABASES, OPTIONAL_PARTS, PARTS
+from cdc.stack.start import settings_text
 from connectors.debezium.connector_config import connector_config
 from sinks.contract.kinds import load_settings as load
 

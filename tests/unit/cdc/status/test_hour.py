@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from cdc.process.errors import SourceError
 from cdc.record.ports import Unknown
-from cdc.status.hour import POINT_S, POINTS, Curve, Hour
 from cdc.status.html import plots, plotted
-from cdc.status.pace import LiveLook, Pace
+from cdc.status.pace import POINT_S, POINTS, Curve, Hour, LiveLook, Pace
 from tests.unit.cdc.status.test_pace import MB, look
 
 

@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.app import run
-from cdc.cli.status import Watching, watched
-from cdc.cli.status_text import fitted, view
+from cdc.cli.status import Watching, fitted, view, watched
 from cdc.figures.processes import FillShare
 from cdc.process.clock import ManualClock
 from cdc.process.errors import Exit, LogError, SinkError, SourceError

@@ -27,9 +27,8 @@ from cdc.process.errors import ConfigError, SinkError
 from cdc.record.ports import Unknown
 from cdc.status.board import board_of, document_of
 from cdc.status.facts import SinkFacts
-from cdc.status.hour import Curve
 from cdc.status.html import Html, element
-from cdc.status.pace import LiveLooks
+from cdc.status.pace import Curve, LiveLooks
 from cdc.status.page_server import MOST, READER_S, StatusPages, headers, page
 from cdc.status.view_lines import age
 from tests.unit.cdc.status.test_board import BUSY, ODD, looked

@@ -10,9 +10,9 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cdc.cli.status_text import view
+from cdc.cli.status import view
 from cdc.figures.measures import Quantiles
-from cdc.operate.rebuild_rules import RebuildState
+from cdc.operate.rebuild import RebuildState
 from cdc.process.errors import Exit, LogError, SinkError, SourceError
 from cdc.record.ports import Unknown
 from cdc.record.progress import Hold, Mark, Watermark

@@ -11,11 +11,10 @@ from cdc.record.position import Position
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.verification import passes
-from cdc.verification.compare import differences
-from cdc.verification.cut_port import VerifiedTable
 from cdc.verification.passes import verify
+from cdc.verification.ports import VerifiedTable
 from cdc.verification.result import Kind, VerificationReport
-from cdc.verification.spool import Spool
+from cdc.verification.spool import Spool, differences
 from tests.unit.cdc.verification.test_rounds import (
     SHAPE,
     TABLE,

@@ -11,7 +11,7 @@ import pytest
 from cdc.process.clock import ManualClock
 from cdc.record.position import Position
 from cdc.record.schema import TableSchema
-from cdc.verification.cut_port import Cut, RepairRow, VerifiedTable
+from cdc.verification.ports import Cut, RepairRow, VerifiedTable
 from cdc.verification.repair import Repaired, certain_cut, record_key, repair
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from tests.unit.cdc.verification.test_repair import keyed

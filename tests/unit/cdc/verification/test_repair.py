@@ -16,12 +16,12 @@ from cdc.process.errors import SourceError
 from cdc.record.position import Position
 from cdc.record.schema import Column, TableSchema
 from cdc.record.topic_names import TableName
-from cdc.verification.cut_port import Cut, RepairRow, VerifiedTable
+from cdc.verification.ports import Cut, RepairRow, VerifiedTable
 from cdc.verification.repair import Repaired, record_key, repair
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
+from connectors.operate.verify import StoreRepair
 from sinks.contract.memory import MemoryStore
 from sinks.contract.port import StoredRow
-from sinks.contract.repair_rows import StoreRepair
 from tests.unit.cdc.verification.test_rounds import SHAPE, TABLE
 
 

@@ -16,8 +16,8 @@ from cdc.record.position import Position
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName
 from cdc.verification import passes as rounds
-from cdc.verification.cut_port import Cut, VerifiedTable
 from cdc.verification.passes import verify
+from cdc.verification.ports import Cut, VerifiedTable
 from cdc.verification.result import Kind, VerificationReport
 from sinks.contract.port import STRANGE_ROW
 from tests.single_rows import canonical_row

@@ -14,8 +14,7 @@ from cdc.process.errors import ConfigError, DifferenceFound, SinkError
 from cdc.record.progress import EpochsState, Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.state import SlotState, SnapshotState, TopicsState
-from cdc.verification.cut_port import RepairRow, VerifiedTable
-from cdc.verification.ports import VerificationPorts, VerifiedStore
+from cdc.verification.ports import RepairRow, VerificationPorts, VerifiedStore, VerifiedTable
 from cdc.verification.result import VerificationReport
 from cdc.verification.run import KnownPipeline, Verification, known_of
 from tests.killing import Killed, Steps, every_kill

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.verification.compare import differences, row_count
 from cdc.verification.result import Kind
-from cdc.verification.spool import MAX_PARTS, PART_ROWS, Spool, digest, part_count
+from cdc.verification.spool import MAX_PARTS, PART_ROWS, Spool, differences, digest, part_count, row_count
 from tests.examples import examples
 
 

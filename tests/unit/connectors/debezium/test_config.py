@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc.process.errors import ConfigError, Exit
 from cdc.settings.model import Settings, parse
 from cdc.wiring import open_source
-from cdc.wiring.freshness import Freshness
+from cdc.wiring.sinks import Freshness
 from connectors.connect.connector import Connector
 from connectors.debezium.address import described_address
 from connectors.debezium.captured_tables import table_list

@@ -13,7 +13,7 @@ from cdc.process.errors import LogError, PoisonError
 from cdc.record.ports import Record, Withheld
 from cdc.record.position import Position
 from cdc.settings.model import LogSettings
-from connectors.kafka.oversized import Oversized
+from connectors.kafka.dead_letters import Oversized
 from connectors.kafka.stream_log import KafkaStreamLog
 from tests.unit.spark.doubles import MemoryDead
 

@@ -11,7 +11,7 @@ from cdc.record.ports import Withheld
 from cdc.record.position import Position
 from cdc.settings.model import LogSettings, parse
 from cdc.wire.dead_letter import CAPTURE, DeadLetter, Parked, Why, waiting
-from connectors.kafka.oversized import Oversized
+from connectors.kafka.dead_letters import Oversized
 from tests.unit.spark.doubles import MemoryDead
 
 LIMIT = 100_000

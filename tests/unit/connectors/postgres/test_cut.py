@@ -16,7 +16,7 @@ from cdc.process.errors import CdcError, ConfigError, SourceError
 from cdc.process.sql_files import load
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import NO_MASKS
-from cdc.verification.cut_port import RepairRow, VerifiedTable
+from cdc.verification.ports import RepairRow, VerifiedTable
 from connectors.postgres.server.connections import Connection
 from connectors.postgres.server.cut_reader import FILTERS_SINCE, SourceCut
 from tests.unit.connectors.postgres import written as w

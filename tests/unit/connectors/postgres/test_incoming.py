@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.process.errors import DecodeError
-from connectors.postgres.protocol.incoming import COPY_BOTH, Incoming, Said
+from connectors.postgres.protocol.frames import COPY_BOTH, Incoming, Said
 from connectors.postgres.protocol.oversized_fields import abridged
 from tests.unit.connectors.postgres import written as w
 

@@ -8,7 +8,7 @@ import pytest
 from cdc.process.errors import CdcError, ConfigError, Retry, SourceError
 from cdc.settings.model import SourceSettings
 from cdc.settings.setting_types import Secret
-from connectors.postgres.server.refusals import connect_error, refused
+from connectors.postgres.server.connections import connect_error, refused
 from tests.strangers import silence, stranger
 
 LATE = psycopg.errors.ConnectionTimeout("connection timeout expired")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.operate.accepted_server import is_untouched
+from connectors.operate.new_epoch import is_untouched
 from tests.examples import examples
 
 BEGIN, SYSTEM = 0x8000000, 7713498631746935819

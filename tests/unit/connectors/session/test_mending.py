@@ -7,7 +7,7 @@ import pytest
 from cdc.process.errors import LogError, TopicError
 from cdc.record.position import Position
 from cdc.record.progress import Progress
-from connectors.session.late_record_repair import require_nothing_lost, require_still, without_future
+from connectors.session.late_records import require_nothing_lost, require_still, without_future
 
 NEAR, FAR = Position(1, 80, 2).text(), Position(1, 1 << 40, 1).text()
 
