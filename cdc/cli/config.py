@@ -14,7 +14,7 @@ from rich.text import Text
 from cdc.operate.proposal import Proposal, described, pipeline_name, rights_text, settings_text
 from cdc.process.errors import ConfigError, UsageError
 from cdc.process.untrusted_text import quoted
-from cdc.settings.model import DebeziumSettings, is_postgres
+from cdc.settings.model import DebeziumSettings
 from cdc.settings.settings_reference import example as example_text
 from cdc.wiring.pipeline import look_at_database
 from sinks.contract.kinds import parse_settings, sink_sections
@@ -122,10 +122,10 @@ def schema() -> None:
 @config.command("lint")
 def lint(context: typer.Context) -> None:
     """Check the settings file. Silent on stdout, exit code 78 when it cannot be used."""
-    from connectors.debezium.assignments import require_assignable  # noqa: PLC0415 - the other commands need none of it
+    from connectors.debezium.config import require_nameable  # noqa: PLC0415 - the other commands need none of it
 
     settings = context.obj.settings()
-    require_assignable(settings, asked=is_postgres(settings))
+    require_nameable(settings)
     sinks = ", ".join(settings.sinks) or "none"
     context.obj.console.print(
         f"{context.obj.config} is good: pipeline {settings.name}, sinks: {sinks}", highlight=False

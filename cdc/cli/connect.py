@@ -267,5 +267,5 @@ def _state(status: Any) -> str:
 
 def _next_step(connector: Any, status: Any) -> str:
     if status.failed or status.state == "FAILED":
-        return str(connector.remedy(status.fault))
+        return str(status.error().hint)
     return "cdc connect resume"

@@ -331,12 +331,14 @@ def _head(shown: Status, look: LiveLook | None, room: PageRoom) -> list[Text]:
 def _connector_lines(shown: Status, look: LiveLook | None) -> Iterator[str]:
     connector = shown.connector
     if connector is not None:
-        yield f"connector {connector.name}, {connector.state}, at {connector.position or '-'}"
+        yield f"connector {connector.name}, {connector.state}" + (
+            f", at {connector.position}" if connector.position else ""
+        )
     if "connector" in shown.silent:
         yield f"connector not known{_since(look, 'connector')}, Kafka Connect does not answer"
     if not shown.asked:
         database = f"{connector.database} at {connector.address}" if connector is not None else "not known"
-        yield f"source    {database}, which is not asked: the connector says how far it is"
+        yield f"source    {database}, which is not asked: cdc connect status shows how far the connector is"
 
 
 def _source_line(shown: Status, look: LiveLook | None) -> str:

@@ -219,9 +219,8 @@ def _tiles(found: _Pointed) -> Iterator[Tile]:
     document = found.document
     connects = document["connector"] is not None or "connector" in document["unknown"]
     if connects:
-        lines = [(name, found.figure(f"/connector/{name}", str, "connector")) for name in ("name", "position")]
-        if found.at("/connector/moved"):
-            lines.append(("server", found.figure("/connector/moved", str, "connector")))
+        shown = ("name", "position") if found.at("/connector/position") else ("name",)
+        lines = [(name, found.figure(f"/connector/{name}", str, "connector")) for name in shown]
         yield Tile("Connector", [("state", found.state("/connector/state", "connector")), *lines])
     if not connects or document["source"]["wal_lsn"] is not None or "source" in document["unknown"]:
         yield _source(found)

@@ -36,7 +36,7 @@ class ConnectorFacts:
     """Debezium's side: the connector, and how far it says that its topics hold the source.
 
     ``address``: of the source, as the settings name it. ``fault``: why it failed. Empty where it did not.
-    ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: in the source's own words.
+    ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: its LSN as text, empty without one.
     ``lsn``: below which every commit is in the topics, of Postgres alone.
     """
 

@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from cdc.operate.handover import Handover
     from cdc.record.progress import Offsets
     from cdc.settings.model import Settings
-    from connectors.connect.connector import Connector
-    from connectors.debezium.source_progress import ConnectProgress
+    from connectors.debezium.connector import Connector
+    from connectors.debezium.offsets import ConnectProgress
     from spark.records.translate import Translation
     from spark.runner.application import SinkApplication
 
 
 def open_connector(settings: Settings) -> Connector:
     """The Debezium connector that the settings describe. ConfigError without a [debezium] section."""
-    from connectors.connect.connector import Connector
+    from connectors.debezium.connector import Connector
 
     return Connector(settings)
 
 
 def warnings_of_connect(settings: Settings) -> list[str]:
     """Warnings about the settings, before Kafka Connect is asked anything."""
-    from connectors.connect.checks import connect_warnings
+    from connectors.debezium.checks import connect_warnings
 
     return connect_warnings(settings)
 
 
 def check_connect(settings: Settings) -> list[Finding]:
     """The Kafka Connect side of ``cdc check``."""
-    from connectors.connect.checks import check_connect as check
+    from connectors.debezium.checks import check_connect as check
 
     return check(settings)
 
@@ -50,27 +50,27 @@ def check_connect(settings: Settings) -> list[Finding]:
 def open_feed(settings: Settings) -> ConnectProgress:
     """How far the topics hold the source, asked of Kafka Connect."""
     from cdc.record.progress import epoch_of
-    from connectors.connect.topics import noted_ends
-    from connectors.debezium.source_progress import ConnectProgress
+    from connectors.debezium.offsets import ConnectProgress
+    from connectors.debezium.topics import noted_ends
 
     connector = open_connector(settings)
     return ConnectProgress(
         connector.offsets,
         partial(noted_ends, settings),
         lambda: epoch_of(open_state(settings).read(), "debezium") or 1,
-        has_lsn=connector.database == "postgres",
     )
 
 
 def snapshot_ends(settings: Settings) -> Offsets | None:
     """Where the topics of a connector's snapshot end, once it is over by the connector's own word. None before. Empty
     where our own capture writes them."""
-    from connectors.connect.topics import noted_ends
-    from connectors.debezium.source_progress import is_streaming
+    from connectors.debezium.offsets import snapshot_state
+    from connectors.debezium.topics import noted_ends
 
     if settings.source.kind != "debezium":
         return {}
-    return noted_ends(settings) if is_streaming(open_connector(settings).offsets()) else None
+    whole = snapshot_state(open_connector(settings).offsets()) == "complete"
+    return noted_ends(settings) if whole else None
 
 
 def reading_debezium(application: SinkApplication, settings: Settings) -> SinkApplication:
@@ -79,8 +79,8 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     How far the topics are is asked of the capture that writes them now. ConfigError for a table whose changes do not
     come whole.
     """
-    from connectors.connect.connector_publication import partial_tables
-    from connectors.debezium.connector_config import reader_of
+    from connectors.debezium.config import reader_of
+    from connectors.debezium.tables import partial_tables
     from connectors.kafka.schema_registry import EmbeddedShapes
     from spark.records.translate import Translation
 

@@ -57,7 +57,7 @@ def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
     """The application for these sinks, all by default. ConfigError when Spark is not installed. LogError, at once, when
     no broker takes a connection."""
-    from connectors.debezium.connector_config import may_hold_debezium
+    from connectors.debezium.config import may_hold_debezium
     from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic

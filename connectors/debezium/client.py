@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import requests
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, Exit, Retry
@@ -21,8 +21,7 @@ from cdc.process.untrusted_text import hide, without_urls
 from cdc.settings.model import DebeziumSettings
 
 _TIMEOUT_S = 30.0
-_ATTEMPTS = 8
-_UNREACHABLE_ATTEMPTS = 3
+_NO_PLUGIN = "Failed to find any class"
 
 
 class ConnectError(CdcError):
@@ -40,19 +39,13 @@ class _Exists(ConfigError):
     """There is a connector by this name already."""
 
 
-class _ConnectBusy(Exception):
-    """An answer that passes: a rebalance (409), a server's trouble (5xx), a worker that starts (404 without a word)."""
+class _Passing(ConnectError):
+    """An answer that passes, or none: a rebalance, a server's trouble, a worker that starts. ``attempts``: how many are
+    worth it."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-        self.words = words
-
-
-class _Unreachable(Exception):
-    def __init__(self, refusal: CdcError) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
+    def __init__(self, message: str, *, hint: str, attempts: int = 8) -> None:
+        super().__init__(message, hint=hint)
+        self.attempts = attempts
 
 
 def unencrypted(url: str) -> str | None:
@@ -86,10 +79,6 @@ class ConnectClient:
                 raise ConfigError(f"[debezium] ca_certs: there is no file {settings.ca_certs}")
             self._session.verify = settings.ca_certs
 
-    def close(self) -> None:
-        """Let the connections go."""
-        self._session.close()
-
     def cluster(self) -> dict[str, Any]:
         """``version``, ``commit`` and ``kafka_cluster_id``."""
         return self._object("GET", "/")
@@ -97,10 +86,6 @@ class ConnectClient:
     def plugins(self) -> list[dict[str, Any]]:
         """The worker's plugins: ``class``, ``type``, ``version``."""
         return self._array("GET", "/connector-plugins?connectorsOnly=false")
-
-    def connectors(self) -> list[str]:
-        """Names of all connectors."""
-        return [str(name) for name in self._array("GET", "/connectors")]
 
     def validate(self, config: Mapping[str, str]) -> dict[str, list[str]]:
         """The server's own validation: option -> what is wrong with it. ConfigError for an unknown plugin."""
@@ -110,7 +95,7 @@ class ConnectClient:
         except MissingConnector:
             raise self._unknown_plugin(plugin) from None
         except ConnectError as error:
-            if "Failed to find any class" in error.message:
+            if _NO_PLUGIN in error.message:
                 raise self._unknown_plugin(plugin) from None
             raise
         with answering("the verdict on the configuration"):
@@ -180,44 +165,27 @@ class ConnectClient:
         return answer
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
-        try:
-            for attempt in self._retrying():
-                with attempt:
-                    try:
-                        return self._once(method, path, body)
-                    except MissingConnector:
-                        # Removed by an attempt whose answer did not arrive.
-                        if method == "DELETE" and attempt.retry_state.attempt_number > 1:
-                            return {}
-                        raise
-        except _Unreachable as failure:
-            raise failure.refusal from None
-        except _ConnectBusy as busy:
-            if busy.status == 409:
-                raise ConnectError(
-                    f"Kafka Connect at {self.url} is still rebalancing: {busy.words}", hint="try again in a moment"
-                ) from None
-            if busy.status == 404:
-                raise ConnectError(
-                    f"what answers at {self.url} is not Kafka Connect, or not yet: 404 {busy.words}",
-                    hint="a worker that starts answers so for some seconds; else check [debezium] url: host and path",
-                ) from None
-            raise ConnectError(
-                f"Kafka Connect at {self.url} answers {busy.status}: {busy.words}", hint="its log says why"
-            ) from None
+        for attempt in self._retrying():
+            with attempt:
+                try:
+                    return self._once(method, path, body)
+                except MissingConnector:
+                    # Removed by an attempt whose answer did not arrive.
+                    if method == "DELETE" and attempt.retry_state.attempt_number > 1:
+                        return {}
+                    raise
         raise AssertionError("unreachable")
 
     def _retrying(self) -> Retrying:
         def stop(state: RetryCallState) -> bool:
             failure = state.outcome.exception() if state.outcome is not None else None
-            limit = _UNREACHABLE_ATTEMPTS if isinstance(failure, _Unreachable) else _ATTEMPTS
-            return stop_after_attempt(limit)(state)
+            return not isinstance(failure, _Passing) or state.attempt_number >= failure.attempts
 
         return Retrying(
             sleep=self._clock.sleep,
             stop=stop,
             wait=wait_exponential(multiplier=0.25, max=4),
-            retry=retry_if_exception_type((_ConnectBusy, _Unreachable)),
+            retry=retry_if_exception_type(_Passing),
             reraise=True,
         )
 
@@ -238,11 +206,10 @@ class ConnectClient:
                 hint="[debezium] ca_certs names the file of its certificate authority",
             ) from None
         except (OSError, requests.RequestException) as error:
-            raise _Unreachable(
-                ConnectError(
-                    f"Kafka Connect at {self.url} cannot be reached: {_reason(error)}",
-                    hint="check [debezium] url, and that the worker runs (cdc stack up --with connect)",
-                )
+            raise _Passing(
+                f"Kafka Connect at {self.url} cannot be reached: {_reason(error)}",
+                hint="check [debezium] url, and that the worker runs (cdc stack up --with connect)",
+                attempts=3,
             ) from None
         return self._read(answer)
 
@@ -258,25 +225,36 @@ class ConnectClient:
                 # A proxy's page. Where no answer is waited for, nothing else would show it.
                 raise self._not_connect()
             return document
-        words = _words(document) or answer.reason
-        if answer.status_code == 409 and words.endswith("already exists"):
-            raise _Exists(
+        raise self._refusal(answer.status_code, document, answer.reason)
+
+    def _refusal(self, status: int, document: Any, reason: str) -> CdcError:
+        words = _words(document) or reason
+        if status == 409 and words.endswith("already exists"):
+            return _Exists(
                 f"Kafka Connect refuses: {words}", hint="cdc connect deploy brings the one that exists to the settings"
             )
-        if answer.status_code == 409 or answer.status_code >= 500:
-            if "Failed to find any class" in words:
-                raise ConnectError(words)
-            raise _ConnectBusy(answer.status_code, words)
-        if answer.status_code == 404:
-            if not (isinstance(document, dict) and "error_code" in document):
-                # A worker that starts knows no path yet: the answer is not about the connector.
-                raise _ConnectBusy(404, answer.reason)
-            raise MissingConnector(
+        if status == 404 and isinstance(document, dict) and "error_code" in document:
+            return MissingConnector(
                 f"Kafka Connect at {self.url} says: {words}", hint="cdc connect deploy makes the connector"
             )
-        raise ConfigError(
+        if status >= 500 and _NO_PLUGIN in words:
+            return ConnectError(words)
+        if status in (404, 409) or status >= 500:
+            return self._passing(status, words)
+        return ConfigError(
             f"Kafka Connect refuses: {words}", hint="cdc connect validate names each option that does not fit"
         )
+
+    def _passing(self, status: int, words: str) -> _Passing:
+        if status == 409:
+            return _Passing(f"Kafka Connect at {self.url} is still rebalancing: {words}", hint="try again in a moment")
+        if status == 404:
+            # A worker that starts knows no path yet: the answer is not about the connector.
+            return _Passing(
+                f"what answers at {self.url} is not Kafka Connect, or not yet: 404 {words}",
+                hint="a worker that starts answers so for some seconds; else check [debezium] url: host and path",
+            )
+        return _Passing(f"Kafka Connect at {self.url} answers {status}: {words}", hint="its log says why")
 
     def _login(self) -> tuple[str, str] | None:
         if self._settings.user is None:

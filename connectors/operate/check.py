@@ -23,9 +23,9 @@ from cdc.record.tables_aside import Unfollowed, stopped_following
 from cdc.record.topic_names import state_topic
 from cdc.settings.client_options import unused_options
 from cdc.settings.model import Settings, is_postgres
-from connectors.connect.connector import Connector
 from connectors.debezium.client import MissingConnector
-from connectors.debezium.source_progress import snapshot_state
+from connectors.debezium.connector import Connector
+from connectors.debezium.offsets import snapshot_state
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import require_broker

@@ -22,12 +22,11 @@ from cdc.record.schema import TableSchema
 from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.topic_names import progress_topic, schema_topic, state_topic
 from cdc.settings.model import Settings
-from connectors.connect.connector import Connector
-from connectors.connect.connector_publication import primary_keys
-from connectors.connect.joined_tables import AGAIN_MS
-from connectors.connect.signalling import signalled_ms
 from connectors.debezium.client import MissingConnector
-from connectors.debezium.source_progress import reads_incrementally, shown_lsn
+from connectors.debezium.connector import Connector
+from connectors.debezium.offsets import reads_incrementally, shown_lsn
+from connectors.debezium.snapshots import AGAIN_MS, signalled_ms
+from connectors.debezium.tables import primary_keys
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import require_broker

@@ -13,8 +13,7 @@ from cdc.record.state import TopicsState, find_all
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic
 from cdc.settings.model import Settings, topics_maker
 from cdc.views.known_views import KnownView
-from connectors.connect.topics import with_patterns
-from connectors.debezium.connector_config import may_hold_debezium
+from connectors.debezium.config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require_broker
@@ -41,7 +40,6 @@ class SinkLog:
         state = TopicsState.find(self._state())
         if state is None:
             raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(self._settings)} makes them")
-        state = with_patterns(self._settings, state, self._admin())
         known = known_topics(state, self.schemas(), embedded=may_hold_debezium(self._settings))
         patterns = self._patterns(sink)
         views = self._views(patterns)

@@ -29,8 +29,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.process.errors import CdcError
 from cdc.settings.model import DebeziumSettings, Settings
 from cdc.wiring.pipeline import build_snapshot
-from connectors.connect.connector import Connector
-from connectors.connect.topics import prepare_topics
+from connectors.debezium.connector import Connector
+from connectors.debezium.databases import named_tables
+from connectors.debezium.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin
 from snapshot.source.edges import NoReport
 from tests.bench import capture, latency, snapshot
@@ -298,7 +299,7 @@ def publish(source: Source, settings: Settings) -> None:
     table = settings.source.tables[0].partition(".")[2]
     made = sql.SQL("create publication {} for table {}")
     source.session.execute(made.format(sql.Identifier(settings.publication), sql.Identifier(table)))
-    prepare_topics(settings)
+    prepare_topics(settings, named_tables(settings))
 
 
 def of(running: Running) -> tuple[Callable[[], float], Callable[[], float]]:

@@ -42,7 +42,7 @@ from cdc.wire.format import (
     UNAVAILABLE,
 )
 from cdc.wire.types import FAMILIES
-from connectors.connect.joined_tables import UnreadState
+from connectors.debezium.snapshots import UnreadState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from tests.golden.rules import RULES

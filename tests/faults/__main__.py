@@ -17,7 +17,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
-from connectors import connect, debezium
+from connectors import debezium
 from tests.faults import experiments, results
 from tests.faults.lab import Lab, Limits
 from tests.faults.reach import digest
@@ -33,15 +33,9 @@ WITHOUT_VIEWS = tuple(
 )
 """Modules of views. Experiments that define no view call nothing of them but what finds none."""
 
-_ASKED_BY_ALL = ("connectors.connect.topics",)
-WITHOUT_CONNECTORS = tuple(
-    module.name
-    for package in (connect, debezium)
-    for module in iter_modules(package.__path__, f"{package.__name__}.")
-    if module.name not in _ASKED_BY_ALL
-)
-"""Modules of Debezium's connectors. No experiment has one: each captures by itself, and asks the two modules that are
-left for what is of a connector alone."""
+WITHOUT_CONNECTORS = tuple(module.name for module in iter_modules(debezium.__path__, f"{debezium.__name__}."))
+"""Modules of Debezium's connectors. No experiment has one: each captures by itself, and asks them for nothing but
+whether there may be one."""
 
 WITHOUT_PAGES = ("cdc.figures.http_server", "spark.runner.wait_page")
 """What answers over HTTP, beside capture and sinks. Experiments that ask it say ``PAGES = True``."""

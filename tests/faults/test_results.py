@@ -173,8 +173,7 @@ def test_h114_no_experiment_has_a_connector() -> None:
     having = ("Connector(", '"debezium": {', '"kind": "debezium"', 'kind = "debezium"', '"connect", "deploy"')
     found = [file.name for file in texts if file.name not in own and any(one in file.read_text() for one in having)]
     assert found == []
-    assert "connectors.connect.connector" in WITHOUT_CONNECTORS
-    assert "connectors.connect.topics" not in WITHOUT_CONNECTORS
+    assert "connectors.debezium.connector" in WITHOUT_CONNECTORS
 
 
 def test_h114_one_experiment_asks_over_http() -> None:

@@ -1,4 +1,4 @@
-"""Rules of ``connectors/debezium`` and ``connectors/connect``."""
+"""Rules of ``connectors/debezium``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "let a login in a connector's URL pass", "connectors/debezium/connector_status.py",
+        "let a login in a connector's URL pass", "connectors/debezium/secrecy.py",
         "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
-        "let a reference beside a secret excuse it", "connectors/debezium/connector_status.py",
+        "let a reference beside a secret excuse it", "connectors/debezium/secrecy.py",
         "return bool(rest.strip())\n", "return rest == value\n", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
-        "leave the schema history without TLS and login", "connectors/debezium/connector_config.py",
-        "        yield from _HISTORY_CLIENTS\n", "        yield from ()\n",
+        "leave the schema history without TLS and login", "connectors/debezium/config.py",
+        "for prefix in (*signals, *history) if", "for prefix in signals if",
         "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
@@ -23,47 +23,52 @@ MUTANTS = (
         'words.endswith("already exists")', "False", "tests/unit/connectors/debezium/test_client.py",
     ),
     Mutant(
-        "leave SQL Server's database out of a renamed topic", "connectors/debezium/assignments.py",
-        "usual = tables.usual_topic(settings, spelled(table))", 'usual = f"{settings.name}.{table}"',
+        "leave SQL Server's database out of a topic", "connectors/debezium/databases.py",
+        '        schema = f"{_database(settings)}.{schema}"\n', "        pass\n",
         "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
-        "let names that Debezium writes alike be parted", "connectors/debezium/assignments.py",
-        "        yield from _unparted(settings, list(captured))\n", "",
+        "let names that Debezium writes alike be parted", "connectors/debezium/config.py",
+        "    yield from ((one, alike) for one in", "    yield from ((one, alike) for one in () or",
         "tests/unit/connectors/debezium/test_assignments.py",
     ),
     Mutant(
-        "let a router move on what one before it made", "connectors/debezium/assignments.py",
-        "if other != table and meant[other] != topic:", "if False:",
+        "let a router move on what one before it made", "connectors/debezium/config.py",
+        'if topic.startswith((f"{settings.name}.", "__debezium-heartbeat.")):', "if False:",
         "tests/unit/connectors/debezium/test_assignments.py",
+    ),
+    Mutant(
+        "take a pattern where nobody is asked what it meets", "connectors/debezium/config.py",
+        "for text in filter(is_pattern, settings.source.tables):", "for text in ():",
+        "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
         "give a table a topic that was another's", "cdc/capture/topic_specs.py",
         "elif before is None and topic in known.topics:", "elif False:", "tests/unit/cdc/test_kept_topics.py",
     ),
     Mutant(
-        "pass over a published table that joins", "connectors/connect/connector_publication.py",
-        "not (str(table) in known.tables and _listed(listed, str(table)))", "False",
-        "tests/unit/connectors/connect/test_published.py",
+        "take every table for read where the connector is gone", "connectors/debezium/tables.py",
+        "if running is not None and includes(running, table)}", "if running is None or includes(running, table)}",
+        "tests/unit/connectors/debezium/test_joined.py",
     ),
     Mutant(
-        "take the topics of excluded tables", "connectors/debezium/captured_tables.py",
-        "return not _meets(source.exclude, table) and _meets", "return _meets",
+        "take a configuration for the proof of a reading", "connectors/debezium/tables.py",
+        "for table in tables if str(table) not in read)", "for table in () if str(table) not in read)",
+        "tests/unit/connectors/debezium/test_joined.py",
+    ),
+    Mutant(
+        "send a snapshot's signal to a connector that passes it over", "connectors/debezium/snapshots.py",
+        'if not by_log and not running.get("signal.data.collection"):', "if False:",
         "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
-        "send a snapshot's signal to a connector that passes it over", "connectors/connect/signalling.py",
-        'if kind == "blocking" or running.get', 'if kind or running.get',
-        "tests/unit/connectors/debezium/test_tables.py",
-    ),
-    Mutant(
-        "keep the schemas of captured tables alone", "connectors/debezium/binlog.py",
+        "keep the schemas of captured tables alone", "connectors/debezium/databases.py",
         'store.only.captured.tables.ddl": "false"', 'store.only.captured.tables.ddl": "true"',
         "tests/unit/connectors/debezium/test_config.py",
     ),
     Mutant(
-        "deploy records that sinks cannot read", "connectors/debezium/connector_config.py",
-        "    refuse_unreadable(settings, debezium)\n", "", "tests/unit/connectors/debezium/test_tables.py",
+        "deploy records that sinks cannot read", "connectors/debezium/config.py",
+        "    _refuse_unreadable(settings, debezium)\n", "", "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
         "take a proxy's page for a deed", "connectors/debezium/client.py",
@@ -71,65 +76,53 @@ MUTANTS = (
         "tests/unit/connectors/debezium/test_client.py",
     ),
     Mutant(
-        "believe a connector whose stored offsets stand still", "connectors/connect/streaming.py",
+        "believe a connector whose stored offsets stand still", "connectors/debezium/offsets.py",
         "    if last.offsets != first.offsets:\n", "    if True:\n",
-        "tests/unit/connectors/connect/test_streaming.py",
+        "tests/unit/connectors/debezium/test_streaming.py",
     ),
     Mutant(
-        "ask for the rows of what joined when it counts as known", "connectors/connect/connector.py",
-        "                if there and self.offsets():\n"
-        "                    asked = self._ask(waiting, added, published)\n"
-        "                elif there and running is None:\n"
+        "ask for the rows of what joined when it counts as known", "connectors/debezium/connector.py",
+        "                if stored and added:\n"
+        "                    asked = self._ask(waiting, added, waits=waits)\n"
+        "                elif there and running is None and not stored:\n"
         "                    self._refuse_former_rows()\n"
         "                    note_unread(self._settings, {})  # its first snapshot reads every table\n"
-        "                prepare_topics(self._settings, published.tables)\n"
+        "                prepare_topics(self._settings, tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n",
-        "                prepare_topics(self._settings, published.tables)\n"
+        "                if there and running is None and not stored:\n"
+        "                    self._refuse_former_rows()\n"
+        "                    note_unread(self._settings, {})  # its first snapshot reads every table\n"
+        "                prepare_topics(self._settings, tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n"
-        "                if there and self.offsets():\n"
-        "                    asked = self._ask(waiting, added, published)\n"
-        "                elif there and running is None:\n"
-        "                    self._refuse_former_rows()\n"
-        "                    note_unread(self._settings, {})  # its first snapshot reads every table\n",
+        "                if stored and added:\n"
+        "                    asked = self._ask(waiting, added, waits=waits)\n",
         "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
-        "ask a connector that runs for the rows of what joined", "connectors/connect/connector.py",
-        "            if known.running is not None:\n                self.stop()\n",
-        "            if known.running is not None:\n                pass\n",
+        "ask a connector that runs for the rows of what joined", "connectors/debezium/connector.py",
+        "            if there:\n                self._stop_or_make()\n",
+        "            if there:\n                pass\n",
         "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
-        "leave a connector stopped behind a refused deploy", "connectors/connect/connector.py",
+        "leave a connector stopped behind a refused deploy", "connectors/debezium/connector.py",
         "            if goes_on:\n", "            if False:\n",
         "tests/integration/debezium/test_joining.py -k refused_deploy",
     ),
     Mutant(
-        "take every table for read where the connector is gone", "connectors/connect/connector_publication.py",
-        "    if known is None:\n        return done\n",
-        "    if known is None or running is None:\n        return done\n",
-        "tests/unit/connectors/connect/test_published.py",
-    ),
-    Mutant(
-        "take a configuration for the proof of a reading", "connectors/connect/connector_states.py",
-        "    return tuple(dict.fromkeys([*newly_taken(settings, known.running), *new]))",
-        "    return tuple(newly_taken(settings, known.running))",
-        "tests/unit/connectors/connect/test_joined.py",
-    ),
-    Mutant(
-        "take a request for a reading", "connectors/connect/joined_tables.py",
+        "take a request for a reading", "connectors/debezium/snapshots.py",
         "    return {table: at_ms for table, at_ms in waiting.items() if table not in read}", "    return {}",
         "tests/integration/debezium/test_joining.py -k forgotten",
     ),
     Mutant(
-        "wait for older transactions in the deploy that publishes alone", "connectors/connect/connector_publication.py",
-        "waits = bool(done.added or known.due) and", "waits = bool(added) and",
+        "wait for older transactions in the deploy that publishes alone", "connectors/debezium/connector.py",
+        "waits = bool(there and added) and", "waits = bool(there and joined) and",
         "tests/integration/debezium/test_joining.py -k older_transaction",
     ),
     Mutant(
-        "take a table for empty whose rows do not show yet", "connectors/connect/joined_tables.py",
+        "take a table for empty whose rows do not show yet", "connectors/debezium/snapshots.py",
         "    asked = [table for table, at_ms in waiting.items() if at_ms]", "    asked = [*waiting]",
         "tests/integration/debezium/test_joining.py -k do_not_show",
     ),

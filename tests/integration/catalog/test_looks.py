@@ -70,7 +70,7 @@ LOOKS = {
     ("snapshot.later", "queries.sql"): {"see", "kept_lsn", "nudge", "fingerprint", "columns", "key_types"},
     ("connectors.session", "partitions.sql"): {"partition"},
     ("connectors.session", "remedies.sql"): {"snapshot", "brief", "identities", "written"},
-    ("connectors.connect", "queries.sql"): {"long_columns", "primary_keys", "reading"},
+    ("connectors.debezium", "queries.sql"): {"long_columns", "primary_keys", "reading"},
     ("connectors.operate", "queries.sql"): {"sizes"},
 }  # fmt: skip
 """Statements that ask about tables, or about nothing that is locked."""
@@ -97,7 +97,7 @@ READINGS_AND_CHANGES = {
     },
     ("snapshot.later", "queries.sql"): {"read_keys", "canonical_keys", "check_condition"},
     ("connectors.session", "remedies.sql"): {"probe"},
-    ("connectors.connect", "queries.sql"): {"send_signal", "has_rows"},
+    ("connectors.debezium", "queries.sql"): {"send_signal", "has_rows"},
 }  # fmt: skip
 """Statements that read rows under the table's lock, with a lock timeout, such as change something, and those of
 extensions, which the test's server lacks."""

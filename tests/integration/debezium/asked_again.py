@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdc.process.clock import SystemClock
-from connectors.connect.connector import Connector
+from connectors.debezium.connector import Connector
 from tests.integration.debezium.conftest import Pipeline
 from tests.waiting import wait_until
 

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.process.errors import CdcError
 from cdc.settings.model import Settings, parse
-from connectors.connect.connector import Connector
+from connectors.debezium.connector import Connector
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from tests.conftest import Stack

@@ -14,11 +14,11 @@ from cdc.process.errors import ConfigError, Exit
 from cdc.record.topic_names import TableName
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader
 from cdc.wiring import open_schemas
-from connectors.connect.checks import check_connect
-from connectors.connect.topics import noted_topics
+from connectors.debezium.checks import check_connect
 from connectors.debezium.client import MissingConnector
-from connectors.debezium.connector_status import FAILED, ConnectorStatus
-from connectors.debezium.source_progress import reads_incrementally
+from connectors.debezium.offsets import reads_incrementally
+from connectors.debezium.status import FAILED, ConnectorStatus
+from connectors.debezium.topics import noted_topics
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.schema_registry import EmbeddedShapes

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
-from connectors.debezium.source_progress import shown_lsn
+from connectors.debezium.offsets import shown_lsn
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import Follower, restless, source_rows
 from tests.integration.debezium.test_stores import SINK_S, cached

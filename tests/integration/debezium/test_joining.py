@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, TopicPartition
 from cdc.capture.topic_specs import TopicSpec
 from cdc.process.clock import SYSTEM_CLOCK, Clock, SystemClock
 from cdc.process.errors import ConfigError, SourceError, TopicError
-from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
-from connectors.debezium.connector_config import signal_topic
-from connectors.debezium.connector_status import STOPPED
+from connectors.debezium.config import signal_topic
+from connectors.debezium.connector import Connector
+from connectors.debezium.status import STOPPED
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from tests.integration.debezium.asked_again import LaterClock, read_or_told

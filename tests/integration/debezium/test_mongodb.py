@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 
 from cdc.process.errors import Exit
 from cdc.settings.model import Settings, load
-from connectors.connect.topics import prepare_topics
+from connectors.debezium.databases import named_tables
+from connectors.debezium.topics import prepare_topics
 from connectors.kafka.clients import producer_config
 from tests.integration.debezium.test_stores import SINK_S, cached
 from tests.programs import RunCdc, Spawn, Spawned
@@ -73,7 +74,7 @@ def test_documents_reach_the_stores(
     config: Path, topic_prefix: str, redis_url: str, run_cdc: RunCdc, spawn: Spawn
 ) -> None:
     settings = load(config)
-    prepare_topics(settings)
+    prepare_topics(settings, named_tables(settings))
     write = Written(settings)
 
     def documents() -> dict[str, object]:

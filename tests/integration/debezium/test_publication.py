@@ -9,9 +9,9 @@ from psycopg import sql
 
 from cdc.checks.findings import Level
 from cdc.process.errors import ConfigError
-from connectors.connect.checks import check_connect
-from connectors.connect.connector import Connector
-from connectors.connect.streaming import Streaming
+from connectors.debezium.checks import check_connect
+from connectors.debezium.connector import Connector
+from connectors.debezium.offsets import Streaming
 from tests.integration.debezium.conftest import Pipeline
 
 

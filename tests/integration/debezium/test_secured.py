@@ -13,7 +13,7 @@ import pytest
 
 from cdc.process.errors import CdcError
 from cdc.settings.model import Settings, parse
-from connectors.connect.connector import Connector
+from connectors.debezium.connector import Connector
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from tests.fresh import fresh_name

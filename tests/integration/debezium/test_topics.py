@@ -50,21 +50,21 @@ def test_h197_a_changed_topic_is_refused_until_it_is_put_back(
     name = pipeline.document["name"]
 
     def settings(topic: str) -> Path:
-        pipeline.document["source"] |= {"tables": ["public.a"], "topics": {"public.a": f"{name}.{topic}"}}
+        pipeline.document["source"] |= {"tables": ["public.a"], "topics": {"public.a": f"{name}-{topic}"}}
         return pipeline.toml(tmp_path)
 
     pipeline.run("insert into a select i, 'v' from generate_series(1, 3) i")
     first = settings("x")
     assert run_cdc("--config", first, "connect", "deploy").returncode == 0
-    hold(pipeline, {f"{name}.x": {("a", 1), ("a", 2), ("a", 3)}})
+    hold(pipeline, {f"{name}-x": {("a", 1), ("a", 2), ("a", 3)}})
     changed = settings("y")
-    said = f"public.a has the topic {name}.x, and the settings name {name}.y"
+    said = f"public.a has the topic {name}-x, and the settings name {name}-y"
     for command in (["check"], ["connect", "deploy"]):
         done = run_cdc("--config", changed, *command)
         assert done.returncode == Exit.CONFIG, done.stdout + done.stderr
         assert said in done.stdout + done.stderr
-        assert f'put it back: [source.topics] "public.a" = "{name}.x"' in done.stderr
-    assert f"{name}.y" not in TopicAdmin(pipeline.settings().log).names()
+        assert f'put it back: [source.topics] "public.a" = "{name}-x"' in done.stderr
+    assert f"{name}-y" not in TopicAdmin(pipeline.settings().log).names()
     found = run_cdc("--config", changed, "diff")
     assert found.returncode == Exit.DIFFERENCE
     assert f"topics: {said}" in found.stdout

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 )
 
 from cdc.process.errors import Exit
-from connectors.debezium.connector_status import FAILED, RUNNING
+from connectors.debezium.status import FAILED, RUNNING
 from connectors.kafka.admin import TopicAdmin
 from tests.integration.debezium.conftest import Pipeline
 from tests.programs import RunCdc

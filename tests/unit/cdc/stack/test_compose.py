@@ -13,7 +13,7 @@ from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
 from cdc.stack.servers import _BROKER_SETTINGS as KAFKA_SETTINGS
 from cdc.stack.servers import DATABASES, OPTIONAL_PARTS, PARTS
 from cdc.stack.start import settings_text
-from connectors.debezium.connector_config import connector_config
+from connectors.debezium.config import connector_config
 from sinks.contract.kinds import load_settings as load
 
 COMPOSE = Path(__file__).parents[4] / "compose"

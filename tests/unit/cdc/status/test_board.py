@@ -154,7 +154,7 @@ def test_no_slot_and_no_reader_are_told_from_not_known() -> None:
 
 
 def test_a_source_that_is_not_asked_has_its_connector() -> None:
-    connector = ConnectorFacts(name="shop-cdc", database="mysql", address="db:3306", state="RUNNING", position="b.1:4")
+    connector = ConnectorFacts(name="shop-cdc", database="mysql", address="db:3306", state="RUNNING")
     facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=connector, ends={"t": {0: 9}})
     found, _ = board(facts)
     assert [one.title for one in found.tiles] == ["Connector", "Tables"]

@@ -9,7 +9,7 @@ from cdc.process.clock import ManualClock
 from cdc.process.errors import CdcError, ConfigError, Exit
 from cdc.settings.model import DebeziumSettings
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector, unencrypted
-from connectors.debezium.connector_status import parse_status
+from connectors.debezium.status import parse_status
 from tests.tls import self_signed
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
@@ -22,27 +22,27 @@ def client(url: str, **more: Any) -> ConnectClient:
 
 
 def test_a_rebalance_and_a_server_error_are_waited_out() -> None:
-    script = Script([REBALANCE, STARTING, (500, b"<html>"), (200, ["shop"])])
+    script = Script([REBALANCE, STARTING, (500, b"<html>"), (200, [{"class": "x.Y"}])])
     with rest_server(script) as url:
-        assert client(url).connectors() == ["shop"]
+        assert client(url).plugins() == [{"class": "x.Y"}]
     assert len(script.asked) == 4
 
 
 def test_a_rebalance_that_does_not_end_is_said() -> None:
     with rest_server(Script([REBALANCE])) as url, pytest.raises(ConnectError, match="still rebalancing") as refusal:
-        client(url).connectors()
+        client(url).plugins()
     assert refusal.value.exit is Exit.UNAVAILABLE
 
 
 def test_a_server_error_that_stays_is_said_in_its_words() -> None:
     broken = (500, {"error_code": 500, "message": "Request timed out\n\tat org.apache"})
     with rest_server(Script([broken])) as url, pytest.raises(ConnectError, match=r"answers 500: Request timed out$"):
-        client(url).connectors()
+        client(url).plugins()
 
 
 def test_nobody_there() -> None:
     with pytest.raises(ConnectError, match="cannot be reached: connection refused") as refusal:
-        client("http://127.0.0.1:1").connectors()
+        client("http://127.0.0.1:1").plugins()
     assert "url" in refusal.value.hint
 
 
@@ -51,7 +51,7 @@ def test_a_refused_login_names_the_settings_and_not_the_password(status: int, mo
     monkeypatch.setenv("CONNECT_PASSWORD", "canary-secret")
     script = Script([(status, b"no")])
     with rest_server(script) as url, pytest.raises(ConfigError, match="refuses the login") as refusal:
-        client(url, user="ann", password="env:CONNECT_PASSWORD").connectors()
+        client(url, user="ann", password="env:CONNECT_PASSWORD").plugins()
     assert "canary" not in f"{refusal.value!r} {refusal.value.hint}"
     assert script.asked[0][2] == "Basic YW5uOmNhbmFyeS1zZWNyZXQ="
     assert len(script.asked) == 1
@@ -75,7 +75,7 @@ def test_a_missing_connector_is_told_from_a_wrong_address() -> None:
     with rest_server(page) as url, pytest.raises(ConnectError, match="not Kafka Conn"):
         client(url).running_config("shop")
     with rest_server(Script([(200, b"<html>hello</html>")])) as url, pytest.raises(ConfigError, match="not Kafka Conn"):
-        client(url).connectors()
+        client(url).plugins()
 
 
 def test_an_unknown_plugin_lists_those_that_are_there() -> None:
@@ -144,14 +144,14 @@ def test_a_missing_authority_file_is_named(tmp_path: Path) -> None:
 
 def test_https_trusts_the_named_authority_and_no_other(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path)
-    script = Script([(200, ["shop"])])
+    script = Script([(200, [{"class": "x.Y"}])])
     with rest_server(script, certificate) as url:
-        assert client(url, ca_certs=str(certificate.made)).connectors() == ["shop"]
+        assert client(url, ca_certs=str(certificate.made)).plugins() == [{"class": "x.Y"}]
         with pytest.raises(ConfigError, match="not trusted") as refusal:
-            client(url).connectors()
+            client(url).plugins()
         assert "ca_certs" in refusal.value.hint
         with pytest.raises(CdcError, match="certificate"):
-            client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate.made)).connectors()
+            client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate.made)).plugins()
     assert len(script.asked) == 1
 
 

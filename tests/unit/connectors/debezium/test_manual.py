@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc.settings.model import parse
-from connectors.debezium.connector_config import connector_config
+from connectors.debezium.config import connector_config
 
 MANUAL = (Path(__file__).parents[4] / "connectors" / "debezium" / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", MANUAL, re.DOTALL)

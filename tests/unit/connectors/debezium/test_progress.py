@@ -6,7 +6,7 @@ from typing import Any
 from cdc.process.clock import ManualClock
 from cdc.process.errors import LogError
 from cdc.record.progress import Offsets
-from connectors.debezium.source_progress import ConnectProgress, shown_lsn
+from connectors.debezium.offsets import ConnectProgress, shown_lsn
 
 Stored = list[Mapping[str, Any]]
 
@@ -70,7 +70,7 @@ def test_a_database_without_lsns_tells_of_its_epoch_once() -> None:
     clock = ManualClock()
     reading, done = stored(file="bin.01", pos=4, snapshot="INITIAL"), stored(file="bin.01", pos=9)
     server = Server([], reading, done, stored(file="bin.01", pos=12))
-    feed = ConnectProgress(server.offsets, server.ends, lambda: 2, has_lsn=False, clock=clock)
+    feed = ConnectProgress(server.offsets, server.ends, lambda: 2, clock=clock)
     told = []
     for _ in range(4):
         told += [(record.epoch, record.lsn) for record in feed.poll(0.1)]

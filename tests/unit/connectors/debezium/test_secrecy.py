@@ -10,8 +10,8 @@ import pytest
 
 from cdc.process.errors import ConfigError
 from cdc.settings.model import Settings, parse
-from connectors.debezium.connector_config import changed_options, connector_config
-from connectors.debezium.connector_status import exposes, masked
+from connectors.debezium.config import changed_options, connector_config
+from connectors.debezium.secrecy import exposes, masked
 
 WORD = "hunter2"
 REFERENCE = "${file:/secrets/kafka.properties:password}"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdc.cli.connect import _keeping
-from connectors.connect.connector import Connector
-from connectors.debezium.connector_status import parse_status
+from connectors.debezium.connector import Connector
+from connectors.debezium.status import parse_status
 from tests.unit.connectors.debezium.test_tables import settings
 
 READING: dict[str, Any] = {"offset": {"lsn": 7, "incremental_snapshot_primary_key": "ac"}}

@@ -9,12 +9,13 @@ from cdc.checks.findings import Finding, Level, fail, failure, ok, warn
 from cdc.process.errors import CdcError, Exit
 from cdc.record.ports import Unknown, look
 from cdc.settings.model import Settings
-from connectors.connect.connector import Connector
-from connectors.connect.connector_publication import captured_now, makes_publication, partial_tables
-from connectors.connect.topics import moved_topics
-from connectors.debezium.assignments import assignment_problems
 from connectors.debezium.client import MissingConnector, unencrypted
-from connectors.debezium.connector_config import debezium_settings
+from connectors.debezium.config import debezium_settings
+from connectors.debezium.connector import Connector
+from connectors.debezium.databases import named_tables
+from connectors.debezium.status import advice
+from connectors.debezium.tables import captured_tables, partial_tables
+from connectors.debezium.topics import unfit_topics
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.doubted_topics import require_broker
 
@@ -51,7 +52,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     clear_text = unencrypted(debezium.url)
     if clear_text is not None:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
-    yield from _assigned(settings)
+    yield from (fail(PART, "topics", problem, fix) for problem, fix in _unfit(settings))
     partly = look(lambda: partial_tables(settings))
     if not isinstance(partly, Unknown):  # a source that does not answer is a finding of its own
         yield from (fail(PART, "identity", problem.message, problem.hint) for problem in partly)
@@ -71,15 +72,12 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield failure(PART, "connector", error)
 
 
-def _assigned(settings: Settings) -> Iterator[Finding]:
-    """Topics of ``[source.topics]`` that the connector cannot give."""
-    asks = makes_publication(settings)
-    met = look(lambda: captured_now(settings)) if asks else ()
-    problems = assignment_problems(settings, () if isinstance(met, Unknown) else met, asked=asks)
-    moved = look(lambda: moved_topics(settings))
+def _unfit(settings: Settings) -> list[tuple[str, str]]:
+    met = look(lambda: captured_tables(settings))
+    tables = named_tables(settings) if isinstance(met, Unknown) else met
+    problems = look(lambda: list(unfit_topics(settings, tables)))
     # A Kafka that does not answer is a finding of its own.
-    for problem, fix in (*problems, *(() if isinstance(moved, Unknown) else moved)):
-        yield fail(PART, "topics", problem, fix)
+    return [] if isinstance(problems, Unknown) else problems
 
 
 def _same_kafka(settings: Settings, workers: str) -> Iterator[Finding]:
@@ -114,12 +112,7 @@ def _running(connector: Connector) -> Iterator[Finding]:
     if status.runs:
         yield ok(PART, "connector", f"{connector.name} runs with {len(status.tasks)} task(s)")
     elif status.fault:
-        yield fail(
-            PART,
-            "connector",
-            f"{connector.name} failed: {status.fault}",
-            connector.remedy(status.fault),
-            exit=Exit.UNAVAILABLE,
-        )
+        message = f"{connector.name} failed: {status.fault}"
+        yield fail(PART, "connector", message, advice(status.fault), exit=Exit.UNAVAILABLE)
     else:
         yield warn(PART, "connector", f"{connector.name} is {status.state}", "cdc connect resume")

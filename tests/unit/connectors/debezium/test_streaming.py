@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cdc.process.clock import ManualClock
-from connectors.connect.streaming import SlotSample, Streaming, judge, watch
+from connectors.debezium.offsets import SlotSample, Streaming, judge, watch
 
 
 def look(

@@ -6,7 +6,7 @@ import pytest
 
 from cdc.process.errors import DamagedError
 from cdc.wire.debezium.reading import is_read_row
-from connectors.connect.joined_tables import UnreadState
+from connectors.debezium.snapshots import UnreadState
 
 
 @pytest.mark.parametrize(

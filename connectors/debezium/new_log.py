@@ -7,7 +7,7 @@ it is done nothing lets the connector go on where it was, because the new topics
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,10 +19,11 @@ from cdc.process.errors import ActiveError, ConfigError, LogError
 from cdc.record.documents import dumped
 from cdc.record.state import Document, find_all
 from cdc.record.topic_names import state_topic
-from cdc.record.writers import WriterState
-from cdc.settings.model import Settings
-from connectors.connect.topics import captured_topics
-from connectors.debezium.connector_config import debezium_settings
+from cdc.record.writers import WriterState, require_settled
+from cdc.settings.model import Settings, is_postgres
+from connectors.debezium.snapshots import make_signal_topic, note_unread
+from connectors.debezium.tables import captured_tables, publish
+from connectors.debezium.topics import captured_topics, noted_documents, prepare_topics
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.postgres.server.catalog_facts import read_slot
@@ -50,9 +51,47 @@ def require_no_resnapshot(documents: Mapping[bytes, bytes]) -> None:
         )
 
 
-def require_no_native_writer(settings: Settings) -> None:
-    """ActiveError while the native capture runs, of Postgres. SourceError where it cannot be asked."""
-    if debezium_settings(settings).database != "postgres":
+def begin_new_log(
+    settings: Settings,
+    clock: Clock,
+    *,
+    validated: Callable[[], None],
+    stop: Callable[[], None],
+    forget: Callable[[], None],
+) -> None:
+    """Stop the connector, make its topics anew, and let it forget how far it was. It may go on then.
+
+    ``validated``: raises where Kafka Connect refuses the configuration. ``forget``: gives it the configuration and
+    removes the offsets of the connector, which has stopped. Looks first whether the source can be read and each table
+    be captured. A slot that the server gave up is dropped. Safe to repeat, also where it was killed at any step.
+
+    ConfigError while a handover is under way, ActiveError while the native capture writes.
+    """
+    require_settled(noted_documents(settings))
+    _require_no_native_writer(settings)
+    validated()
+    tables = captured_tables(settings)
+    publish(settings)
+    make_signal_topic(settings)
+    state, note = KafkaCompactedTopic(settings.log, state_topic(settings.name)), ResnapshotState()
+    state.write([(note.key(), note.to_json())])
+    crash_point("resnapshot_noted")
+    stop()
+    _drop_lost_slot(settings)
+    crash_point("resnapshot_stopped")
+    deleted = _delete_topics(settings, clock)
+    prepare_topics(settings, tables, deleted)
+    crash_point("resnapshot_made")
+    forget()
+    note_unread(settings, {})
+    crash_point("resnapshot_reset")
+    # The new topics are the connector's alone, and no table has another key in them than before.
+    anew = [one.key() for one in find_all(state.read(), KeyedAnewState)]
+    state.write([(key, None) for key in (*anew, dumped({"what": WriterState.WHAT}), note.key())])
+
+
+def _require_no_native_writer(settings: Settings) -> None:
+    if not is_postgres(settings):
         return
     with closing(connect(settings.source, application_name="cdc connect", autocommit=True)) as session:
         holders = lock_holders(session, settings.name)
@@ -60,24 +99,20 @@ def require_no_native_writer(settings: Settings) -> None:
         raise ActiveError(f"{settings.name} is being written by cdc run or cdc snapshot", hint="stop it first")
 
 
-def note_resnapshot(settings: Settings, *, begun: bool) -> None:
-    """Note that it was begun, or that it is done."""
-    state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
-    if not begun:
-        # The new topics are the connector's alone, and no table has another key in them than before.
-        anew = [one.key() for one in find_all(state.read(), KeyedAnewState)]
-        former = (dumped({"what": WriterState.WHAT}), ResnapshotState().key())
-        state.write([(key, None) for key in (*anew, *former)])
+def _drop_lost_slot(settings: Settings) -> None:
+    """Drop the connector's slot where the server gave it up: the connector makes another one. For Postgres."""
+    if not is_postgres(settings):
         return
-    state.write([(ResnapshotState().key(), ResnapshotState().to_json())])
-    crash_point("resnapshot_noted")
+    with closing(connect(settings.source, application_name="cdc connect", autocommit=True)) as session:
+        found = read_slot(session, settings.slot)
+        if found is not None and found.wal_status == "lost" and found.active_pid is None:
+            drop_slot(session, settings.slot)
 
 
-def delete_topics(settings: Settings, clock: Clock) -> list[str]:
+def _delete_topics(settings: Settings, clock: Clock) -> list[str]:
     """Delete the topics of the captured tables. Returns their names when no broker has one of them any more. LogError
     where one still does after a minute."""
-    admin = TopicAdmin(settings.log)
-    topics = captured_topics(settings, admin)
+    admin, topics = TopicAdmin(settings.log), captured_topics(settings)
     gone = {found.topic_id for found in admin.describe(topics).values()}
     admin.delete(topics)
     until_s = clock.monotonic() + _GONE_S
@@ -91,13 +126,3 @@ def delete_topics(settings: Settings, clock: Clock) -> list[str]:
             clock.sleep(_POLL_S)
     crash_point("resnapshot_deleted")
     return topics
-
-
-def drop_lost_slot(settings: Settings) -> None:
-    """Drop the connector's slot where the server gave it up: the connector makes another one. For Postgres."""
-    if debezium_settings(settings).database != "postgres":
-        return
-    with closing(connect(settings.source, application_name="cdc connect", autocommit=True)) as session:
-        found = read_slot(session, settings.slot)
-        if found is not None and found.wal_status == "lost" and found.active_pid is None:
-            drop_slot(session, settings.slot)

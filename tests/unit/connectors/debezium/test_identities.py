@@ -6,7 +6,7 @@ import pytest
 
 from cdc.record.schema import Identity
 from cdc.record.topic_names import TableName
-from connectors.connect.connector_publication import is_whole, lost_deletes, unsent_values
+from connectors.debezium.tables import is_whole, lost_deletes, unsent_values
 from connectors.postgres.server.catalog_shapes import CapturedTable
 from connectors.postgres.server.table_problems import LeafRelation
 from tests.unit.cdc.wire.debezium.recorded import after, changes, recorded

@@ -9,9 +9,9 @@ import pytest
 from cdc.process.clock import ManualClock
 from cdc.process.errors import Exit
 from cdc.settings.model import parse
-from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
-from connectors.debezium.connector_status import parse_status
+from connectors.debezium.connector import Connector
+from connectors.debezium.status import parse_status
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
 

@@ -1,0 +1,325 @@
+"""Rows that are read while the connector streams: signals that ask for them, and tables that still wait for theirs.
+
+Format of a signal: Debezium's "Sending signals to a Debezium connector" (3.x): ``id``, ``type``, ``data``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, ClassVar
+
+import orjson
+import psycopg
+from confluent_kafka import Producer
+from psycopg import sql
+
+from cdc.capture.topic_specs import TopicSpec, pipeline_topic_specs
+from cdc.process.errors import CdcError, ConfigError, SourceError, UsageError
+from cdc.process.sql_files import load
+from cdc.record.documents import dumped
+from cdc.record.state import Document
+from cdc.record.topic_names import state_topic
+from cdc.settings.model import Settings, is_postgres
+from cdc.wire.debezium.reading import is_read_row
+from connectors.debezium.client import ConnectError
+from connectors.debezium.config import debezium_settings, signal_topic
+from connectors.debezium.databases import captures, table_list, topic_of
+from connectors.debezium.offsets import reads_incrementally
+from connectors.debezium.status import ConnectorStatus
+from connectors.debezium.topics import noted_documents
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.clients import client_config
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, log_error, read_range
+from connectors.postgres.server.connections import connect, first_line
+
+_TAKEN_MS = 20_000
+_FLUSH_S = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One signal. ``identifier`` shows up in the connector's log and notifications."""
+
+    identifier: str
+    type: str
+    data: dict[str, Any]
+
+
+def execute_snapshot(tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> Signal:
+    """Read these tables again while streaming goes on (incremental) or is paused (blocking).
+
+    ``where``: only rows for which this SQL condition holds. For one table only. UsageError where none is named.
+    """
+    names = [*map(_collection, tables)]
+    if not names:
+        raise UsageError("a snapshot signal names no table", hint="cdc connect signal snapshot public.orders")
+    if where is not None and len(names) > 1:
+        raise UsageError("--where fits one table", hint="send one signal per table")
+    data: dict[str, Any] = {"type": "blocking" if blocking else "incremental", "data-collections": names}
+    if where is not None:
+        data["additional-conditions"] = [{"data-collection": names[0], "filter": where}]
+    return Signal(identifier=str(uuid.uuid4()), type="execute-snapshot", data=data)
+
+
+def steering(word: str, tables: Iterable[str] = ()) -> Signal:
+    """``stop`` the incremental snapshot (of these tables, or all of it), ``pause`` or ``resume`` it. UsageError for any
+    other word."""
+    if word not in ("stop", "pause", "resume"):
+        raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
+    names = [*map(_collection, tables)] if word == "stop" else []
+    data = {"type": "incremental"} | ({"data-collections": names} if names else {})
+    return Signal(identifier=str(uuid.uuid4()), type=f"{word}-snapshot", data=data)
+
+
+def _collection(table: str) -> str:
+    return table_list([table]).removeprefix("(?-i)")
+
+
+# Whether a connector would act on a signal.
+
+_READ_ONLY = frozenset({"postgres", "mysql", "mariadb"})
+"""Whose connectors find their place in the log without writing: by pg_current_snapshot(), or by GTIDs."""
+
+
+def require_running(status: ConnectorStatus) -> None:
+    """ConfigError for a connector that takes no signals now: it would act on them when it runs again, unasked."""
+    if status.fault:
+        raise ConfigError(
+            f"the connector {status.name} has failed and takes no signals: {status.fault}",
+            hint="mend the cause, then cdc connect restart, then send the signal again",
+        )
+    if not status.runs:
+        raise ConfigError(
+            f"the connector {status.name} is {status.state.lower()} and takes no signals",
+            hint="cdc connect resume, then send the signal again",
+        )
+
+
+def require_captured(settings: Settings, tables: Iterable[str]) -> None:
+    """UsageError for a table that the settings do not take: the connector would pass its snapshot over."""
+    for table in tables:
+        if not captures(settings, table):
+            raise UsageError(
+                f"{table} is not among the captured tables",
+                hint="[source] tables names them; cdc connect deploy brings the connector to the settings",
+            )
+
+
+def require_incremental(settings: Settings, running: Mapping[str, str]) -> None:
+    """ConfigError where the connector, by the configuration that it runs with, takes no incremental snapshot."""
+    database = debezium_settings(settings).database
+    by_log = database in _READ_ONLY and running.get("read.only") == "true"
+    if not by_log and not running.get("signal.data.collection"):
+        raise ConfigError(
+            f"the connector for {database} takes no incremental snapshot without a signal table",
+            hint="set [debezium] signal_table and run cdc connect deploy; or ask for a --blocking snapshot, "
+            "which holds the stream meanwhile",
+        )
+
+
+def waiting_snapshot(settings: Settings, offsets: Iterable[Mapping[str, Any]]) -> str:
+    """A sentence where an incremental snapshot is under way, and what it waits for. Empty where none is.
+
+    ``offsets``: the connector's, as Kafka Connect gives them.
+    """
+    if not reads_incrementally(offsets):
+        return ""
+    if not is_postgres(settings) or debezium_settings(settings).signal_table is not None:
+        return "an incremental snapshot is under way"
+    return "an incremental snapshot is under way: each part of it ends with the next transaction of the database"
+
+
+# Sending it.
+
+
+def make_signal_topic(settings: Settings) -> None:
+    """The topic of signals, unless it exists. LogError or TopicError where Kafka does not make it."""
+    config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+    factor = settings.log.replication_factor
+    TopicAdmin(settings.log).create(
+        [TopicSpec(topic=signal_topic(settings), partitions=1, replication_factor=factor, config=config)]
+    )
+
+
+def send(signal: Signal, settings: Settings) -> None:
+    """Give the connector a signal: through a Kafka topic, or through a table of a Postgres. ConnectError or LogError
+    where Kafka does not take it, SourceError where Postgres does not."""
+    table = debezium_settings(settings).signal_table
+    if table is not None and is_postgres(settings):
+        _insert(signal, table, settings)
+    else:
+        _produce(signal, settings)
+
+
+def _produce(signal: Signal, settings: Settings) -> None:
+    failures: list[Any] = []
+    options = {"acks": "all", "message.timeout.ms": _TAKEN_MS}
+    producer = Producer(client_config(settings.log, **options))
+    producer.produce(
+        signal_topic(settings),
+        key=settings.name.encode(),
+        value=dumped({"id": signal.identifier, "type": signal.type, "data": signal.data}),
+        partition=0,
+        on_delivery=lambda error, _message: failures.append(error) if error is not None else None,
+    )
+    if producer.flush(_FLUSH_S):
+        raise ConnectError("the signal was not taken by Kafka in time", hint="check [log] bootstrap_servers")
+    if failures:
+        raise log_error(failures[0], "sending the signal", settings.log, signal_topic(settings))
+
+
+def _insert(signal: Signal, table: str, settings: Settings) -> None:
+    statement = sql.SQL(load(__package__)["send_signal"]).format(table=sql.Identifier(*table.split(".")))
+    # The connector may stand still meanwhile, and all its tables with it.
+    limits = {"lock_timeout": "15s", "statement_timeout": "20s"}
+    with connect(settings.source, options=limits, turn=_go_on, limit_s=25.0) as session:
+        try:
+            session.execute(statement, (signal.identifier, signal.type, orjson.dumps(signal.data).decode()))
+        except psycopg.Error as error:
+            raise SourceError(
+                f"the signal table {table} does not take the signal: {first_line(error)}",
+                hint="[debezium] signal_table names it; who holds a lock on it, and may the role insert?",
+            ) from None
+
+
+def _go_on() -> None:
+    """Nothing asks for an end while an answer is waited for."""
+
+
+# What was asked for, noted in ``<name>.state``.
+#
+# A connector may take a request and forget it: the task of before a change takes it, or the one behind it ends before
+# Kafka Connect has stored an offset with it, which takes a minute (``offset.flush.interval.ms``). Nothing of that is
+# said anywhere but in the worker's log. So a table that joined counts as read when a row that was read is in its topic,
+# or when the source has none. Until then ``cdc connect deploy`` asks again, and ``cdc connect status`` and ``cdc
+# check`` say so.
+
+AGAIN_MS = 120_000
+"""A request that is younger is not repeated: a connector looks for signals every five seconds, and begins within half a
+minute."""
+_MOST = 20_000
+"""Records of a partition that are looked through: the first rows come within half a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalledState(Document):
+    """When a snapshot was asked for last, in ms since 1970: a connector hears of it up to half a minute later."""
+
+    WHAT: ClassVar[str] = "signalled"
+    at_ms: int
+
+
+def note_signalled(settings: Settings, at_ms: int) -> None:
+    """Note that a snapshot is asked for now."""
+    note = SignalledState(at_ms=at_ms)
+    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(note.key(), note.to_json())])
+
+
+def signalled_ms(settings: Settings) -> int:
+    """When a snapshot was asked for last. 0 where none was."""
+    found = SignalledState.find(noted_documents(settings))
+    return found.at_ms if found is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadState(Document):
+    """Tables whose rows of before were asked for. ``asked_ms``: table -> when, since 1970. ``ends``: table -> partition
+    (as text) -> where its topic ended then. Nothing for a topic that was not there."""
+
+    WHAT: ClassVar[str] = "unread_tables"
+    asked_ms: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def require_sound(self) -> None:
+        """ValueError unless each time and each offset is a number."""
+        offsets = [offset for ends in self.ends.values() for offset in ends.values()]
+        if any(type(one) is not int for one in [*self.asked_ms.values(), *offsets]):
+            raise ValueError("a time or an offset that is no number")
+
+
+def unread_tables(settings: Settings) -> dict[str, int]:
+    """The captured tables that are to be asked for, or were and have no row that was read: each with when it was asked
+    for, in ms since 1970, 0 for one that is still to be. Raises LogError where Kafka does not answer.
+
+    One that was asked for behind every older transaction may be empty. Before that its rows may not show yet.
+    """
+    noted = _noted(settings)
+    waiting = {table: at_ms for table, at_ms in noted.asked_ms.items() if captures(settings, table)}
+    asked = [table for table, at_ms in waiting.items() if at_ms]
+    unseen = [table for table in asked if not _seen(settings, table, noted.ends.get(table, {}))]
+    read = {*asked} - {*unseen} | empty_tables(settings, unseen)
+    return {table: at_ms for table, at_ms in waiting.items() if table not in read}
+
+
+def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
+    """A sentence for each of :func:`unread_tables`, with the way out. Raises LogError where Kafka does not answer."""
+    found = []
+    for table, at_ms in sorted(unread_tables(settings).items()):
+        if at_ms == 0:
+            found.append((f"the rows that {table} had when it joined are not asked for yet", "cdc connect deploy"))
+            continue
+        since_s = max(0, now_ms - at_ms) // 1000
+        maybe = "" if is_postgres(settings) else ", unless it had none"
+        fix = "cdc connect status says what a snapshot waits for; cdc connect deploy asks again behind two minutes"
+        found.append((f"the rows of {table} were asked for {since_s} s ago, and none is in its topic{maybe}", fix))
+    return found
+
+
+def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[str] = (), at_ms: int = 0) -> None:
+    """Note the tables that were ``waiting`` (see :func:`unread_tables`), and those that are ``asked`` for at ``at_ms``;
+    0 before the request is sent. No others.
+
+    Rows of a table that was not waiting count from its topic's end on. Raises LogError where Kafka does not answer.
+    """
+    before, asked_ms = _noted(settings), {**waiting, **dict.fromkeys(asked, at_ms)}
+    if asked_ms == before.asked_ms:
+        return
+    kept = {table: ends for table, ends in before.ends.items() if table in waiting or (at_ms and table in asked_ms)}
+    new = {table: topic_of(settings, table) for table in asked_ms if table not in kept}
+    admin = TopicAdmin(settings.log)
+    admin.create(pipeline_topic_specs(settings.log, settings.name))
+    admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
+    found = admin.end_offsets({topic: facts.partitions for topic, facts in admin.describe(new.values()).items()})
+    ends = {table: {str(p): end for p, end in found.get(topic, {}).items()} for table, topic in new.items()}
+    state = UnreadState(asked_ms=asked_ms, ends={**kept, **ends})
+    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(state.key(), state.to_json())])
+
+
+def empty_tables(settings: Settings, tables: Iterable[str]) -> frozenset[str]:
+    """Those that have no row now, or are not there any more, so that none is missing. Of a source that is not asked, or
+    does not answer, none: it may have rows."""
+    if not is_postgres(settings):
+        return frozenset()
+    return frozenset(table for table in tables if _is_empty(settings, table))
+
+
+def _noted(settings: Settings) -> UnreadState:
+    return UnreadState.find(noted_documents(settings)) or UnreadState()
+
+
+def _seen(settings: Settings, table: str, ends: Mapping[str, int]) -> bool:
+    topic = topic_of(settings, table)
+    facts = TopicAdmin(settings.log).describe([topic])
+    return any(
+        is_read_row(message.value())
+        for partition in range(facts[topic].partitions if topic in facts else 0)
+        for message in islice(read_range(settings.log, topic, partition, ends.get(str(partition))), _MOST)
+    )
+
+
+def _is_empty(settings: Settings, table: str) -> bool:
+    statement = sql.SQL(load(__package__)["has_rows"]).format(table=sql.Identifier(*table.rsplit(".", 1)))
+    limits = {"lock_timeout": "2s", "statement_timeout": "4s"}
+    try:
+        with closing(
+            connect(settings.source, application_name="cdc connect", options=limits, turn=_go_on, limit_s=5.0)
+        ) as session:
+            return session.execute(statement).fetchone() == (False,)
+    except psycopg.errors.UndefinedTable:
+        return True
+    except (CdcError, psycopg.Error):
+        return False
