@@ -35,7 +35,7 @@ _PRELOADED = (
     "connectors.operate.status",
     "connectors.operate.verify",
     "snapshot.later.request_scheduler",
-    "snapshot.first.worker_pool",
+    "snapshot.first.workers",
     "sinks.contract.registry",
     "spark.runner.application",
     "spark.runner.generation_fill",

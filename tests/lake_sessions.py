@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from cdc.jvm.jars import spark_jars
 from cdc.jvm.java import java_home
-from sinks.contract.spark_parts import with_parts
+from sinks.contract.stores import with_parts
 from sinks.delta import delta_kind
 from sinks.iceberg import iceberg_kind
 from spark.session.spark_session import SessionSpec, end_session, start_session

@@ -13,14 +13,13 @@ from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.settings.model import SourceSettings
-from cdc.views.embedded_state import EmbeddedState
+from cdc.views.embedded_state import EmbeddedState, SqliteRows
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import DocumentSource, Row
-from cdc.views.record_rows import StateRows, view_shape
 from cdc.views.row_changes import RowChange, UnseenRows
-from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.syntax import NotComputable, ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
+from cdc.views.view_records import StateRows, view_shape
 from connectors.postgres.encoding.encoder import compile_table
 from connectors.postgres.server.catalog_shapes import table_schema
 from connectors.postgres.server.connections import connect

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from cdc.figures.processes import Process
+from cdc.figures.process_status import Process
 from cdc.process.errors import CdcError, Exit
 from cdc.record.state import ReadingState
 from cdc.record.tables_aside import FOLLOW_AGAIN, AsideState, Cause, TableState

@@ -22,7 +22,7 @@ from cdc.checks.findings import (
 )
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
-from cdc.figures.processes import Process
+from cdc.figures.process_status import Process
 from cdc.process.errors import CdcError, Exit
 from cdc.record.ports import Unknown, look
 from cdc.record.server_facts import LogFacts, SourceFacts, TopicRights

@@ -5,16 +5,10 @@ Data goes to stdout, talk to stderr. Only here do errors become text and exit co
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+from cdc.cli.loading import ending_at_once
 
 
 def main() -> NoReturn:
@@ -22,21 +16,3 @@ def main() -> NoReturn:
     with ending_at_once():
         from cdc.cli.app import run  # noqa: PLC0415 - it takes half a second, in which Ctrl-C has to be quiet
     sys.exit(run(sys.argv[1:]))
-
-
-@contextmanager
-def ending_at_once() -> Iterator[None]:
-    """While the body imports, Ctrl-C ends the process with 130, without a word. For code that has nothing open yet.
-
-    An import that is broken off leaves tracebacks.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        # Ignored under nohup, or somebody else's.
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -19,7 +19,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from cdc.cli import ending_at_once
+from cdc.cli.loading import ending_at_once
 from cdc.cli.terminal import TerminalConsole, report
 from cdc.process import logs
 from cdc.process.errors import ConfigError, Exit, UsageError

@@ -13,7 +13,7 @@ from cdc.jvm.jars import spark_jars
 from cdc.process import logs
 from cdc.process.errors import UsageError
 from cdc.wiring.sinks import run_sinks
-from sinks.contract.spark_parts import jar_sets, parts_of
+from sinks.contract.stores import jar_sets, parts_of
 
 if TYPE_CHECKING:
     from cdc.settings.model import Settings

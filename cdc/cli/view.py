@@ -16,13 +16,20 @@ from cdc.cli.terminal import echo
 from cdc.process.errors import CdcError, UsageError
 from cdc.record.position import Lsn
 from cdc.status.view_lines import size
-from cdc.views.estimates import fan_outs, state_bytes_of
+from cdc.views.lookups import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
 from connectors.operate.verify import open_cut
 from connectors.views.view_ending import drop_view, end_former_generations
 from connectors.views.view_generations import ViewRebuild
-from connectors.views.view_importing import imported_views, write_text
-from connectors.views.view_planning import StatisticsOnce, newest_shapes, plan_view, read_statistics, view_settings
+from connectors.views.view_planning import (
+    StatisticsOnce,
+    imported_views,
+    newest_shapes,
+    plan_view,
+    read_statistics,
+    view_settings,
+    write_text,
+)
 from connectors.views.view_running import run_views
 from connectors.views.view_showing import View
 from connectors.views.view_topics import known_views

@@ -163,7 +163,7 @@ def _ivy_jar() -> Path:
 ALWAYS = ("spark-kafka", "kafka", "opensearch")
 """The sets that the local stack needs. Others are fetched when asked for."""
 OF_SINKS = ("delta-spark", "iceberg-spark", "iceberg-aws")
-"""Beside Spark's Kafka source, the sets that sinks may ask for (``sinks.contract.spark_parts``). An image has them
+"""Beside Spark's Kafka source, the sets that sinks may ask for (``sinks.contract.stores``). An image has them
 all."""
 ATTEMPTS = 3
 _STAMP = "verified.json"

@@ -29,12 +29,11 @@ from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ActiveError, LogError
 from cdc.record.position import Lsn
-from cdc.record.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.record.progress import PROGRESS_KEY, Offsets, Progress, WriterState
 from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.source_lineage import SourceLineage
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import state_topic
-from cdc.record.writers import WriterState
 
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]

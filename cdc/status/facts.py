@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cdc.checks.findings import Condition, failed_readings
 from cdc.figures.measures import Quantiles
-from cdc.figures.processes import FillShare, Process
+from cdc.figures.process_status import FillShare, Process
 from cdc.freshness.bounded_ports import OpenedStore
 from cdc.operate.rebuild import RebuildState
 from cdc.record.ports import Found, Unknown

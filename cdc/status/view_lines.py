@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cdc.checks.findings import BY_ITSELF, WATCH, Condition
 from cdc.figures.measures import Quantiles
-from cdc.figures.processes import FillShare
+from cdc.figures.process_status import FillShare
 from cdc.operate.rebuild import RebuildState
 from cdc.record.position import Lsn
 from cdc.record.progress import Mark

@@ -15,12 +15,11 @@ from itertools import islice
 
 from cdc.process.clock import Clock
 from cdc.record.topic_names import TableName
-from cdc.views.asked_keys import AskedOnce, rows_asked
-from cdc.views.awaited_tables import AwaitedTables
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_of
 from cdc.views.keeper_rules import (
     LACKS,
+    AwaitedTables,
     DocumentPiece,
     PieceMaker,
     cut_is_whole,
@@ -38,7 +37,7 @@ from cdc.views.record_changes import CutReading, RecordChanges
 from cdc.views.state_reach import Reached
 from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import ViewPlan
-from cdc.views.view_ports import ViewInput, ViewOutput
+from cdc.views.view_ports import AskedOnce, ViewInput, ViewOutput, rows_asked
 from cdc.views.view_records import ViewRecords, key_row
 from cdc.views.view_state import ViewState
 

@@ -1,9 +1,15 @@
-"""The documents of ``<name>.views``: each view's generation, topic and shape, and its progress."""
+"""The documents of ``<name>.views``: each view's identity, its generation, topic and shape, and its progress.
+
+The identity is the view's text, and what it takes of its tables. Types stand in it as far as results depend on them:
+rows keep their values where a column becomes a wider one of the same group. The types of the view's own columns are all
+of it, because stores have columns of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -12,7 +18,167 @@ from cdc.process.errors import DamagedError
 from cdc.record.documents import FIRST, FORMAT, dumped, read_members, record_of
 from cdc.record.progress import Progress
 from cdc.record.schema import TableSchema
-from cdc.views.view_identity import ViewIdentity
+from cdc.views.group_plan import Grouping
+from cdc.views.sql_types import Group, SqlType
+from cdc.views.view_plan import ViewPlan
+
+_ABOUT = "what the views topic says of a view's columns"
+_NOT_AS = "is not as it was published: "
+_TOLD = 3
+"""Columns of a kind that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewIdentity:
+    """``text``: a digest of the view's text. ``tables``: of each table the columns that the view uses, with
+    :func:`kept_as`. ``keys``: each table's key. ``outputs``: the view's columns, with their types. ``post``: a digest
+    of its function, empty without one."""
+
+    text: str
+    tables: Mapping[str, Mapping[str, str]]
+    keys: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, str]
+    post: str = ""
+
+    def to_json(self) -> bytes:
+        """The record's value. :meth:`from_json` reads it back."""
+        members: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return dumped({FORMAT: FIRST} | members)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> ViewIdentity:
+        """Read :meth:`to_json` back. FormatError and DamagedError as every stored document."""
+        return record_of(cls, read_members(value, _ABOUT), _ABOUT)
+
+
+def kept_as(kind: SqlType) -> str:
+    """How values of a type stand in a state and compare: the same for types of which one becomes the other without any
+    change of them.
+
+    >>> kept_as(SqlType("int4")) == kept_as(SqlType("int8")), kept_as(SqlType("int4", array=True))
+    (True, 'int4[]')
+    """
+    if kind.kind == "bpchar" and kind.typmod < 0 and not kind.array:
+        return f"{kind}, blanks kept"  # nobody knows how many one without a length had
+    if kind.array or kind.group is Group.OPAQUE or kind.kind == "bpchar":
+        return str(kind)
+    return kind.group.value
+
+
+def identity_of(plan: ViewPlan, post: str = "") -> ViewIdentity:
+    """The identity of a plan. ``post``: the digest of the view's function."""
+    kept = plan.relations.items()
+    return ViewIdentity(
+        text=blake2b(plan.sql.encode(), digest_size=16).hexdigest(),
+        tables={str(t): {c: kept_as(k) for c, k in zip(one.columns, one.kinds, strict=True)} for t, one in kept},
+        keys={str(table): one.key for table, one in kept},
+        outputs={name: str(kind) for name, kind in plan.outputs},
+        post=post,
+    )
+
+
+def other_identity(published: ViewIdentity, now: ViewIdentity) -> str:
+    """The difference of a view from what it was published as, as a predicate. Empty where it is the same one.
+
+    The type of a column tells the two apart where it is another group's, and always where the column is the view's own.
+    """
+    if published.text != now.text:
+        return "is published from another text"
+    if published.post != now.post:
+        return "is published from another function"
+    if published.tables.keys() != now.tables.keys():
+        return f"{_NOT_AS}its text names other tables: {', '.join(sorted(now.tables))}"
+    for table, columns in sorted(now.tables.items()):
+        if said := _other_columns(table, published.tables[table], columns):
+            return _NOT_AS + said
+        if published.keys.get(table) != now.keys[table]:
+            return f"{_NOT_AS}the key of {table} is ({', '.join(now.keys[table])}) now"
+    said = _other_outputs(published.outputs, now.outputs)
+    return said and _NOT_AS + said
+
+
+def _other_columns(table: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    added = [name for name in now if name not in before]
+    if added:
+        word = "column" if len(added) == 1 else "columns"
+        was = "was" if len(added) == 1 else "were"
+        return f"the {word} {_few(added)} {was} added to {table}, and its text takes every column"
+    gone = [name for name in before if name not in now]
+    if gone:
+        return f"{table} has no column {gone[0]} any more"
+    other = [name for name in now if before[name] != now[name]]
+    return f"{other[0]} of {table} is {now[other[0]]} now, and was {before[other[0]]}" if other else ""
+
+
+def _other_outputs(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if before.keys() != now.keys():
+        return f"its columns are other ones: {', '.join(now)}"
+    other = [name for name in now if before[name] != now[name]]
+    return f"its column {other[0]} is of type {now[other[0]]} now, and was {before[other[0]]}" if other else ""
+
+
+def other_key(shape: TableSchema, now: TableSchema) -> str:
+    """The difference of the keys of a view's documents from those of the shape of its topic, as a predicate.
+
+    Blanks stand in a key on the wire. A state has none, and would leave the documents with the former ones.
+    """
+    before = {column.name: column.typmod for column in shape.key}
+    for column in now.key:
+        if column.kind == "bpchar" and before.get(column.name, column.typmod) != column.typmod:
+            was, length = (f"char({typmod - 4})" for typmod in (before[column.name], column.typmod))
+            return f"{_NOT_AS}its column {column.name}, of its key, is of type {length} now, and was {was}"
+    return ""
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - _TOLD
+    return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def plan_digest(plan: ViewPlan) -> str:
+    """The digest of the text and of all types of what a state keeps and gives. A state that has the same one is the
+    plan's. So is one of the same :func:`state_identity`."""
+    kept = sorted(
+        (str(table), kept.columns, [str(kind) for kind in kept.kinds], kept.indexed, kept.key)
+        for table, kept in plan.relations.items()
+    )
+    said = orjson.dumps([plan.sql, kept, [(name, str(kind)) for name, kind in plan.outputs]])
+    return blake2b(said, digest_size=16).hexdigest()
+
+
+def state_identity(plan: ViewPlan) -> str:
+    """The digest of what a state of the view holds: where each value stands, and as what. A state goes on under a plan
+    that has the same one, once each document was computed anew."""
+    kept = [
+        (str(table), one.columns, [kept_as(kind) for kind in one.kinds], one.indexed, one.key)
+        for table, one in sorted(plan.relations.items())
+    ]
+    outputs = [(name, str(kind)) for name, kind in plan.outputs]
+    said = orjson.dumps([plan.sql, kept, outputs, _group_kinds(plan.grouping)])
+    return blake2b(said, digest_size=16).hexdigest()
+
+
+def padded_lengths(plan: ViewPlan) -> str:
+    """The lengths of the ``char`` columns that a state of the view holds without their blanks, empty for none. Where
+    they are others no row of the state is, and documents are."""
+    found = [
+        f"{table}.{column}:{kind.typmod}"
+        for table, one in sorted(plan.relations.items())
+        for column, kind in zip(one.columns, one.kinds, strict=True)
+        if kind.kind == "bpchar"
+    ]
+    return blake2b(orjson.dumps(found), digest_size=16).hexdigest() if found else ""
+
+
+def _group_kinds(grouping: Grouping | None) -> list[Any]:
+    """A sum counts the digits of its values: it has their very type."""
+    if grouping is None:
+        return []
+    kinds = [
+        (one.kept, str(one.kind) if one.kept in ("sum", "average") else kept_as(one.kind)) for one in grouping.figures
+    ]
+    return [[str(kind) for kind in grouping.keys], kinds]
+
 
 _VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
 
@@ -75,7 +241,7 @@ def claim_key(view: str, generation: int) -> bytes:
 
 
 def identity_key(view: str, generation: int) -> bytes:
-    """The key of what a generation is made of, as :class:`cdc.views.view_identity.ViewIdentity`."""
+    """The key of what a generation is made of, as :class:`cdc.views.known_views.ViewIdentity`."""
     return dumped({"what": "identity", "view": view, "generation": generation})
 
 

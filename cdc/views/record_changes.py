@@ -12,10 +12,10 @@ from cdc.record.progress import Progress
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.views.fences import BEFORE_ALL, Fence, LogCut, TopicRecord, fence_of, spans_to
-from cdc.views.record_rows import StateRows
 from cdc.views.row_changes import NO_PLACES, Places, RowChange, lost_row
 from cdc.views.state_reach import Reached
 from cdc.views.view_plan import ViewPlan
+from cdc.views.view_records import StateRows
 from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why
 from cdc.wire.format import (
     AFTER,

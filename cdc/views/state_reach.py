@@ -19,7 +19,7 @@ from cdc.record.documents import FORMAT, read_members, reading, record_of
 from cdc.record.position import Position
 from cdc.record.progress import Offsets
 from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.view_identity import padded_lengths, plan_digest, state_identity
+from cdc.views.known_views import padded_lengths, plan_digest, state_identity
 from cdc.views.view_plan import ViewPlan
 
 _FORMAT = 1
@@ -39,9 +39,9 @@ class Reached:
     ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
     of which the log lacks rows, each with a sentence. ``topic_id``: Kafka's, of the view's topic, empty in a state
     that did not note it. ``asked``: the id of the newest wish for documents once more that was taken up, empty before
-    any. ``identity``: as :func:`cdc.views.view_identity.state_identity` has it.
+    any. ``identity``: as :func:`cdc.views.known_views.state_identity` has it.
     ``awaited``: tables whose rows the log has as they were, each with a sentence: documents go out, and no LSN is
-    claimed. ``lengths``: as :func:`cdc.views.view_identity.padded_lengths` has them.
+    claimed. ``lengths``: as :func:`cdc.views.known_views.padded_lengths` has them.
     ``met``: the newest position of what others have published, or this state under another plan. Empty where there is
     none.
     """

@@ -15,11 +15,11 @@ from pathlib import Path
 import orjson
 
 from cdc.process.untrusted_text import quoted
+from cdc.views.embedded_state import SqliteRows
 from cdc.views.fences import Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.row_changes import UnseenRows
-from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.state_reach import Bound, Reached, StateAway, is_damaged, opening_fault
 from cdc.views.view_plan import ViewPlan
 

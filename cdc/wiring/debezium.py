@@ -11,8 +11,8 @@ from cdc.capture.topic_specs import KeyedAnewState
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ConfigError
 from cdc.record.ports import Unknown, look
+from cdc.record.progress import WriterState
 from cdc.record.state import TopicsState
-from cdc.record.writers import WriterState
 from cdc.wiring import open_schemas, open_state
 
 if TYPE_CHECKING:

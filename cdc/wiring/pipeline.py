@@ -117,7 +117,7 @@ def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
 
     @contextmanager
     def source() -> Iterator[RereadSource]:
-        from snapshot.later.request_source import RequestSource
+        from snapshot.later.window_read import RequestSource
 
         with closing(open_source(settings, application_name="cdc snapshot")) as session:
             yield RequestSource(session)

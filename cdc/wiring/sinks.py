@@ -24,8 +24,16 @@ from cdc.settings.client_options import allowed_urls, java_options
 from cdc.settings.model import Settings, require_postgres
 from cdc.wiring import open_state, require_broker
 from cdc.wiring.debezium import reading_debezium, snapshot_ends
-from sinks.contract.spark_parts import jar_sets, needed_classes, parts_of, with_parts
-from sinks.contract.stores import kind_of, open_store, sink_settings, spec_of
+from sinks.contract.stores import (
+    jar_sets,
+    kind_of,
+    needed_classes,
+    open_store,
+    parts_of,
+    sink_settings,
+    spec_of,
+    with_parts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,7 +273,7 @@ class Freshness(Waits):
     """Waits for stores of the pipeline that the settings describe. A context. One thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        from connectors.operate.wait import nudge, read_epoch, read_letters, topic_of
+        from connectors.operate.status import nudge, read_epoch, read_letters, topic_of
         from sinks.contract.tries import looking
 
         ports = WaitPorts(
@@ -283,14 +291,13 @@ class Freshness(Waits):
 def prepare_spark(console: Console) -> None:
     """Once for each environment, half a minute. Silent where it was done, and where there is no Spark.
 
-    See :func:`cdc.jvm.archive.prepare`.
+    See :func:`cdc.jvm.java.prepare`.
     """
     try:
         import pyspark
 
-        from cdc.jvm.archive import archived, prepare
         from cdc.jvm.jars import spark_jars
-        from cdc.jvm.java import java_home
+        from cdc.jvm.java import archived, java_home, prepare
         from spark.session.session_warmup import train
         from spark.session.spark_session import SessionSpec
     except ImportError:

@@ -10,7 +10,7 @@ from typing import Any
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError
 from cdc.record.position import Lsn
-from cdc.record.writers import require_turn
+from cdc.record.progress import require_turn
 from cdc.settings.model import Settings
 from cdc.status.facts import ConnectorFacts
 from connectors.debezium.client import ConnectClient, MissingConnector

@@ -17,9 +17,9 @@ from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ActiveError, ConfigError, LogError
 from cdc.record.documents import dumped
+from cdc.record.progress import WriterState, require_settled
 from cdc.record.state import Document, find_all
 from cdc.record.topic_names import state_topic
-from cdc.record.writers import WriterState, require_settled
 from cdc.settings.model import Settings, is_postgres
 from connectors.debezium.snapshots import make_signal_topic, note_unread
 from connectors.debezium.tables import captured_tables, publish

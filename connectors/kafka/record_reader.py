@@ -21,7 +21,7 @@ from cdc.process.errors import ConfigError, Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import quoted
 from cdc.wire.format import HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, Lot, Span, split_headers
-from connectors.kafka.client_secrets import with_secrets
+from connectors.kafka.clients import with_secrets
 from connectors.kafka.doubted_topics import PASSING
 
 _SILENCE_S = 30.0

@@ -11,7 +11,7 @@ from typing import Self
 from cdc.capture.topic_specs import pipeline_topic_specs, table_topic_spec
 from cdc.checks.findings import Finding
 from cdc.checks.secrecy import remote_brokers
-from cdc.figures.processes import Process
+from cdc.figures.process_status import Process
 from cdc.freshness.bounded_ports import OpenedStore
 from cdc.operate.diff import Followed, MadeFacts, ViewTexts
 from cdc.process.errors import CdcError, TopicError

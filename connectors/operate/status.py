@@ -1,16 +1,20 @@
-"""Postgres and Kafka as ``cdc status`` asks them: :mod:`cdc.status.facts`."""
+"""The questions to Postgres and Kafka of those that look on: :mod:`cdc.status.facts`, and a wait for freshness
+(:class:`cdc.freshness.run.WaitPorts`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
-from cdc.figures.processes import CAPTURE, Process, Trouble, ask_status, fill_of, fresh_of, trouble_of, view_part
-from cdc.process.errors import CdcError
-from cdc.record.progress import Mark, Offsets
+from cdc.figures.process_status import CAPTURE, Process, Trouble, ask_status, fill_of, fresh_of, trouble_of, view_part
+from cdc.process.errors import CdcError, TopicError, UsageError
+from cdc.record.progress import Mark, Offsets, epoch_of
 from cdc.record.server_facts import PublicationFacts
+from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName, dead_topic, progress_topic, state_topic
-from cdc.settings.model import Settings
+from cdc.settings.model import Settings, require_postgres
 from cdc.status.facts import FreshFacts, SourceState
 from cdc.wire.dead_letter import DeadLetter
 from connectors.kafka.admin import TopicAdmin
@@ -20,7 +24,9 @@ from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.feed import read_marks
 from connectors.postgres.server.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.server.connections import LOOK_LIMITS, Connection, connect, describe
-from connectors.postgres.server.table_selection import unnamed_children
+from connectors.postgres.server.cut_reader import write_fence
+from connectors.postgres.server.table_selection import Pattern, unnamed_children
+from connectors.views.view_topics import known_views, taken_views, view_patterns
 
 T = TypeVar("T")
 
@@ -135,3 +141,49 @@ def _members(document: Mapping[str, Any] | None, member: str, names: Iterable[st
     """Those of these names that a document tells of."""
     each = document.get(member) if document is not None else None
     return {name: each[name] for name in names if name in each} if isinstance(each, dict) else {}
+
+
+_APPLICATION = "cdc wait"
+
+
+def read_epoch(settings: Settings) -> int | None:
+    """The pipeline's epoch. None before it has one. LogError, at once, when no broker takes a connection."""
+    require_broker(settings.log)
+    return epoch_of(_state(settings), settings.source.kind)
+
+
+def read_letters(settings: Settings) -> Iterable[DeadLetter]:
+    """The pipeline's dead letters. LogError, at once, when no broker takes a connection."""
+    require_broker(settings.log)
+    return DeadLetterTopic(settings.log, dead_topic(settings.name)).read()
+
+
+def topic_of(settings: Settings, patterns: Sequence[str], table: str) -> str:
+    """The topic of a table or a view that a sink with these ``tables`` takes. UsageError where it takes none of that
+    name, TopicError where a view was not published yet."""
+    views = {str(name): view.topic for name, view in taken_views(known_views(settings), patterns).items()}
+    state = TopicsState.find(_state(settings))
+    tables = dict(state.tables) if state is not None else {}
+    if patterns:
+        taking = [Pattern.parse(text) for text in patterns]
+        tables = {name: topic for name, topic in tables.items() if any(one.names(name) for one in taking)}
+    found = views.get(table) or tables.get(table)
+    if found is not None:
+        return found
+    named = [Pattern.parse(text) for text in view_patterns(patterns)]
+    if any(pattern.names(table) for pattern in named):
+        raise TopicError(f"{table} is not published yet", hint="cdc view run publishes it")
+    known = ", ".join(sorted({*views, *tables})) or "none yet"
+    raise UsageError(f"the sink takes no table {table}", hint=f"its tables are {known}")
+
+
+def _state(settings: Settings) -> Mapping[bytes, bytes]:
+    return KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
+
+
+def nudge(settings: Settings) -> None:
+    """Write a fence, so that a quiet server's log moves. Nothing where Postgres cannot be asked."""
+    with suppress(CdcError):
+        require_postgres(settings, _APPLICATION)
+        with closing(connect(settings.source, application_name=_APPLICATION, options=LOOK_LIMITS)) as session:
+            write_fence(session)

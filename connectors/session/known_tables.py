@@ -13,11 +13,10 @@ from cdc.capture.windows import Windows
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError, DamagedError
 from cdc.record.position import Position
-from cdc.record.progress import EpochsState, Offsets, Progress, require_begun
+from cdc.record.progress import EpochsState, Offsets, Progress, require_begun, require_turn
 from cdc.record.source_lineage import SourceLineage
 from cdc.record.state import ChunkState, SlotState, SnapshotState, TopicsState, find_all
 from cdc.record.topic_names import progress_topic, schema_topic, state_topic
-from cdc.record.writers import require_turn
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic

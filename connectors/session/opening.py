@@ -61,9 +61,8 @@ from connectors.session.known_tables import (
     snapshot_stand,
 )
 from connectors.session.late_records import Ends, NoteRetry, beginning, require_nothing_lost, require_still
-from connectors.session.replication import identify, open_stream, require_within, take_over
+from connectors.session.session_stream import Joining, identify, open_stream, require_within, take_over
 from connectors.session.side_queries import Looks, gone
-from connectors.session.stream_parts import Joining
 
 log = logging.getLogger(__name__)
 

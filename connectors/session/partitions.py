@@ -147,7 +147,7 @@ def other_identity(table: TableName, leaf: TableName) -> CannotFollow:
 
 def link_in(connection: Connection, oid: int, leaf_oid: int) -> PartitionLink | None:
     """From the catalog, as :class:`Partitions` wants it. Takes no lock of a table. Raises psycopg.Error."""
-    query = load(__package__, "partitions.sql")["partition"].encode()
+    query = load(__package__)["partition"].encode()
     row = connection.execute(query, {"root": oid, "leaf": leaf_oid}).fetchone()
     return PartitionLink(*row) if row is not None else None
 

@@ -25,7 +25,7 @@ from connectors.session.partitions import tells_key
 
 log = logging.getLogger(__name__)
 
-_SQL = load("connectors.session", "remedies.sql")
+_SQL = load("connectors.session")
 
 
 class Remedies:

@@ -15,10 +15,9 @@ from cdc.record.state import CommandState, FormState, ReadingState, RequestState
 from cdc.record.tables_aside import AsideState
 from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, views_topic
 from cdc.settings.model import Settings
-from cdc.views.asked_keys import AskedKeys
 from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key
-from cdc.views.view_ports import RunnerAnswer, answer_key, read_answer
+from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, read_answer
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import POS

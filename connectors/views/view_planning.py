@@ -1,11 +1,13 @@
-"""From a view's section in the settings to its plan over the shapes of the captured tables."""
+"""From a view's section in the settings to its plan over the shapes of the captured tables, and such sections from a
+schema of pgsync (``cdc view import``).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import orjson
+
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import CdcError, ConfigError, Exit, UsageError
 from cdc.process.sql_files import load
@@ -23,17 +27,17 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName, schema_topic
 from cdc.settings.model import Settings, ViewSettings
-from cdc.views.estimates import ColumnStatistics, TableStatistics
-from cdc.views.known_views import KnownView
+from cdc.views.known_views import KnownView, ViewIdentity, identity_of, other_identity, other_key, plan_digest
+from cdc.views.lookups import ColumnStatistics, TableStatistics
+from cdc.views.pgsync_schema import ForeignKey, ImportedView, SourceTable, imported
 from cdc.views.post_functions import Post, TimeLimit, TookTooLong
-from cdc.views.record_rows import view_shape
 from cdc.views.syntax import ViewRefused
-from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, other_key, plan_digest
 from cdc.views.view_plan import ViewPlan, planned
+from cdc.views.view_records import view_shape
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.server.connections import connect
+from connectors.postgres.server.connections import Connection, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +241,75 @@ def read_statistics(settings: Settings, tables: Iterable[TableName]) -> dict[Tab
     """Rows and columns of these tables, as ANALYZE left them. SourceError where Postgres does not answer."""
     wanted = list(tables)
     names: dict[str, Any] = {"schemas": [table.schema for table in wanted], "names": [table.table for table in wanted]}
-    blocks = load("connectors.postgres.server", "statistics.sql")
+    blocks = load(__package__)
     with closing(connect(settings.source, application_name="cdc view check", autocommit=True)) as conn:
-        rows = {TableName(s, t): n for s, t, n in conn.execute(blocks["tables"].encode(), names).fetchall()}
+        rows = {TableName(s, t): n for s, t, n in conn.execute(blocks["table_statistics"].encode(), names).fetchall()}
         columns: dict[TableName, dict[str, ColumnStatistics]] = {table: {} for table in rows}
-        for schema, table, column, distinct, commonest, width in conn.execute(blocks["columns"].encode(), names):
+        for schema, table, column, distinct, commonest, width in conn.execute(
+            blocks["column_statistics"].encode(), names
+        ):
             name = TableName(schema, table)
             # A negative one is a share of the rows.
             values = distinct if distinct >= 0 else -distinct * rows[name]
             columns[name][column] = ColumnStatistics(values, commonest, width)
     return {name: TableStatistics(count, columns[name]) for name, count in rows.items()}
+
+
+def imported_views(settings: Settings, path: Path) -> list[ImportedView]:
+    """Each document of a pgsync schema as a view. The source's catalog says columns and keys.
+
+    ConfigError where the file is no such schema. ImportRefused for one that cannot be written as a view. SourceError
+    where Postgres does not answer.
+    """
+    documents = list(_documents(path))
+    with closing(connect(settings.source, application_name="cdc view import", autocommit=True)) as conn:
+        tables, keys = _tables(conn), _foreign_keys(conn)
+        reserved = {str(word) for (word,) in _rows(conn, "reserved")}
+    return [imported(document, tables, keys, reserved) for document in documents]
+
+
+def write_text(path: Path, sql: str) -> None:
+    """Write a view's text. ConfigError where the file is there already, cannot be written, or has a name that no
+    settings can have."""
+    try:
+        str(path).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(sql)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already", hint="name another folder, or remove the file") from None
+    except (OSError, ValueError) as failure:
+        raise ConfigError(f"{path} cannot be written: {quoted(failure)}", hint="name a folder of yours") from None
+
+
+def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as failure:
+        raise ConfigError(f"{path} cannot be read: {quoted(failure)}", hint="name pgsync's schema.json") from None
+    for document in found if isinstance(found, list) else [found]:
+        if not isinstance(document, dict):
+            raise ConfigError(f"{path} is no schema of pgsync", hint="it is a list of documents with nodes")
+        yield document
+
+
+def _tables(conn: Connection) -> dict[str, SourceTable]:
+    columns: dict[tuple[str, str], dict[str, str]] = {}
+    keys: dict[tuple[str, str], dict[int, str]] = {}
+    for schema, table, column, kind, place in _rows(conn, "columns"):
+        columns.setdefault((schema, table), {})[column] = kind
+        if place >= 0:
+            keys.setdefault((schema, table), {})[place] = column
+    found = (
+        SourceTable(schema, table, named, [column for _, column in sorted(keys.get((schema, table), {}).items())])
+        for (schema, table), named in columns.items()
+    )
+    return {table.full: table for table in found}
+
+
+def _foreign_keys(conn: Connection) -> list[ForeignKey]:
+    return [ForeignKey(*row) for row in _rows(conn, "foreign_keys")]
+
+
+def _rows(conn: Connection, name: str) -> list[tuple[Any, ...]]:
+    return conn.execute(load(__package__)[name].encode()).fetchall()

@@ -12,9 +12,8 @@ from cdc.record.topic_names import TableName, state_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.verification.ports import PublishedDocument
 from cdc.verification.view_repair import RunnerSilent
-from cdc.views.asked_keys import AskedKeys, asked_of, in_lots
 from cdc.views.known_views import KnownView
-from cdc.views.view_ports import RunnerAnswer, answer_key, read_answer
+from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, asked_of, in_lots, read_answer
 from cdc.views.view_records import row_of
 from cdc.wire.format import POS
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_range

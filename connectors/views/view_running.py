@@ -24,10 +24,9 @@ from cdc.settings.secret_reference import RefusedLogin
 from cdc.views.fences import NEVER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, Views, identity_key
-from cdc.views.record_rows import PlanOutdated, view_shape
 from cdc.views.state_reach import StateAway, StateForbidden, StateTaken
 from cdc.views.view_ports import SilentOutput, ViewInput, ViewOutput
-from cdc.views.view_records import ViewRecords
+from cdc.views.view_records import PlanOutdated, ViewRecords, view_shape
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic

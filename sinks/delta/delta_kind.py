@@ -101,7 +101,7 @@ KIND = SinkKind(
     name="delta",
     settings=DeltaSinkSettings,
     opener="sinks.delta.delta_store:open_delta",
-    probe="sinks.delta.delta_probe:probe_delta",
+    probe="sinks.delta.delta_storage:probe_delta",
     facts=check_path,
     generations=Rebuilds(
         opener="sinks.delta.delta_generations:open_generations", beside=generation_folder, apart=False

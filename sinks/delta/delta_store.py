@@ -22,13 +22,12 @@ from sinks.contract.generations import OpenGeneration
 from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, rows_at_once
 from sinks.contract.registry import SinkSpec
 from sinks.contract.store import StoreSink
-from sinks.contract.store_names import folder
 from sinks.contract.store_notes import Floors, KeptColumns, Notes
 from sinks.contract.table_places import Places, PlaceStep
-from sinks.delta.delta_faults import Exchanged, Removed, Storage, Unfit
+from sinks.delta.delta_generations import DeltaNotes, DeltaWatermarks
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, SPARK
-from sinks.delta.delta_notes import DeltaNotes, DeltaWatermarks
 from sinks.delta.delta_partitions import partition_of, require_same
+from sinks.delta.delta_storage import Exchanged, Removed, Storage, Unfit, table_path
 from sinks.delta.delta_table import Delta
 from sinks.warehouse.warehouse_columns import (
     DELETED,
@@ -43,8 +42,18 @@ from sinks.warehouse.warehouse_columns import (
     retypes,
     warehouse_columns,
 )
-from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
-from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
+from sinks.warehouse.warehouse_rows import (
+    EXACT_TYPE,
+    LOOKUP,
+    READ_ROWS,
+    SIDE_BY_SIDE,
+    UNPACKED,
+    Expiry,
+    WarehouseRows,
+    counted,
+    lots,
+    odd_rows,
+)
 
 if TYPE_CHECKING:
     from sinks.warehouse.warehouse_spark import WarehouseSpark
@@ -76,11 +85,6 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
         discards=tables,
         sweep_late=sink.sweep_late,
     )
-
-
-def table_path(schema: TableSchema) -> str:
-    """A table's folder below the warehouse's root."""
-    return f"{folder(schema.table.schema)}/{folder(schema.table.table)}"
 
 
 class _DeltaTables:

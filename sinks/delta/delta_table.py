@@ -18,11 +18,11 @@ from cdc.process.sql_files import quote_literal
 from sinks.contract.port import StoreAway
 from sinks.contract.store_retry import StoreRetry
 from sinks.contract.table_places import PLACE, PlaceStep
-from sinks.delta import delta_faults as faults
-from sinks.delta.delta_faults import CommitLine, Exchanged, Removed, Storage, Unfit, WholeExchange
+from sinks.delta import delta_storage as faults
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of
 from sinks.delta.delta_partitions import buckets_in, partitioned
 from sinks.delta.delta_rewrite import ONE_TRY, PACKED, KeyedFiles, filled_up, ordered, recut, widened
+from sinks.delta.delta_storage import CommitLine, Exchanged, Removed, Storage, Unfit, WholeExchange
 from sinks.warehouse.warehouse_columns import EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import place_in, place_row
 

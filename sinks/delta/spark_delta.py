@@ -16,10 +16,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from cdc.process.clock import Clock
 from sinks.contract.batch import pc
 from sinks.contract.table_places import PlaceStep
-from sinks.delta.delta_faults import Storage
 from sinks.delta.delta_files import TIERS, Tier, due_tier
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_partitions import buckets_in
+from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.warehouse.warehouse_columns import EXACT
 from sinks.warehouse.warehouse_spark import (

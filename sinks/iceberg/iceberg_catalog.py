@@ -23,12 +23,14 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ConfigError, Retry, SinkError
 from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
+from cdc.record.topic_names import TableName
 from sinks.contract.registry import SinkSpec
+from sinks.contract.store_facts import require_folder
+from sinks.contract.store_names import folder
 from sinks.contract.store_retry import StoreRetry
 from sinks.contract.tries import looking
 from sinks.iceberg.iceberg_faults import PASSING, explained
 from sinks.iceberg.iceberg_kind import JDBC, PROPERTY, S3, is_beside
-from sinks.warehouse.warehouse_merges import require_folder
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -145,6 +147,15 @@ class LakePlace:
 def beside_namespace(namespace: str, number: int) -> str:
     """The namespace of a generation that is not in use."""
     return f"{namespace}__{number}"
+
+
+def table_name(table: TableName) -> str:
+    """A table's name in its namespace.
+
+    >>> table_name(TableName("public", "Order items"))
+    'public_Order=20items'
+    """
+    return f"{folder(table.schema)}_{folder(table.table)}"
 
 
 def unrepeated_table(table: Table) -> Table:

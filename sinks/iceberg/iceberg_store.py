@@ -20,10 +20,9 @@ from sinks.contract.generations import OpenGeneration
 from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once
 from sinks.contract.registry import SinkSpec
 from sinks.contract.store import StoreSink
-from sinks.contract.store_names import folder
 from sinks.contract.store_notes import WATERMARK, Floors, KeptColumns, NotedWatermarks
 from sinks.contract.table_places import Places, PlaceStep
-from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
+from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, table_name
 from sinks.iceberg.iceberg_columns import (
     CDC_DELETED,
     CDC_DELETED_AT,
@@ -36,11 +35,21 @@ from sinks.iceberg.iceberg_columns import (
     outward,
 )
 from sinks.iceberg.iceberg_faults import LakeExchanged, LakeRemoved, LakeUnfit
-from sinks.iceberg.iceberg_notes import IcebergNotes
+from sinks.iceberg.iceberg_generations import IcebergNotes
 from sinks.iceberg.iceberg_table import IcebergTable
 from sinks.warehouse.warehouse_columns import WarehouseColumn, one_to_spark, retypes
-from sinks.warehouse.warehouse_merges import LOOKUP, READ_ROWS, SIDE_BY_SIDE, UNPACKED, Expiry, counted, lots, odd_rows
-from sinks.warehouse.warehouse_rows import WarehouseRows, place_row
+from sinks.warehouse.warehouse_rows import (
+    LOOKUP,
+    READ_ROWS,
+    SIDE_BY_SIDE,
+    UNPACKED,
+    Expiry,
+    WarehouseRows,
+    counted,
+    lots,
+    odd_rows,
+    place_row,
+)
 
 if TYPE_CHECKING:
     from sinks.iceberg.iceberg_spark import IcebergSpark
@@ -64,15 +73,6 @@ def open_iceberg(spec: SinkSpec, clock: Clock) -> OpenSink:
         discards=tables,
         sweep_late=sink.sweep_late,
     )
-
-
-def table_name(table: TableName) -> str:
-    """A table's name in its namespace.
-
-    >>> table_name(TableName("public", "Order items"))
-    'public_Order=20items'
-    """
-    return f"{folder(table.schema)}_{folder(table.table)}"
 
 
 def lake_table(catalog: LakeCatalog, name: str, clock: Clock) -> IcebergTable:

@@ -17,8 +17,7 @@ from cdc.wire.types import NESTED_KINDS
 from sinks.contract.missing_values import dumps_exact, loads_exact, members
 from sinks.contract.port import StoredRow
 from sinks.contract.store_names import document_id, field_names
-from sinks.search.search_custom import geo_point
-from sinks.search.search_mapping import DELETED, KEY, POS, TEXT
+from sinks.search.search_mapping import DELETED, KEY, POS, TEXT, geo_point
 
 _POSITION = re.compile("[0-9a-f]{32}")
 _EPOCH_BITS, _KINDS = 56, 7

@@ -17,10 +17,9 @@ from sinks.contract.store_names import index_alias, index_prefix
 from sinks.contract.table_places import PLACE, PlaceStep
 from sinks.search.search_bulk import require_taken
 from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
-from sinks.search.search_custom import Custom
 from sinks.search.search_documents import Documents
 from sinks.search.search_generations import SearchNotes, notes_index, path
-from sinks.search.search_mapping import DELETED, LIVE, changes, index_settings, mapping
+from sinks.search.search_mapping import DELETED, LIVE, Custom, changes, index_settings, mapping
 
 declare("search_index_made")
 

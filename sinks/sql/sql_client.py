@@ -1,4 +1,5 @@
-"""One connection to a SQL database and its transaction: what is applied commits with the watermark."""
+"""One connection to a SQL database and its transaction: what is applied commits with the watermark. And who is
+there."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
 
+import sqlalchemy
 import sqlalchemy as sa
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, exc
@@ -16,9 +18,12 @@ from sqlalchemy import URL, exc
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError, Exit, Retry, SinkError
+from cdc.process.untrusted_text import quoted
+from cdc.record.server_facts import StoreFacts
 from cdc.settings.dsn import answer
 from sinks.contract.port import StoreAway
-from sinks.contract.store_facts import TIMEOUT_S, place
+from sinks.contract.registry import SinkSpec
+from sinks.contract.store_facts import TIMEOUT_S, login, place, unreached
 from sinks.contract.store_retry import StoreRetry, brief, login_refused, unreachable
 from sinks.contract.tries import is_look
 from sinks.sql.sql_natives import keeps_natives, read_as_text
@@ -344,3 +349,32 @@ def refuses_login(error: exc.SQLAlchemyError, url: URL) -> bool:
         return True
     _, options = url.get_dialect()().create_connect_args(url)
     return answer(make_conninfo("", **{"connect_timeout": 5, **options})).startswith(_INVALID_LOGIN)
+
+
+def probe_sql(spec: SinkSpec) -> StoreFacts:
+    """A database that SQLAlchemy speaks: its dialect and its version.
+
+    Raises ConfigError for a URL or a login that does not fit, SinkError when the database does not answer.
+    """
+    url, password = spec.text("url"), spec.secrets.get("password")
+    try:
+        parsed = sqlalchemy.make_url(url)
+        parsed = parsed.set(password=password) if password is not None else parsed
+        engine = sqlalchemy.create_engine(parsed, connect_args=connect_args(parsed))
+    except (sqlalchemy.exc.ArgumentError, ImportError, ValueError) as error:
+        raise ConfigError(
+            f"SQLAlchemy cannot use the url: {quoted(str(error))}", hint='write url = "postgresql+psycopg://..."'
+        ) from None
+    where = f"{parsed.host or 'localhost'}:{parsed.port}" if parsed.port else str(parsed.host or parsed.database)
+    try:
+        with engine.connect() as connection:
+            connection.execute(sqlalchemy.text("select 1"))
+            version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        reason = quoted(str(error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error))
+        if refuses_login(error, parsed):
+            raise login(where, reason) from None
+        raise unreached("the database", where, reason, "url") from None
+    finally:
+        engine.dispose()
+    return StoreFacts(product=engine.dialect.name, version=version)

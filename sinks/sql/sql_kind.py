@@ -45,7 +45,7 @@ KIND = SinkKind(
     name="sql",
     settings=SqlSinkSettings,
     opener="sinks.sql.sql_store:open_sql",
-    probe="sinks.sql.sql_probe:probe_sql",
+    probe="sinks.sql.sql_client:probe_sql",
     generations=Rebuilds(opener="sinks.sql.sql_generations:open_generations", beside=generation_tables, apart=False),
     manual="sinks/README.md",
     kept="the key of the delete, without values, for {replay_window}. What was written over the database cleans",

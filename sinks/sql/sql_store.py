@@ -24,10 +24,9 @@ from sinks.contract.store_notes import WATERMARK, KeptColumns, NotedWatermarks
 from sinks.contract.table_places import NEWEST, PLACE, Places, PlaceStep
 from sinks.sql.sql_client import Fault, Rejected, SqlClient, fault_of, kind_of
 from sinks.sql.sql_natives import SqlColumn, StoredColumns
-from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
+from sinks.sql.sql_rows import Put, StoredTable, for_sql, key_name, looked_up, scanned, writer
 from sinks.sql.sql_tables import SqlTables, make_schema, place_text, tables_of, unless_done
 from sinks.sql.sql_views import look_at_labels, widen_labels
-from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import WarehouseRows
 

@@ -10,17 +10,15 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import CdcError, Exit, SourceError
 from cdc.record.position import SNAPSHOT_SEQ, Position
 from cdc.record.state import ChunkState, TopicsState
-from snapshot.first.chunk_worker import ChunkRead, ChunkUnread, RowsRead, WorkerFailed
-from snapshot.first.ledger import Ledger
-from snapshot.first.manifest import Sizing
+from snapshot.first.manifest import Ledger, Sizing
 from snapshot.first.row_writer import ChunkTask
 from snapshot.first.slot_creation import CutHolder, open_cut
 from snapshot.first.summary import Tally
-from snapshot.first.worker_pool import WorkerDied, WorkerPool, chunk_id
+from snapshot.first.workers import ChunkRead, ChunkUnread, RowsRead, WorkerDied, WorkerFailed, WorkerPool, chunk_id
 from snapshot.source.edges import Edges, Reporter, Session, Shapes
-from snapshot.source.forms import InspectedTable, Inspection
 from snapshot.source.inspection import inspect
 from snapshot.source.read_transaction import insert_lsn
+from snapshot.source.tables import InspectedTable, Inspection
 
 declare("cut_recorded", "chunk_reported", "chunk_recorded")
 

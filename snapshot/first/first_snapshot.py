@@ -1,4 +1,7 @@
-"""The first snapshot from its first check to its last record, and from wherever an earlier run was killed."""
+"""The first snapshot from its first check to its last record, and from wherever an earlier run was killed.
+
+Each refusal of a check, at the beginning or whenever the snapshot goes on, names the remedy.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,32 @@ from typing import Any
 import psycopg
 
 from cdc.capture.table_masks import masks_of
+from cdc.checks.postgres import FAILOVER_VERSION
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.crash_points import crash_point, declare
-from cdc.process.errors import ActiveError, CdcError, SourceError
+from cdc.process.errors import ActiveError, CdcError, ConfigError, SlotError, SourceError, UsageError
+from cdc.process.sql_files import quote_literal
 from cdc.record.position import Position
-from cdc.record.progress import FIRST_EPOCH
-from cdc.record.server_facts import ServerFacts
+from cdc.record.progress import FIRST_EPOCH, require_begun
+from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.state import SlotIntent, SlotState, TopicsState
 from cdc.settings.model import Settings
 from connectors.postgres.encoding.encoder import compile_table
-from snapshot.first import preconditions
 from snapshot.first.chunk_scheduler import ChunkScheduler
-from snapshot.first.chunk_worker import FLUSH_S
-from snapshot.first.ledger import Ledger
-from snapshot.first.manifest import Manifest, Sizing
-from snapshot.first.slot_creation import MadeSlot, end_making, hold_export, keep_on_standbys, keep_slot, make_slot
+from snapshot.first.manifest import Ledger, Manifest, Sizing
+from snapshot.first.slot_creation import (
+    MadeSlot,
+    end_making,
+    hold_export,
+    keep_on_standbys,
+    keep_slot,
+    make_slot,
+    remove_slot,
+)
 from snapshot.first.summary import Summary, summarise
-from snapshot.first.worker_pool import WorkerPool
+from snapshot.first.workers import FLUSH_S, WorkerPool
 from snapshot.source.edges import Edges, Reporter, RowLog, Session, Shapes
-from snapshot.source.queries import Queries, first_line
+from snapshot.source.read_transaction import Queries, first_line
 from snapshot.source.row_records import sweep_mark
 
 declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")
@@ -77,14 +87,14 @@ class FirstSnapshot:
                 raise
 
     def _run(self, session: Session, exits: ExitStack, *, rows: bool) -> Summary:
-        topics = preconditions.topics(self._ledger.read(), self._edges.settings)
+        topics = require_topics(self._ledger.read(), self._edges.settings)
         self._edges.log.check(topics)
-        preconditions.server(self._edges, session)
+        require_server(self._edges, session)
         take_writers_lock(session, self._edges.lock, self._clock)
         # Read under the lock: from here on it changes by our hand only.
         manifest = self._ledger.read()
-        preconditions.epoch(manifest, rows=rows)
-        preconditions.slot(self._edges, session, manifest, rows=rows)
+        require_epoch(manifest, rows=rows)
+        require_slot(self._edges, session, manifest, rows=rows)
         if manifest.complete:
             return self._summary(already_complete=True)
         scheduler = ChunkScheduler(
@@ -148,7 +158,7 @@ class FirstSnapshot:
         slot = self._edges.settings.slot
         if end_making(session, slot, self._clock):
             self._reporter.say(f"an earlier run left the slot {slot} half made: it is removed and made again")
-        preconditions.no_slot(self._edges, session, self._ledger.manifest, self._reporter)
+        require_no_slot(self._edges, session, self._ledger.manifest, self._reporter)
         server, _, _ = self._edges.source.facts(session)
         intent = SlotIntent(
             epoch=self._ledger.manifest.epochs.latest,
@@ -281,3 +291,100 @@ def take_writers_lock(session: Session, lock: tuple[int, int], clock: Clock, tim
     # The same session may hold both, so there is no moment without the lock.
     _SQL.one(session, "share_lock", **arguments)
     _SQL.one(session, "give_lock_back", **arguments)
+
+
+MAX_LSN = (1 << 64) - 1
+
+
+def require_topics(manifest: Manifest, settings: Settings) -> TopicsState:
+    """The topics that ``cdc init`` made. ConfigError when it did not, or made them for another encoding."""
+    found = manifest.topics
+    if found is None:
+        raise ConfigError(f"the topics of {settings.name} have not been made", hint="cdc init makes them")
+    if found.encoding != settings.log.encoding:
+        raise ConfigError(
+            f'the topics were made for [log] encoding = "{found.encoding}", the settings say "{settings.log.encoding}"',
+            hint=f'set it back to "{found.encoding}": one topic holds one encoding',
+        )
+    return found
+
+
+def require_epoch(manifest: Manifest, *, rows: bool) -> None:
+    """ConfigError when a new epoch's beginning was cut short. UsageError when it would begin without its rows."""
+    require_begun(manifest.epochs, manifest.slot)
+    if not rows and manifest.epochs.latest > FIRST_EPOCH and not manifest.complete:
+        raise UsageError(
+            f"epoch {manifest.epochs.latest} cannot begin without its rows: nothing else tells what changed in the gap",
+            hint="cdc snapshot, without --none",
+        )
+
+
+def require_server(edges: Edges, session: Session) -> None:
+    """Return for a primary with logical decoding and the publication: a slot made before it never works.
+
+    Raises ConfigError for a standby, another wal_level, a missing publication, and for failover slots before version
+    17.
+    """
+    facts, _, publication = edges.source.facts(session)
+    if facts.in_recovery:
+        raise ConfigError("the source is a read-only standby", hint="point [source] dsn at its primary")
+    if not facts.decodes:
+        raise ConfigError(
+            f"wal_level is {facts.wal_level}, which keeps no logical changes",
+            hint=facts.provider.logical,
+        )
+    if edges.settings.source.failover and facts.version < FAILOVER_VERSION:
+        raise ConfigError(
+            f"[source] failover = true needs PostgreSQL 17 or later, this is {facts.version_text}",
+            hint="set it to false, or upgrade the server",
+        )
+    if publication is None:
+        raise ConfigError(
+            f"there is no publication {edges.settings.publication}, and it has to be there before the slot",
+            hint="cdc init makes it",
+        )
+
+
+def require_slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> None:
+    """Return where the slot of an earlier run is there, unmoved, or where no run made one.
+
+    Raises what the source raises for a slot that is lost or moved, and for another server. Raises
+    UsageError when ``rows`` is false though a snapshot has begun.
+    """
+    if manifest.slot is None:
+        return
+    # Nobody reads from it before the snapshot is complete. Afterwards capture knows where it has to be.
+    position = MAX_LSN if manifest.complete else manifest.slot.consistent_point
+    edges.source.require(session, manifest.slot, position)
+    if not rows and not manifest.complete:
+        raise UsageError(
+            "the snapshot has begun already, so its rows cannot be left out any more",
+            hint="cdc snapshot goes on with it; to begin anew: cdc drop --topics, cdc init, cdc snapshot --none",
+        )
+
+
+def require_no_slot(edges: Edges, session: Session, manifest: Manifest, reporter: Reporter) -> None:
+    """Return where no slot has the wanted name. One that a killed run left is removed first.
+
+    Raises SlotError for a slot that this pipeline did not make.
+    """
+    here, found, _ = edges.source.facts(session)
+    if found is None:
+        return
+    if not _ours(manifest.intent, found, here):
+        raise SlotError(
+            f"a slot {found.slot} is there already, and this pipeline did not make it",
+            hint=f"drop it if nobody needs it: select pg_drop_replication_slot({quote_literal(found.slot)});"
+            '   or name another one: [source] slot = "..."',
+        )
+    reporter.say(f"an earlier run left the slot {found.slot} before it was noted: it is removed and made again")
+    remove_slot(session, found.slot)
+
+
+def _ours(intent: SlotIntent | None, found: SlotFacts, here: ServerFacts) -> bool:
+    """Whether a slot is the one that an earlier run made: it stands where that one began, in the same place."""
+    if intent is None or not intent.consistent_point:
+        return False
+    made = (intent.slot, intent.system_identifier, intent.database, intent.consistent_point)
+    stands = (found.slot, here.system_identifier, found.database, found.confirmed_flush_lsn)
+    return made == stands and found.plugin == "pgoutput"

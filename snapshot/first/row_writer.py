@@ -25,8 +25,7 @@ from cdc.wire.format import READ_OP
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table, record_headers
 from snapshot.first.slot_creation import ExportedCut
 from snapshot.source.edges import RowLog, Session
-from snapshot.source.queries import Queries, first_line
-from snapshot.source.read_transaction import ReadTarget, copy_blocks, open_read, refusals
+from snapshot.source.read_transaction import Queries, ReadTarget, copy_blocks, first_line, open_read, refusals
 from snapshot.source.row_records import copy_out, envelope
 
 

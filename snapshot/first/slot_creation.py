@@ -13,8 +13,7 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError, SlotError, SourceError
 from cdc.record.position import Lsn
 from snapshot.source.edges import Session, SourcePort
-from snapshot.source.queries import Queries, first_line
-from snapshot.source.read_transaction import begin
+from snapshot.source.read_transaction import Queries, begin, first_line
 
 # The cut: a database snapshot that every worker reads from, kept open by one session.
 #

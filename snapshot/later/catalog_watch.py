@@ -19,8 +19,7 @@ from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
 from snapshot.later.window_read import visible_now
 from snapshot.source.edges import Captured, LaterEdges, Session
 from snapshot.source.inspection import catalog_marks, leaf_rows, sizes
-from snapshot.source.queries import Queries
-from snapshot.source.read_transaction import insert_lsn
+from snapshot.source.read_transaction import Queries, insert_lsn
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from snapshot.later.chunk_queue import TooLarge
 from snapshot.later.reader_pool import nudge
 from snapshot.later.table_reading import TableReading
 from snapshot.source.edges import LaterEdges, Session
-from snapshot.source.forms import InspectedTable
 from snapshot.source.inspection import Locked, inspect
-from snapshot.source.queries import sqlstate
+from snapshot.source.read_transaction import sqlstate
+from snapshot.source.tables import InspectedTable
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,9 @@ from cdc.record.position import Position
 from snapshot.later.chunk_queue import MOST_RECORDS, NotComparable, RowDifferences
 from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
-from snapshot.source.chunks import Chunk
 from snapshot.source.edges import LaterEdges, Session
-from snapshot.source.queries import Queries
-from snapshot.source.read_transaction import insert_lsn
+from snapshot.source.read_transaction import Queries, insert_lsn
+from snapshot.source.tables import Chunk
 
 log = logging.getLogger(__name__)
 

@@ -41,10 +41,9 @@ from snapshot.later.table_reading import (
     fresh,
     next_reading,
 )
-from snapshot.source.chunks import Chunk
 from snapshot.source.edges import LaterEdges, Session
-from snapshot.source.queries import first_line, sqlstate
-from snapshot.source.read_transaction import Changed, LockTimeout, insert_lsn
+from snapshot.source.read_transaction import Changed, LockTimeout, first_line, insert_lsn, sqlstate
+from snapshot.source.tables import Chunk
 
 log = logging.getLogger(__name__)
 

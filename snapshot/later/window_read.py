@@ -1,7 +1,7 @@
 """One window's rows: a chunk of a table, read to its end in a transaction that sees all that was streamed.
 
 The transaction ends before anything waits for the stream: an ALTER that stands in line for the lock, and a re-select
-behind it, would wait for each other unseen.
+behind it, would wait for each other unseen. A request's condition is tried on the source before it is noted.
 """
 
 from __future__ import annotations
@@ -40,11 +40,21 @@ from cdc.wire.envelope import seen_header
 from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from cdc.wire.plain import key_literal
 from connectors.postgres.encoding.encoder import TableEncoder, record_headers, unescape
-from snapshot.source.chunks import Chunk
 from snapshot.source.edges import Session
-from snapshot.source.queries import Queries, first_line, table
-from snapshot.source.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals, refused
+from snapshot.source.read_transaction import (
+    Changed,
+    Queries,
+    ReadTarget,
+    copy_blocks,
+    first_line,
+    insert_lsn,
+    open_read,
+    refusals,
+    refused,
+    table,
+)
 from snapshot.source.row_records import copy_out, envelope, newer, sweep_mark
+from snapshot.source.tables import Chunk
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
@@ -348,3 +358,16 @@ def _value(value: Value) -> sql.Composable:
             return sql.Literal(number)
         case Truth(truth):
             return sql.Literal(truth)
+
+
+class RequestSource:
+    """The database that a request is checked against. Implements :class:`cdc.operate.rereads.RereadSource`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def insert_lsn(self) -> int:
+        return insert_lsn(self._session)
+
+    def check(self, table: TableName, wanted: Condition) -> None:
+        check_condition(self._session, table, wanted)

@@ -21,14 +21,13 @@ from cdc.capture.table_masks import MaskedPartState, MaskState
 from cdc.capture.topic_specs import KeyedAnewState
 from cdc.jvm.jars import class_path
 from cdc.operate.rebuild import RebuildState
-from cdc.record.progress import EpochsState, Progress
+from cdc.record.progress import EpochsState, Progress, WriterState
 from cdc.record.state import Document
 from cdc.record.tables_aside import AsideState, aside_key
 from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
-from cdc.record.writers import WriterState
 from cdc.settings.model import LogSettings
-from cdc.views.asked_keys import AskedKeys
 from cdc.views.known_views import KnownView
+from cdc.views.view_ports import AskedKeys
 from cdc.wire.dead_letter import DeadLetter, Why
 from cdc.wire.format import (
     HEADERS,

@@ -36,9 +36,8 @@ from connectors.postgres.assembly.ports import (
     SchemaSource,
     Start,
 )
-from connectors.postgres.assembly.record_output import LogTails, Outlet
 from connectors.postgres.assembly.routes import CompiledTables, Route, StreamTable
-from connectors.postgres.assembly.transaction import Recent, Transaction
+from connectors.postgres.assembly.transaction import LogTails, Outlet, Recent, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.undecoded_tables import Decoding, UnreadTables
 from connectors.postgres.assembly.waiting_tables import Bounds, WaitingTables

@@ -1,11 +1,18 @@
-"""The open transaction: its position, its count of records, and what its events share."""
+"""The open transaction, its position, its count of records and what its events share, and the way out of its records:
+straight on, or past those that are in the log already, or behind one that waits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from cdc.record.ports import Record
+from cdc.record.position import Position
+from cdc.record.tables_aside import CannotFollow
 from cdc.wire.envelope import Stamp
+from connectors.postgres.assembly.pending_records import Entry, Held, Pending
+from connectors.postgres.assembly.waiting_tables import WaitingTables
 from connectors.postgres.protocol.messages import Begin, Insert, Origin, Tuple, Update
 from connectors.postgres.protocol.pgoutput import decode
 
@@ -176,3 +183,179 @@ class Recent:
         """The transaction ended."""
         self.rows.clear()
         self._size_bytes = 0
+
+
+Emit = Callable[[Record], None]
+OVERFLOW_RECORDS = 1000
+OVERFLOW_BYTES = 8 << 20
+"""How many records, and bytes of them, one call collects at most before ``overflow`` is called, roughly."""
+
+
+class Outlet:
+    """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
+    here. ``overflow`` receives what was collected where it grows too large. ``cannot`` is called with a table that has
+    to be set aside, and calls :meth:`leave`."""
+
+    def __init__(
+        self,
+        overflow: Callable[[list[Record]], object],
+        held: Held,
+        seen: LogTails,
+        held_bytes: int,
+        waiting: WaitingTables,
+        cannot: Callable[[CannotFollow], None],
+    ) -> None:
+        self._records: list[Record] = []
+        self._direct: Emit = self._records.append
+        self.emit: Emit = self._direct
+        self._filters = False
+        self._overflow = overflow
+        self._held = held
+        self._waiting = waiting
+        self._cannot = cannot
+        self._seen = seen
+        self._held_bytes = held_bytes
+        self._many = 0
+        self._many_bytes = 0
+
+    def take(self) -> list[Record]:
+        """The records collected since the last call. The list is the caller's."""
+        taken = self._records
+        self._records = []
+        self._direct = self._records.append
+        self.emit = self._next()
+        return taken
+
+    def begin(self, commit_lsn: int) -> bool:
+        """A transaction opens. Returns whether all of it is in the log, so that nothing need be emitted."""
+        self._filters = self._seen.partly(commit_lsn)
+        self.emit = self._next()
+        return self._seen.whole(commit_lsn)
+
+    def wait(self, pending: Pending) -> None:
+        """A record that lacks values. It and what follows it come out at the next :meth:`release`, or :meth:`resume`
+        where its table waits."""
+        last = pending.gone[-1][3] if pending.gone else pending.headers
+        if self._filters and self._seen.has(pending.lane, last[0][1]):
+            return
+        if pending.lane in self._waiting:
+            self._apart(pending)
+        else:
+            self._held.wait(pending)
+            self.emit = self._next()
+            self._within_limit()
+
+    def many(self, size_bytes: int = 0) -> None:
+        """One more record of many was emitted in one go."""
+        self._many += 1
+        self._many_bytes += size_bytes
+        if self._many >= OVERFLOW_RECORDS or self._many_bytes >= OVERFLOW_BYTES:
+            self._many = self._many_bytes = 0
+            self._overflow(self.take())
+
+    def release(self) -> None:
+        """Emit what is buffered, with its values. A table that cannot have them now begins to wait."""
+        while self._held:
+            try:
+                # While one table cannot be read others may not be for long either: 100 locks are not 100 times 2 s.
+                self._held.release(self._counted, self._waiting.begin, brief=bool(self._waiting.lanes))
+            except CannotFollow as why:
+                self._cannot(why)
+        self.emit = self._next()
+
+    def oldest_of(self, lanes: set[int]) -> int | None:
+        """The lowest commit LSN of what is buffered or waits of these lanes."""
+        found = (self._held.oldest_of(lanes), self._waiting.oldest_of(lanes))
+        return min((lsn for lsn in found if lsn is not None), default=None)
+
+    def leave(self, lanes: range) -> None:
+        """A table is set aside: drop what is buffered or waits of it, and what comes until :meth:`arrived`."""
+        self._held.leave(lanes)
+        self._waiting.leave(lanes)
+        self.emit = self._next()
+
+    def arrived(self) -> None:
+        """The transaction in which tables were set aside is over, and everything of it has come through here."""
+        self._waiting.arrived()
+        self.emit = self._next()
+
+    def resume(self) -> None:
+        """Emit what of the waiting tables can have its values now."""
+        self._waiting.resume(self._counted)
+        self.emit = self._next()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Take records of earlier transactions, some of which may be in the log. Their missing values are looked up at
+        the end."""
+        kept, self._filters = self._filters, True
+        self.emit = self._next()
+        try:
+            yield
+            self.release()
+        finally:
+            self._filters = kept
+            self.emit = self._next()
+
+    def _next(self) -> Emit:
+        return self._sorted if self._waiting else self._behind if self._held else self._usual()
+
+    def _usual(self) -> Emit:
+        return self._unseen if self._filters else self._direct
+
+    def _counted(self, record: Record) -> None:
+        if record[0] in self._waiting.left or self._seen.has(record[0], record[3][0][1]):
+            return
+        self._direct(record)
+        self.many(len(record[1]) + len(record[2] or b""))
+
+    def _unseen(self, record: Record) -> None:
+        if not self._seen.has(record[0], record[3][0][1]):
+            self._direct(record)
+
+    def _sorted(self, record: Record) -> None:
+        """While a table waits: its records go to its queue."""
+        if record[0] not in self._waiting:
+            (self._behind if self._held else self._usual())(record)
+        elif not (self._filters and self._seen.has(record[0], record[3][0][1])):
+            self._apart(record)
+
+    def _apart(self, entry: Entry) -> None:
+        self._waiting.add(entry)
+
+    def _behind(self, record: Record) -> None:
+        if not (self._filters and self._seen.has(record[0], record[3][0][1])):
+            self._held.follow(record)
+            self._within_limit()
+
+    def _within_limit(self) -> None:
+        if self._held.full or self._held.size_bytes > self._held_bytes:
+            self.release()
+
+
+# Nothing twice: which of the records that the stream brings again are in the log already.
+#
+# Streamed records of a partition stand in it in the order of their positions. So every record at or below the highest
+# position found at a partition's end is there, and none above it is. Transactions below the progress LSN need no look
+# at their records at all.
+
+
+class LogTails:
+    """``lanes``: the highest streamed position found in each lane's tail, for those that have one."""
+
+    def __init__(self, after_lsn: int, epoch: int, lanes: Mapping[int, Position]) -> None:
+        self._after_lsn = after_lsn
+        self._lanes = {lane: position.text().encode() for lane, position in lanes.items()}
+        self._until_lsn = max((p.commit_lsn for p in lanes.values() if p.epoch == epoch), default=-1)
+
+    def whole(self, commit_lsn: int) -> bool:
+        """Whether everything of the transaction is in the log."""
+        return commit_lsn < self._after_lsn
+
+    def partly(self, commit_lsn: int) -> bool:
+        """Whether some of the transaction may be in the log."""
+        return commit_lsn <= self._until_lsn
+
+    def has(self, lane: int, pos: bytes) -> bool:
+        """Whether the record at ``pos`` (32 hex digits) is in the lane."""
+        return pos <= self._lanes.get(lane, b"")

@@ -16,9 +16,8 @@ from cdc.wire.format import NEW_KEY, NEW_ROW, NO_NEW_ROW, NO_ROWS, OLD_KEY, OLD_
 from cdc.wire.records import truncate_key
 from connectors.postgres.assembly.net_changes import Netting, SettledKey
 from connectors.postgres.assembly.pending_records import Pending
-from connectors.postgres.assembly.record_output import Outlet
 from connectors.postgres.assembly.routes import Route, StreamTable
-from connectors.postgres.assembly.transaction import Recent, Transaction
+from connectors.postgres.assembly.transaction import Outlet, Recent, Transaction
 from connectors.postgres.encoding.encoder import TableEncoder
 from connectors.postgres.protocol.messages import UNCHANGED, Delete, Insert, Omitted, Tuple, Unchanged, Update
 from connectors.postgres.protocol.pgoutput import Reader, read_tuple, write_tuple

@@ -22,10 +22,9 @@ from cdc.record.topic_names import TableName
 from cdc.wire.envelope import Stamp
 from connectors.postgres.assembly.pending_records import Later
 from connectors.postgres.assembly.ports import SchemaSource
-from connectors.postgres.assembly.record_output import Outlet
 from connectors.postgres.assembly.routes import StreamTable
 from connectors.postgres.assembly.spill_files import Blocks
-from connectors.postgres.assembly.transaction import Transaction
+from connectors.postgres.assembly.transaction import Outlet, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.waiting_tables import Bounds, Largest, Room, unkept
 from connectors.postgres.protocol.messages import Delete, Insert, Relation, Update

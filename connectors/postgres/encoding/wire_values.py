@@ -21,7 +21,7 @@ from typing import Any
 from cdc.record.schema import Column, Encoding
 from cdc.wire.jsontree import PLAIN, quote
 from connectors.postgres.encoding import structured_values as shapes
-from connectors.postgres.encoding import time_text as times
+from connectors.postgres.encoding import structured_values as times
 
 Encode = Callable[[bytes], bytes]
 

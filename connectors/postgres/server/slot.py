@@ -151,7 +151,7 @@ def barrier(connection: Connection) -> Visibility:
     that has been streamed already, and waits for its standby, is in no list at all. One that takes an id of its own
     and ends puts every older id below xmax. It writes nothing and waits for nobody.
     """
-    blocks = load(__package__, "barrier.sql")
+    blocks = load(__package__, _SQL)
     with connection.transaction(force_rollback=True):
         connection.execute(blocks["take_xid"].encode())
     row = connection.execute(blocks["see"].encode()).fetchone()
@@ -161,7 +161,7 @@ def barrier(connection: Connection) -> Visibility:
 
 def sees_all_of(connection: Connection, before: Visibility) -> bool:
     """Whether a snapshot of now sees every transaction that ``before`` (a barrier) lists as running."""
-    row = connection.execute(load(__package__, "barrier.sql")["see"].encode()).fetchone()
+    row = connection.execute(load(__package__, _SQL)["see"].encode()).fetchone()
     assert row is not None
     now = Visibility.parse(row[0])
     return all(now.sees(xid) for xid in before.running)

@@ -1,4 +1,6 @@
--- What capture and drop do with a slot. Every name is written out: sessions have search_path=pg_catalog.
+-- What capture and drop do with a slot, who sees a commit already, and the walsender session. Every name is written out:
+-- sessions have search_path=pg_catalog. START_REPLICATION takes no parameters: names are quoted on the way in. Its grammar
+-- knows upper case only.
 
 -- name: drop
 select pg_drop_replication_slot(%(slot)s)
@@ -18,3 +20,18 @@ order by l.pid
 
 -- name: written_lsn
 select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
+
+-- name: take_xid
+select pg_current_xact_id()
+
+-- name: see
+select pg_current_snapshot()::text
+
+-- name: timeout
+select setting::int8 as timeout_ms from pg_settings where name = 'wal_sender_timeout'
+
+-- name: gss_encrypted
+select encrypted from pg_stat_gssapi where pid = pg_backend_pid()
+
+-- name: start
+START_REPLICATION SLOT {slot} LOGICAL {lsn} (proto_version '1', publication_names {publications}, messages 'true')

@@ -141,7 +141,7 @@ def keeps_some(patterns: Sequence[str], tables: Iterable[str]) -> bool:
     return any(not taking or any(one.names(table) for one in taking) for table in tables)
 
 
-_SQL = load("connectors.postgres.server", "homes.sql")
+_SQL = load("connectors.postgres.server", "selection.sql")
 _SPREAD = {
     "hypertable": "a hypertable of TimescaleDB, whose rows are in chunks",
     "pg_dist_partition": "distributed by Citus, which has its rows in shards",
@@ -165,9 +165,6 @@ def unnamed_children(conn: Connection, oids: Iterable[int], source: SourceSettin
     return {oid: unnamed(home.children, source) for oid, home in read_homes(conn, oids).items()}
 
 
-_PARTS_SQL = load("connectors.postgres.server", "inheritance.sql")
-
-
 def note_parts(conn: Connection, notes: MaskNotes) -> None:
     """Note the relations that are parts of tables with masks now, or of relations that were: by PARTITION OF, ATTACH or
     INHERITS, and the tables of which such a one is a partition. Asks nothing where there are none.
@@ -178,7 +175,7 @@ def note_parts(conn: Connection, notes: MaskNotes) -> None:
     if not tables and not known:
         return
     found: dict[str, set[int]] = defaultdict(set)
-    rows = conn.execute(_PARTS_SQL["parts"].encode(), {"tables": sorted(tables), "oids": sorted(known)}).fetchall()
+    rows = conn.execute(_SQL["parts"].encode(), {"tables": sorted(tables), "oids": sorted(known)}).fetchall()
     for of, name, oid in rows:
         for table in {*known.get(of, ()), *({name} & tables.keys())}:
             found[table].add(oid)

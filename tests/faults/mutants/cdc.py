@@ -281,7 +281,7 @@ MUTANTS = (
         "        with closing(self._ports.follow()) as feed:\n", "tests/unit/cdc/letters",
     ),
     Mutant(
-        "call a pipeline well that captures nothing yet", "cdc/status/conditions.py",
+        "call a pipeline well that captures nothing yet", "cdc/status/rules.py",
         'facts.source is not None and shown.snapshot == "none"', "False", "tests/unit/cdc/status/test_rules.py",
     ),
     Mutant(

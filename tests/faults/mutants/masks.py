@@ -77,7 +77,7 @@ MUTANTS = (
         "found.get(one.oid, frozenset()) | {one.table}", "frozenset({one.table})", _NOTES,
     ),
     Mutant(
-        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/server/inheritance.sql",
+        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/server/selection.sql",
         "select root, oid from down union select root, oid from up", "select root, oid from down",
         "tests/integration/capture/test_mask_parts.py -k attached",
     ),
@@ -102,7 +102,7 @@ MUTANTS = (
         "tests/integration/capture/test_mask_parts.py -k h340",
     ),
     Mutant(
-        "forget what inherits from tables with masks (H343)", "connectors/postgres/server/inheritance.sql",
+        "forget what inherits from tables with masks (H343)", "connectors/postgres/server/selection.sql",
         "select root, oid from down union select root, oid from up", "select root, oid from up",
         "tests/integration/capture/test_mask_parts.py -k h343",
     ),
@@ -183,7 +183,7 @@ MUTANTS = (
         "rules: dict[str, MaskRule] = {}", "tests/unit/cdc/test_mask_rules.py",
     ),
     Mutant(
-        "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/record_rows.py",
+        "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/view_records.py",
         "        require_planned(schema, relation)\n", "", _VIEWS,
     ),
     Mutant(
@@ -214,7 +214,7 @@ MUTANTS = (
         "            _check(text, part, carried=True)\n", "            pass\n", _VIEWS,
     ),
     Mutant(
-        "go on with a view under another mask than it was planned with (H331)", "cdc/views/record_rows.py",
+        "go on with a view under another mask than it was planned with (H331)", "cdc/views/view_records.py",
         "    if changed:\n", "    if False:\n", _VIEWS,
     ),
     Mutant(

@@ -37,11 +37,11 @@ MUTANTS = (
         "end_lsn=commit.end_lsn,", "end_lsn=commit.end_lsn + 8,", _SCHEDULES,
     ),
     Mutant(
-        "skip the transaction that begins where the progress ends", "connectors/postgres/assembly/record_output.py",
+        "skip the transaction that begins where the progress ends", "connectors/postgres/assembly/transaction.py",
         "return commit_lsn < self._after_lsn", "return commit_lsn <= self._after_lsn", _SCHEDULES,
     ),
     Mutant(
-        "send the last record of a tail again", "connectors/postgres/assembly/record_output.py",
+        "send the last record of a tail again", "connectors/postgres/assembly/transaction.py",
         "pos <= self._lanes.get", "pos < self._lanes.get", _SCHEDULES,
     ),
     Mutant(
@@ -108,7 +108,7 @@ MUTANTS = (
         "tests/unit/connectors/postgres/test_spilled.py",
     ),
     Mutant(
-        "let a record overtake those of its table that wait", "connectors/postgres/assembly/record_output.py",
+        "let a record overtake those of its table that wait", "connectors/postgres/assembly/transaction.py",
         "return self._sorted if self._waiting else", "return", _SCHEDULES,
     ),
     Mutant(
@@ -125,7 +125,7 @@ MUTANTS = (
         "known = selected[i] if", "known = None if", _SCHEDULES,
     ),
     Mutant(
-        "let records overtake one that waits for its values", "connectors/postgres/assembly/record_output.py",
+        "let records overtake one that waits for its values", "connectors/postgres/assembly/transaction.py",
         "            self._held.wait(pending)\n            self.emit = self._next()\n",
         "            self._held.wait(pending)\n", _SCHEDULES,
     ),

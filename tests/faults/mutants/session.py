@@ -11,7 +11,7 @@ MUTANTS = (
         "tests/integration/capture/test_refused_topics.py",
     ),
     Mutant(
-        "take what was noted when the session began for what is", "connectors/session/stream_parts.py",
+        "take what was noted when the session began for what is", "connectors/session/session_stream.py",
         "aside=tables.asides.of,", "aside=tables.asides.documents.get,",
         "tests/integration/capture/test_aside.py",
     ),

@@ -56,7 +56,7 @@ MUTANTS = (
         "tests/unit/spark/test_log_watch.py",
     ),
     Mutant(
-        "cut a full batch into two merges (H537)", "sinks/warehouse/warehouse_merges.py",
+        "cut a full batch into two merges (H537)", "sinks/warehouse/warehouse_rows.py",
         "_PIECES = -(-_MERGE_ROWS // _SCAN_ROWS)", "_PIECES = _MERGE_ROWS // _SCAN_ROWS",
         "tests/unit/sinks/test_warehouse_lots.py",
     ),

@@ -10,7 +10,7 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
-        "look at a commit's number, and not at which one it is", "sinks/delta/delta_faults.py",
+        "look at a commit's number, and not at which one it is", "sinks/delta/delta_storage.py",
         "return now == self._seen and not", "return not",
         "tests/integration/sinks/test_delta_copies.py -k h505",
     ),
@@ -39,7 +39,7 @@ MUTANTS = (
         f"{_CONTRACT}/test_foreign.py -k sqlite",
     ),
     Mutant(
-        "take one of several rows under a key for the row (Delta)", "sinks/warehouse/warehouse_merges.py",
+        "take one of several rows under a key for the row (Delta)", "sinks/warehouse/warehouse_rows.py",
         "if count > 1 and one in live", "if count < 0", f"{_CONTRACT}/test_foreign.py -k delta",
     ),
     Mutant(
@@ -162,7 +162,7 @@ MUTANTS = (
         "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
     ),
     Mutant(
-        "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_notes.py",
+        "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_generations.py",
         "self._own.write_upon(", "self._own.write_all(", "tests/integration/sinks/test_delta.py -k h162",
     ),
     Mutant(

@@ -68,7 +68,7 @@ MUTANTS = (
         " and not reached.held and not self._unswept()", " and not self._unswept()", _AHEAD,
     ),
     Mutant(
-        "let a view go on before it has come to a reading's rows", "cdc/views/awaited_tables.py",
+        "let a view go on before it has come to a reading's rows", "cdc/views/keeper_rules.py",
         'if held or unknown else ""', 'if held else ""', _HELD,
     ),
     Mutant(
@@ -255,11 +255,11 @@ MUTANTS = (
         "reached.identity != self.identity", "reached.plan != self.plan", _IDENTITY,
     ),
     Mutant(
-        "go on over a state without the blanks of a char that has no length (H477)", "cdc/views/view_identity.py",
+        "go on over a state without the blanks of a char that has no length (H477)", "cdc/views/known_views.py",
         'if kind.kind == "bpchar" and kind.typmod < 0 and not kind.array:', "if False:", _IDENTITY,
     ),
     Mutant(
-        "end a hold before what waited is published (H476)", "cdc/views/awaited_tables.py",
+        "end a hold before what waited is published (H476)", "cdc/views/keeper_rules.py",
         "if both or not behind:", "if True:", "tests/unit/cdc/views/test_awaited_tables.py -k h476",
     ),
     Mutant(
@@ -272,7 +272,7 @@ MUTANTS = (
         _IDENTITY,
     ),
     Mutant(
-        "compute with the former type of a column (H475)", "cdc/views/record_rows.py",
+        "compute with the former type of a column (H475)", "cdc/views/view_records.py",
         "if not _computes_alike(kind, now, relation):", "if False:", _IDENTITY,
     ),
     Mutant(
@@ -280,7 +280,7 @@ MUTANTS = (
         "whole and news and not reached.awaited else", "whole and news else", _AWAITED,
     ),
     Mutant(
-        "look at no tables while the source rests (H468)", "cdc/views/awaited_tables.py",
+        "look at no tables while the source rests (H468)", "cdc/views/keeper_rules.py",
         "return found if found != reached.awaited else None", "return None", _AWAITED,
     ),
     Mutant(

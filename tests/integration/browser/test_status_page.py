@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdc.figures.processes import FillShare
+from cdc.figures.process_status import FillShare
 from cdc.process.clock import ManualClock
 from cdc.record.position import Lsn
 from cdc.record.progress import Mark, Watermark

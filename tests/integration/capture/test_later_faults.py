@@ -23,10 +23,9 @@ from connectors.postgres.encoding.encoder import compile_table
 from connectors.postgres.server.catalog_shapes import table_schema
 from connectors.postgres.server.connections import connect
 from snapshot.later.window_read import WindowTask, read
-from snapshot.source.chunks import Chunk
-from snapshot.source.forms import LeafForm
 from snapshot.source.inspection import leaf_rows
 from snapshot.source.read_transaction import Changed
+from snapshot.source.tables import Chunk, LeafForm
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until

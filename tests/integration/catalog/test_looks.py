@@ -49,27 +49,26 @@ LOOKS = {
         "relations", "access", "leaves", "columns", "unsent", "relation", "key", "types",
         "type_names",
     },
-    ("connectors.postgres.server", "inheritance.sql"): {"parts"},
-    ("connectors.postgres.server", "homes.sql"): {"children", "readable"},
+    ("connectors.postgres.server", "selection.sql"): {"children", "readable", "parts"},
     ("connectors.postgres.server", "facts.sql"): {
         "server", "system_identifier", "wal_lsn", "timeline", "noted_timeline", "slot", "publication", "published",
         "publishing", "named", "transactions", "hidden",
     },
     ("connectors.postgres.server", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "mark", "estimate"},
     ("connectors.postgres.server", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
-    ("connectors.postgres.server", "slot.sql"): {"try_lock", "holders", "written_lsn"},
-    ("connectors.postgres.server", "stream.sql"): {"timeout", "gss_encrypted"},
-    ("connectors.postgres.server", "barrier.sql"): {"take_xid", "see"},
-    ("connectors.postgres.server", "import.sql"): {"columns", "foreign_keys", "reserved"},
-    ("connectors.postgres.server", "statistics.sql"): {"tables", "columns"},
+    ("connectors.postgres.server", "slot.sql"): {
+        "try_lock", "holders", "written_lsn", "take_xid", "see", "timeout", "gss_encrypted",
+    },
     ("connectors.postgres.server", "token.sql"): {"token"},
     ("snapshot.source", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
     ("snapshot.first", "queries.sql"): {
         "slot_holder", "blockers", "prepared", "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders",
     },
     ("snapshot.later", "queries.sql"): {"see", "kept_lsn", "nudge", "fingerprint", "columns", "key_types"},
-    ("connectors.session", "partitions.sql"): {"partition"},
-    ("connectors.session", "remedies.sql"): {"snapshot", "brief", "identities", "written"},
+    ("connectors.session", "queries.sql"): {"snapshot", "brief", "identities", "written", "partition"},
+    ("connectors.views", "queries.sql"): {
+        "table_statistics", "column_statistics", "columns", "foreign_keys", "reserved",
+    },
     ("connectors.debezium", "queries.sql"): {"long_columns", "primary_keys", "reading"},
     ("connectors.operate", "queries.sql"): {"sizes"},
 }  # fmt: skip
@@ -80,9 +79,8 @@ READINGS_AND_CHANGES = {
         "filter", "columns_now", "copy_rows", "copy_keys", "copy_view", "copy_view_keys", "copy_view_where",
     },
     ("connectors.postgres.server", "reselect.sql"): {"column", "rows"},
-    ("connectors.postgres.server", "slot.sql"): {"drop"},
-    ("connectors.postgres.server", "stream.sql"): {"start"},
-    ("connectors.postgres.server", "homes.sql"): {"hypertable", "pg_dist_partition"},
+    ("connectors.postgres.server", "slot.sql"): {"drop", "start"},
+    ("connectors.postgres.server", "selection.sql"): {"hypertable", "pg_dist_partition"},
     ("connectors.postgres.server", "queries.sql"): {"session"},
     ("connectors.postgres.server", "publication.sql"): {
         "lock_timeout", "create", "create_18", "add", "via_root", "every_operation", "drop",
@@ -96,7 +94,7 @@ READINGS_AND_CHANGES = {
         "end_session", "export_cut",
     },
     ("snapshot.later", "queries.sql"): {"read_keys", "canonical_keys", "check_condition"},
-    ("connectors.session", "remedies.sql"): {"probe"},
+    ("connectors.session", "queries.sql"): {"probe"},
     ("connectors.debezium", "queries.sql"): {"send_signal", "has_rows"},
 }  # fmt: skip
 """Statements that read rows under the table's lock, with a lock timeout, such as change something, and those of

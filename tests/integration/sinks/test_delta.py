@@ -19,8 +19,8 @@ from cdc.record.progress import Watermark
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import CannotCarry, OpenSink, StoreAway
 from sinks.contract.registry import Option, open_sink
-from sinks.delta.delta_faults import Storage
-from sinks.delta.delta_notes import DeltaNotes
+from sinks.delta.delta_generations import DeltaNotes
+from sinks.delta.delta_storage import Storage
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
 from tests.integration.sinks.warehouse import MARK, ODD, ORDINARY, ROW, SHAPES, TYPED, VALUES

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cdc.process.clock import SYSTEM_CLOCK, ManualClock
-from sinks.delta.delta_faults import Storage
+from sinks.delta.delta_storage import Storage
 from sinks.delta.delta_table import Delta
 from sinks.warehouse.warehouse_columns import KEY, POS
 

@@ -19,9 +19,9 @@ from sinks.contract.port import CannotCarry
 from sinks.contract.registry import open_sink
 from sinks.contract.table_places import PlaceStep, SchemaBook
 from sinks.delta import spark_delta
-from sinks.delta.delta_faults import Exchanged, Storage
 from sinks.delta.delta_files import TIERS, Tier
 from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.delta.delta_storage import Exchanged, Storage
 from sinks.warehouse.warehouse_rows import EXACT_TYPE
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order

@@ -10,8 +10,7 @@ import pyspark
 import pytest
 from rich.console import Console
 
-from cdc.jvm.archive import ArchiveError, archived, make_archive
-from cdc.jvm.java import ARCHIVE, java_executable, java_home
+from cdc.jvm.java import ARCHIVE, ArchiveError, archived, java_executable, java_home, make_archive
 from cdc.wiring.sinks import prepare_spark
 
 JARS = Path(pyspark.__file__).parent / "jars"

@@ -11,9 +11,8 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.verification.view_repair import RunnerSilent
-from cdc.views.asked_keys import AskedKeys, asked_of
 from cdc.views.known_views import KnownView
-from cdc.views.view_ports import RunnerAnswer, answer_key
+from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, asked_of
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.views.view_recomputing import KafkaRunners

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.settings.model import SourceSettings
-from cdc.views.record_rows import view_shape
 from cdc.views.view_plan import ViewPlan, planned
+from cdc.views.view_records import view_shape
 from connectors.postgres.encoding.encoder import compile_table
 from connectors.postgres.server.connections import Connection, connect
 from tests.examples import examples

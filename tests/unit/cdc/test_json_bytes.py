@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "snapshot", "spark")
 AT_ONCE = {
     "cdc/jvm/jars.py", "cdc/stack/local.py", "cdc/stack/supervisor.py",  # written to a file
-    "cdc/views/view_identity.py",  # hashed
+    "cdc/views/known_views.py",  # hashed
     "cdc/wire/debezium/wrapped.py",  # hashed
     "cdc/wire/jsontree.py",  # a part of a row
     "sinks/search/search_client.py", "sinks/search/search_indexes.py",  # sent

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.figures.capture_server import MetricsServer
 from cdc.figures.measures import Quantiles
-from cdc.figures.processes import FillShare, Trouble, ask_status, fill_of, fresh_of, trouble_of
+from cdc.figures.process_status import FillShare, Trouble, ask_status, fill_of, fresh_of, trouble_of
 from cdc.process.clock import ManualClock
 from cdc.process.errors import SinkError
 from cdc.settings.model import Settings

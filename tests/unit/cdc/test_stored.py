@@ -20,9 +20,8 @@ from cdc.record.documents import FORMAT
 from cdc.record.progress import Progress, Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.state import Document, FormState, RequestState, SlotState, TopicsState, find_all
-from cdc.views.known_views import KnownView
+from cdc.views.known_views import KnownView, ViewIdentity
 from cdc.views.state_reach import Reached
-from cdc.views.view_identity import ViewIdentity
 from cdc.views.view_ports import read_answer
 from cdc.wire.dead_letter import DeadLetter, RecordHeaders
 from sinks.contract.store_notes import TableFloor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc.process.errors import ConfigError
-from connectors.views.view_importing import write_text
+from connectors.views.view_planning import write_text
 
 
 @pytest.mark.parametrize("folder", ["in\udcff", "a\0b"])

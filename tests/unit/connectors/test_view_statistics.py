@@ -8,7 +8,7 @@ import pytest
 
 from cdc.process.errors import SourceError
 from cdc.record.topic_names import TableName
-from cdc.views.estimates import TableStatistics
+from cdc.views.lookups import TableStatistics
 from connectors.views.view_planning import StatisticsOnce
 
 A, B, C = (TableName("public", name) for name in "abc")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from cdc.jvm.jars import locked
 from cdc.process.errors import ConfigError
 from sinks.contract.kinds import spec_for
-from sinks.contract.spark_parts import jar_sets, with_parts
+from sinks.contract.stores import jar_sets, with_parts
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_kind import SPARK_PARTS, SPARK_PARTS_S3, IcebergSinkSettings, spark_parts
 

@@ -17,7 +17,7 @@ from sinks.contract.store_names import cache_table, column_names, document_id, f
 from sinks.contract.store_notes import FloorMark, TableFloor
 from sinks.search.search_documents import Documents, action, document_version, ending
 from sinks.search.search_mapping import mapping
-from sinks.sql.sql_write import csv
+from sinks.sql.sql_rows import csv
 from sinks.warehouse.warehouse_columns import arrow_type, evolved, typed, warehouse_columns, wider
 from tests.contract.topics import ORDERS, Topic, at, column, numeric, shape
 from tests.contract.values import EVERYTHING, HARD_ROWS

@@ -13,7 +13,7 @@ from cdc.jvm.jars import OF_SINKS, locked
 from cdc.process.errors import Exit, UsageError
 from cdc.settings.model import Settings
 from sinks.contract.kinds import parse_settings
-from sinks.contract.spark_parts import jar_sets, needed_classes, parts_of, with_parts
+from sinks.contract.stores import jar_sets, needed_classes, parts_of, with_parts
 from sinks.delta import delta_kind
 
 CACHE = {"kind": "redis", "url": "redis://h/0", "password": "env:NOBODY_HAS_SET_THIS"}

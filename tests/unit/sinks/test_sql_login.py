@@ -11,8 +11,7 @@ from sqlalchemy import exc
 from cdc.process.errors import ConfigError, Exit, Retry, SinkError
 from sinks.contract.kinds import spec_for
 from sinks.contract.registry import SinkSpec, open_sink
-from sinks.sql.sql_client import refuses_login
-from sinks.sql.sql_probe import probe_sql
+from sinks.sql.sql_client import probe_sql, refuses_login
 from tests.strangers import stranger
 
 MYSQL = sa.make_url("mysql+pymysql://u@127.0.0.1/x")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sinks.warehouse.warehouse_columns import DELETED
-from sinks.warehouse.warehouse_merges import lots
+from sinks.warehouse.warehouse_rows import lots
 
 _ROWS_OF_A_PIECE = 16_384
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.process.errors import ConfigError, Exit
-from sinks.contract.spark_parts import needed_classes
+from sinks.contract.stores import needed_classes
 from sinks.delta.delta_kind import SPARK_PARTS
 from spark.session.spark_session import require_brought, settings_beside
 

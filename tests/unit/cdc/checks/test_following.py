@@ -9,7 +9,7 @@ import pytest
 
 from cdc.checks.findings import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
-from cdc.figures.processes import Process, Trouble
+from cdc.figures.process_status import Process, Trouble
 from cdc.process.errors import Exit, SourceError
 from cdc.record.server_facts import PublicationFacts
 from cdc.record.state import Document, ReadingState, RequestState, SnapshotState, TopicsState

@@ -12,7 +12,7 @@ import pytest
 from cdc.checks.findings import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
-from cdc.figures.processes import Process
+from cdc.figures.process_status import Process
 from cdc.process.errors import ConfigError, Exit, LogError, SinkError, SourceError
 from cdc.record.server_facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
 from cdc.record.state import Document, TopicsState

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.cli import ending_at_once
+from cdc.cli.loading import ending_at_once
 
 SLOW = """
 import os

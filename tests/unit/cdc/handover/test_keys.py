@@ -8,9 +8,9 @@ import pytest
 
 from cdc.operate.handover_rules import key_problems, key_questions, shaping_options
 from cdc.process.errors import ConfigError
+from cdc.record.progress import Writer, WriterState, require_turn
 from cdc.record.schema import Column, Encoding, Identity, TableSchema
 from cdc.record.topic_names import TableName
-from cdc.record.writers import Writer, WriterState, require_turn
 
 
 def table(kind: str, *, encoding: Encoding = "readable", identity: Identity = Identity.DEFAULT) -> TableSchema:

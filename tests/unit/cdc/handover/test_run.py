@@ -11,10 +11,9 @@ import pytest
 from cdc.operate.handover_rules import LockedSession
 from cdc.process.clock import ManualClock
 from cdc.process.errors import ActiveError, CdcError, ConfigError, LogError, SlotError, TopicError
-from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.progress import PROGRESS_KEY, Progress, Writer, WriterState, require_turn
 from cdc.record.schema import Identity
 from cdc.record.state import SlotState, SnapshotState
-from cdc.record.writers import Writer, WriterState, require_turn
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.handover.world import PLAN, SHAPE, TOPIC, World
 

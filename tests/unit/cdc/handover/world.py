@@ -9,12 +9,11 @@ from cdc.operate.handover import Handover
 from cdc.operate.handover_rules import ConnectorState, HandoverPlan, HandoverPorts, KeyQuestion, LockedSession
 from cdc.process.clock import ManualClock
 from cdc.record.position import Position
-from cdc.record.progress import PROGRESS_KEY, Progress
+from cdc.record.progress import PROGRESS_KEY, Progress, WriterState
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName, state_topic
-from cdc.record.writers import WriterState
 from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryTopics
 from tests.killing import Steps
 

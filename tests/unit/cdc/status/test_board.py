@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from cdc.figures.measures import Quantiles
-from cdc.figures.processes import FillShare
+from cdc.figures.process_status import FillShare
 from cdc.process.errors import SinkError, SourceError
 from cdc.record.ports import Unknown
 from cdc.record.progress import Watermark

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cdc.cli.app import run
 from cdc.cli.status import Watching, fitted, view, watched
-from cdc.figures.processes import FillShare
+from cdc.figures.process_status import FillShare
 from cdc.process.clock import ManualClock
 from cdc.process.errors import Exit, LogError, SinkError, SourceError
 from cdc.record.ports import Unknown

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.figures.processes import Process, Trouble
+from cdc.figures.process_status import Process, Trouble
 from cdc.process.errors import Exit, LogError, SinkError, SourceError
 from cdc.record.ports import Unknown
 from cdc.record.progress import Hold, Mark, Watermark

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.views.asked_keys import REASON_CHARACTERS, AskedKeys, in_lots
-from cdc.views.view_ports import RunnerAnswer
+from cdc.views.view_ports import REASON_CHARACTERS, AskedKeys, RunnerAnswer, in_lots
 from connectors.views.view_recomputing import LOT_BYTES, LOT_KEYS
 from tests.examples import examples
 from tests.unit.cdc.views.damaged_stores import DamagedStore

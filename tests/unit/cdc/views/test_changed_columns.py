@@ -8,8 +8,8 @@ import pytest
 
 from cdc.process.errors import ConfigError
 from cdc.record.schema import TableSchema
-from cdc.views.record_rows import StateRows
 from cdc.views.view_plan import KeptTable, planned
+from cdc.views.view_records import StateRows
 from tests.unit.cdc.views.test_refused_views import table
 
 NOW = table("items", {"id": "int4", "code": "int4", "day": "date", "name": "text", "other": "int4"}, "id")

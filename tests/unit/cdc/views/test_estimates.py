@@ -6,7 +6,7 @@ import pytest
 
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName
-from cdc.views.estimates import ColumnStatistics, TableStatistics, fan_outs, state_bytes_of
+from cdc.views.lookups import ColumnStatistics, TableStatistics, fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan, planned
 
 

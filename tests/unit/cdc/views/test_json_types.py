@@ -10,14 +10,13 @@ import pytest
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import NO_MASKS
-from cdc.views.embedded_state import EmbeddedState
+from cdc.views.embedded_state import EmbeddedState, SqliteRows
 from cdc.views.lookups import DocumentSource
-from cdc.views.record_rows import StateRows
 from cdc.views.row_changes import RowChange, UnseenRows
-from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.stored_values import cell, loaded
 from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
+from cdc.views.view_records import StateRows
 from connectors.postgres.encoding.encoder import compile_table
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from cdc.process.errors import ConfigError
 from cdc.record.schema import DroppedColumn, Mask, TableSchema
-from cdc.views.record_rows import StateRows
 from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import planned
+from cdc.views.view_records import StateRows
 from tests.unit.cdc.views.test_refused_views import table
 
 

@@ -14,10 +14,10 @@ from cdc.record.topic_names import TableName
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
 from cdc.views.fences import Fence
 from cdc.views.lookups import DocumentSource
-from cdc.views.record_rows import StateRows
 from cdc.views.row_changes import RowChange
 from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import planned
+from cdc.views.view_records import StateRows
 from cdc.views.view_state import ViewState
 from tests.unit.cdc.views.view_histories import table_of
 

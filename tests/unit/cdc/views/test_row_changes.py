@@ -9,10 +9,9 @@ import pytest
 
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.topic_names import TableName
-from cdc.views.embedded_state import EmbeddedState
+from cdc.views.embedded_state import EmbeddedState, SqliteRows
 from cdc.views.fences import Fence
 from cdc.views.row_changes import KEPT, LOST, RowChange, UnseenRows, filled, newest, parted
-from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from tests.unit.cdc.views.ahead_histories import DOCUMENTS, SHAPES

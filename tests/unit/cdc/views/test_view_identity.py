@@ -11,11 +11,10 @@ import pytest
 from cdc.process.errors import ConfigError
 from cdc.record.schema import Column, TableSchema
 from cdc.settings.model import ViewSettings
-from cdc.views.known_views import KnownView
-from cdc.views.record_rows import PlanOutdated, StateRows, view_shape
+from cdc.views.known_views import KnownView, ViewIdentity, identity_of, other_identity, plan_digest, state_identity
 from cdc.views.state_reach import Reached
-from cdc.views.view_identity import ViewIdentity, identity_of, other_identity, plan_digest, state_identity
 from cdc.views.view_plan import planned
+from cdc.views.view_records import PlanOutdated, StateRows, view_shape
 from cdc.views.view_state import ViewState
 from connectors.views.view_planning import PlannedView
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner, shown

@@ -13,7 +13,7 @@ from cdc.process.errors import SourceError
 from connectors.postgres.server.connections import Connection, WatchedConnection, connect
 from connectors.postgres.server.failover import read_history, read_wal
 from connectors.postgres.server.transport import LibpqLink, SocketLink
-from connectors.session.replication import open_stream
+from connectors.session.session_stream import open_stream
 from tests.golden.direct import settings_of
 from tests.unit.cdc.checks.test_postgres import KNOWN
 from tests.unit.connectors.postgres.wal_server import COPY_BOTH, Enough, WalServer, given_up, refusal

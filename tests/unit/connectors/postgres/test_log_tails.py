@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdc.record.position import Position
-from connectors.postgres.assembly.record_output import LogTails
+from connectors.postgres.assembly.transaction import LogTails
 
 
 def test_h75_an_earlier_epochs_records_hold_nothing_of_this_one() -> None:

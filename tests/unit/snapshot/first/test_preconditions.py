@@ -11,7 +11,7 @@ from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.record.state import SlotState, TopicsState
 from cdc.settings.model import Settings, parse
 from cdc.testing import MemoryCompactedTopic
-from snapshot.first import preconditions
+from snapshot.first import first_snapshot
 from snapshot.first.manifest import COMPLETE, Manifest
 from snapshot.source.edges import NoReport
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, begun
@@ -96,74 +96,74 @@ NO_SESSION: Any = None
 
 
 def test_a_server_that_is_ready_passes() -> None:
-    preconditions.server(MemoryEdges(), NO_SESSION)
+    first_snapshot.require_server(MemoryEdges(), NO_SESSION)
 
 
 def test_wal_level_says_how_to_change_it() -> None:
     edges = MemoryEdges(MemorySource(server=replace(SERVER, wal_level="replica")))
     with pytest.raises(ConfigError, match="wal_level is replica") as caught:
-        preconditions.server(edges, NO_SESSION)
+        first_snapshot.require_server(edges, NO_SESSION)
     assert "alter system set wal_level" in caught.value.hint
 
 
 def test_h26_h55_a_standby_is_refused() -> None:
     edges = MemoryEdges(MemorySource(server=replace(SERVER, in_recovery=True)))
     with pytest.raises(ConfigError, match="standby"):
-        preconditions.server(edges, NO_SESSION)
+        first_snapshot.require_server(edges, NO_SESSION)
 
 
 def test_h55_a_failover_slot_needs_standbys_that_keep_slots() -> None:
     wanted = SETTINGS.model_copy(update={"source": SETTINGS.source.model_copy(update={"failover": True})})
-    preconditions.server(MemoryEdges(settings=wanted), NO_SESSION)
+    first_snapshot.require_server(MemoryEdges(settings=wanted), NO_SESSION)
     older = MemorySource(server=replace(SERVER, version=160009, version_text="16.9"))
     with pytest.raises(ConfigError, match=r"PostgreSQL 17 or later, this is 16.9") as caught:
-        preconditions.server(MemoryEdges(older, wanted), NO_SESSION)
+        first_snapshot.require_server(MemoryEdges(older, wanted), NO_SESSION)
     assert "false" in caught.value.hint
-    preconditions.server(MemoryEdges(older), NO_SESSION)
+    first_snapshot.require_server(MemoryEdges(older), NO_SESSION)
 
 
 def test_h52_the_publication_comes_before_the_slot() -> None:
     with pytest.raises(ConfigError, match="before the slot") as caught:
-        preconditions.server(MemoryEdges(MemorySource(publication=None)), NO_SESSION)
+        first_snapshot.require_server(MemoryEdges(MemorySource(publication=None)), NO_SESSION)
     assert "cdc init" in caught.value.hint
 
 
 def test_topics_that_were_not_made_or_hold_another_encoding() -> None:
     with pytest.raises(ConfigError, match="have not been made"):
-        preconditions.topics(Manifest(), SETTINGS)
+        first_snapshot.require_topics(Manifest(), SETTINGS)
     made = TopicsState(cluster_id="c", encoding="debezium")
     with pytest.raises(ConfigError, match="debezium"):
-        preconditions.topics(Manifest({made.key(): made.to_json()}), SETTINGS)
+        first_snapshot.require_topics(Manifest({made.key(): made.to_json()}), SETTINGS)
     fitting = replace(made, encoding="readable")
-    assert preconditions.topics(Manifest({fitting.key(): fitting.to_json()}), SETTINGS) == fitting
+    assert first_snapshot.require_topics(Manifest({fitting.key(): fitting.to_json()}), SETTINGS) == fitting
 
 
 def test_h4_an_unstreamed_slot_stands_at_its_beginning() -> None:
     manifest, _ = begun(ORDERS_LOOK)
     edges = MemoryEdges()
-    preconditions.slot(edges, NO_SESSION, manifest, rows=True)
+    first_snapshot.require_slot(edges, NO_SESSION, manifest, rows=True)
     manifest.cut(0, state=COMPLETE)
-    preconditions.slot(edges, NO_SESSION, manifest, rows=True)
-    assert edges.source.required == [SLOT.consistent_point, preconditions.MAX_LSN]
+    first_snapshot.require_slot(edges, NO_SESSION, manifest, rows=True)
+    assert edges.source.required == [SLOT.consistent_point, first_snapshot.MAX_LSN]
 
 
 def test_rows_cannot_be_left_out_once_they_are_being_read() -> None:
     manifest, _ = begun(ORDERS_LOOK)
     with pytest.raises(UsageError):
-        preconditions.slot(MemoryEdges(), NO_SESSION, manifest, rows=False)
+        first_snapshot.require_slot(MemoryEdges(), NO_SESSION, manifest, rows=False)
     manifest.cut(0, state=COMPLETE)
-    preconditions.slot(MemoryEdges(), NO_SESSION, manifest, rows=False)
+    first_snapshot.require_slot(MemoryEdges(), NO_SESSION, manifest, rows=False)
 
 
 def test_a_slot_is_ours_to_remove_only_with_an_intent_for_it() -> None:
     edges = MemoryEdges(MemorySource(slot=FOUND))
     with pytest.raises(SlotError, match="did not make it"):
-        preconditions.no_slot(edges, NO_SESSION, Manifest(), NoReport())
+        first_snapshot.require_no_slot(edges, NO_SESSION, Manifest(), NoReport())
     topic = MemoryCompactedTopic()
     topic.write(Manifest().begin(replace(INTENT, slot="another")))
     with pytest.raises(SlotError, match="did not make it"):
-        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), NoReport())
-    preconditions.no_slot(MemoryEdges(), NO_SESSION, Manifest(), NoReport())
+        first_snapshot.require_no_slot(edges, NO_SESSION, Manifest(topic.read()), NoReport())
+    first_snapshot.require_no_slot(MemoryEdges(), NO_SESSION, Manifest(), NoReport())
 
 
 @pytest.mark.parametrize(
@@ -183,5 +183,5 @@ def test_h5_h24_a_slot_is_ours_only_at_the_place_noted_for_it(
     topic.write(Manifest().begin(replace(INTENT, consistent_point=begins)))
     edges = MemoryEdges(MemorySource(slot=found, server=server))
     with pytest.raises(SlotError, match="did not make it") as caught:
-        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), NoReport())
+        first_snapshot.require_no_slot(edges, NO_SESSION, Manifest(topic.read()), NoReport())
     assert "pg_drop_replication_slot" in caught.value.hint, "cdc drop would take the publication, too"

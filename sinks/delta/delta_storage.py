@@ -1,4 +1,6 @@
-"""Where a Delta warehouse is, the line of a table's commits, rows exchanged in one commit, and a table's faults."""
+"""Where a Delta warehouse is, and what its log answers: who is there, the line of a table's commits, rows exchanged
+in one commit, and a table's faults.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,19 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from cdc.process.errors import Exit, Retry, SinkError
+from cdc.process.untrusted_text import quoted
+from cdc.record.schema import TableSchema
+from cdc.record.server_facts import StoreFacts
 from sinks.contract.port import PlaceMissing, StoreAway
 from sinks.contract.registry import SinkSpec
+from sinks.contract.store_facts import require_folder
+from sinks.contract.store_names import folder
 from sinks.contract.store_retry import brief
-from sinks.delta.delta_kind import EMBEDDED
+from sinks.delta.delta_kind import EMBEDDED, RELATIVE
 from sinks.delta.delta_rewrite import PACKED, KeyedFiles
 
 
@@ -159,3 +167,29 @@ class Storage:
     def local(self) -> bool:
         """Whether the warehouse is a folder of this machine."""
         return "://" not in self.root
+
+
+def table_path(schema: TableSchema) -> str:
+    """A table's folder below the warehouse's root."""
+    return f"{folder(schema.table.schema)}/{folder(schema.table.table)}"
+
+
+def probe_delta(spec: SinkSpec) -> StoreFacts:
+    """A folder that can be written, or an object store that answers.
+
+    Raises ConfigError for a folder that cannot be written, SinkError when the object store does not answer.
+    """
+    path = spec.text("path")
+    if "://" not in path:
+        require_folder(Path(path))
+        whole = Path(path).absolute()
+        notes = {} if Path(path).is_absolute() else {RELATIVE: path}
+        return StoreFacts(product="the folder", version=str(whole), notes=notes)
+    try:
+        deltalake.DeltaTable.is_deltatable(path, dict(Storage.of(spec).options))
+    except (DeltaError, OSError, ValueError) as error:
+        raise SinkError(
+            f"the object store at {path} does not answer: {quoted(str(error))}",
+            hint="check path, storage_options and storage_secrets",
+        ) from None
+    return StoreFacts(product="the object store", version=path)
