@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cdc.process.version import __version__
+from cdc.process import __version__
 
 if TYPE_CHECKING:
     from cdc.process.errors import CdcError, Exit

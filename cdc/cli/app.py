@@ -21,9 +21,8 @@ from rich.markup import escape
 
 from cdc.cli.loading import ending_at_once
 from cdc.cli.terminal import TerminalConsole, report
-from cdc.process import logs
+from cdc.process import __version__, logs
 from cdc.process.errors import ConfigError, Exit, UsageError
-from cdc.process.version import __version__
 from cdc.settings.model import Settings
 from sinks.contract.kinds import load_settings
 

@@ -18,9 +18,9 @@ from cdc.figures.capture_metrics import TRANSACTION_ROWS, CaptureFigures, Health
 from cdc.figures.declared_figures import CAPTURE
 from cdc.figures.http_server import FigurePage, Page, PagesServer, answering, exposition
 from cdc.figures.measures import STAGES, BucketCounts, SlotMarks, slot_stage
+from cdc.process import __version__
 from cdc.process.clock import Clock
 from cdc.process.errors import ActiveError, CdcError, ConfigError
-from cdc.process.version import __version__
 from cdc.record.position import Lsn
 from cdc.record.server_facts import SlotFacts
 

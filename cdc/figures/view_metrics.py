@@ -15,10 +15,10 @@ from prometheus_client.process_collector import ProcessCollector
 
 from cdc.figures.declared_figures import VIEWS
 from cdc.figures.http_server import FigurePage, Page, PagesServer, answering, exposition
+from cdc.process import __version__
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError
 from cdc.process.untrusted_text import quoted
-from cdc.process.version import __version__
 from cdc.record.position import Lsn
 
 KNOWN_S = 30.0

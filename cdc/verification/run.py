@@ -14,9 +14,8 @@ from cdc.record.progress import EpochsState
 from cdc.record.state import SlotState, SnapshotState, TopicsState
 from cdc.verification.passes import Watch, verify
 from cdc.verification.ports import Cut, VerificationPorts
-from cdc.verification.repair import Repaired, repair
+from cdc.verification.repair import Repaired, ViewRepair, repair
 from cdc.verification.result import StoreVerdict, VerificationReport
-from cdc.verification.view_repair import ViewRepair
 
 
 class Verification:

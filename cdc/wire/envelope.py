@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.process.version import __version__
+from cdc.process import __version__
 from cdc.record.documents import dumped
 from cdc.record.position import Position
 from cdc.record.schema import Column, TableSchema

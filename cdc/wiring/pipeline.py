@@ -62,8 +62,8 @@ def accept_server(settings: Settings, clock: Clock) -> Successor | None:
 
 
 def open_drop(settings: Settings) -> Drop:
-    """See :func:`connectors.operate.drop.drop_of`."""
-    from connectors.operate.drop import drop_of
+    """See :func:`connectors.operate.init.drop_of`."""
+    from connectors.operate.init import drop_of
 
     return drop_of(settings)
 

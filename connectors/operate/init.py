@@ -1,12 +1,13 @@
-"""Everything that is made before the first row flows: the publication, the topics, the first shapes.
+"""A pipeline's beginning and end on Postgres and Kafka: all that is made before the first row flows, the publication,
+the topics, the first shapes, and the ports of ``cdc drop``, which takes it away.
 
-``cdc init`` runs it. It may be run again, and then checks what is there and makes what is missing.
+``cdc init`` may be run again, and then checks what is there and makes what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,23 +15,27 @@ from cdc.capture.table_masks import MaskNotes, masks_of
 from cdc.capture.topic_specs import TopicSpec, pipeline_topic_specs, require_kept_topics, table_topic_spec
 from cdc.checks.findings import Level
 from cdc.checks.postgres import check_source
+from cdc.operate.drop import Drop, DropPlan, DropPorts, DropSource
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, LogError
 from cdc.record.ports import CompactedTopic
+from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.state import RequestState, SlotState, SnapshotState, TopicsState
 from cdc.record.topic_names import TableName, progress_topic, schema_topic, state_topic
-from cdc.settings.model import Settings
+from cdc.settings.model import Settings, require_postgres
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made, make_known, require_broker
+from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made, make_known, require_broker, stays_gone
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_problems import TopicFacts, raise_first, spec_problems, state_problems
 from connectors.operate.new_epoch import begin_epoch
-from connectors.postgres.server.catalog_facts import read_slot, read_source
+from connectors.postgres.server.catalog_facts import read_server, read_slot, read_source
 from connectors.postgres.server.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.server.connections import Connection, connect
-from connectors.postgres.server.publication import ensure_publication
+from connectors.postgres.server.publication import drop_publication, ensure_publication
+from connectors.postgres.server.slot import drop_slot
 from connectors.postgres.server.table_selection import note_parts
+from connectors.views.view_topics import topics_of_views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,3 +210,53 @@ def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepare
 
 def _state(settings: Settings) -> KafkaCompactedTopic:
     return KafkaCompactedTopic(settings.log, state_topic(settings.name))
+
+
+class DroppedSource:
+    """Slot and publication of one pipeline, in an open session. Implements :class:`cdc.operate.drop.DropSource`."""
+
+    def __init__(self, session: Connection, *, slot: str, publication: str) -> None:
+        self._session = session
+        self._slot = slot
+        self._publication = publication
+
+    def server(self) -> ServerFacts:
+        return read_server(self._session)
+
+    def slot(self) -> SlotFacts | None:
+        return read_slot(self._session, self._slot)
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return self._session.transaction()
+
+    def drop_publication(self) -> bool:
+        return drop_publication(self._session, self._publication)
+
+    def drop_slot(self) -> bool:
+        return drop_slot(self._session, self._slot)
+
+
+def drop_of(settings: Settings) -> Drop:
+    """The drop of the pipeline that the settings describe. Nothing is opened before it is run."""
+
+    @contextmanager
+    def source() -> Iterator[DropSource]:
+        require_postgres(settings, "cdc drop")
+        with closing(connect(settings.source, application_name="cdc drop", autocommit=True)) as session:
+            yield DroppedSource(session, slot=settings.slot, publication=settings.publication)
+
+    plan = DropPlan(
+        name=settings.name,
+        slot=settings.slot,
+        publication=settings.publication,
+        by_debezium=settings.source.kind == "debezium",
+    )
+    ports = DropPorts(
+        reach=partial(require_broker, settings.log),
+        source=source,
+        state=KafkaCompactedTopic(settings.log, state_topic(settings.name)),
+        topics=partial(TopicAdmin, settings.log),
+        gone=lambda topic: stays_gone([topic], TopicAdmin(settings.log).names),
+        views=partial(topics_of_views, settings),
+    )
+    return Drop(plan, ports)

@@ -11,7 +11,7 @@ from cdc.process.clock import Clock
 from cdc.record.topic_names import TableName, state_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.verification.ports import PublishedDocument
-from cdc.verification.view_repair import RunnerSilent
+from cdc.verification.repair import RunnerSilent
 from cdc.views.known_views import KnownView
 from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, asked_of, in_lots, read_answer
 from cdc.views.view_records import row_of

@@ -13,7 +13,7 @@ from cdc.process.errors import Retry, SinkError
 from cdc.record.documents import dumped
 from cdc.record.schema import TableSchema
 from sinks.cache.cache_client import CacheClient, Call
-from sinks.cache.cached_types import NotedTypes
+from sinks.cache.cached_values import NotedTypes
 from sinks.contract.batch_plan import TableBatch
 from sinks.contract.generations import FIRST, GENERATION, Generations, OpenGeneration, number_in_use
 from sinks.contract.port import Applied, OpenSink, PlaceMissing, Refused, StoredRow, rows_at_once, stored_batch

@@ -24,8 +24,7 @@ from cdc.wire.format import POS
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key, store_key
 from sinks.cache.cache_client import URLS
 from sinks.cache.cache_store import generation_prefix
-from sinks.cache.cached_fills import FIELDS, KEEP, Fill
-from sinks.cache.cached_types import row_of_json, typed, types_note, types_of
+from sinks.cache.cached_values import FIELDS, KEEP, Fill, row_of_json, typed, types_note, types_of
 from sinks.contract.generations import FIRST, GENERATION
 from sinks.contract.store_facts import bad_url, place
 from sinks.contract.store_names import cache_fill, cache_table

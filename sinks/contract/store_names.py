@@ -1,4 +1,7 @@
-"""Names of tables, indexes and fields as each store takes them: escaped, so that different names stay different."""
+"""Names of tables, indexes and fields as each store takes them: escaped, so that different names stay different.
+
+Executors read them too, so this loads no model of the settings.
+"""
 
 from __future__ import annotations
 
@@ -154,3 +157,8 @@ def _equals_hex(found: re.Match[bytes]) -> bytes:
 
 def _percent_hex(found: re.Match[str]) -> str:
     return f"%{ord(found[0]):02X}"
+
+
+COLUMNS = "columns"
+"""In a property: the columns that a field of the user's own is made of."""
+GEO_POINT, KNN = "geo_point", "knn_vector"

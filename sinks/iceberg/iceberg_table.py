@@ -24,7 +24,7 @@ from sinks.contract.table_places import PLACE, PlaceStep
 from sinks.iceberg.iceberg_catalog import LakeCatalog, unrepeated_table
 from sinks.iceberg.iceberg_columns import CDC_EXACT, CDC_KEY, CDC_POS, plain_rows, plain_type, promotes, whole_rows
 from sinks.iceberg.iceberg_faults import COLUMN_REMOVED, PASSING, LakeExchanged, LakeRemoved, conflict, given_up
-from sinks.iceberg.iceberg_upkeep import FileSizes, Upkeep, below, file_sizes, keyed, no_key, summary_count
+from sinks.iceberg.iceberg_spark import FileSizes, Upkeep, below, file_sizes, keyed, no_key, summary_count
 from sinks.warehouse.warehouse_rows import place_in, recast
 from sinks.warehouse.warehouse_spark import SparkFailed, only_onto, running_session, within_ranges
 

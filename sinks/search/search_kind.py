@@ -13,7 +13,7 @@ from cdc.record.server_facts import StoreFacts
 from cdc.settings.setting_types import PATH, SecretRef, SettingsModel, Url
 from cdc.settings.sink_settings import SinkSettings
 from sinks.contract.kinds import Rebuilds, SinkKind
-from sinks.search.mapping_words import COLUMNS, GEO_POINT, KNN
+from sinks.contract.store_names import COLUMNS, GEO_POINT, KNN
 
 _OF_JSON = frozenset(("nested", "object", "flat_object", "flattened"))
 _NO_SETTINGS = ("refresh_interval", "gc_deletes", "blocks", "soft_deletes", "sort", "mapping.ignore_malformed")

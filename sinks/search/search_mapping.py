@@ -16,8 +16,7 @@ import orjson
 from cdc.record.schema import Column, TableSchema
 from cdc.wire.types import BY_KIND, NESTED_KINDS, Search, kinds
 from sinks.contract.port import CannotCarry
-from sinks.contract.store_names import field_names
-from sinks.search.mapping_words import COLUMNS, KNN
+from sinks.contract.store_names import COLUMNS, KNN, field_names
 
 META = "headrace"
 """Where the mapping of an index says which mapping of the user's it was made with."""

@@ -17,8 +17,8 @@ from snapshot.first.summary import Tally
 from snapshot.first.workers import ChunkRead, ChunkUnread, RowsRead, WorkerDied, WorkerFailed, WorkerPool, chunk_id
 from snapshot.source.edges import Edges, Reporter, Session, Shapes
 from snapshot.source.inspection import inspect
+from snapshot.source.planned_tables import InspectedTable, Inspection
 from snapshot.source.read_transaction import insert_lsn
-from snapshot.source.tables import InspectedTable, Inspection
 
 declare("cut_recorded", "chunk_reported", "chunk_recorded")
 

@@ -22,7 +22,15 @@ from cdc.record.state import (
     what_of,
 )
 from cdc.record.topic_names import TableName
-from snapshot.source.tables import Chunk, InspectedTable, Inspection, LeafForm, TableForm, form_change, table_chunks
+from snapshot.source.planned_tables import (
+    Chunk,
+    InspectedTable,
+    Inspection,
+    LeafForm,
+    TableForm,
+    form_change,
+    table_chunks,
+)
 
 Records = list[tuple[bytes, bytes | None]]
 

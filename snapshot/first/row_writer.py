@@ -25,8 +25,16 @@ from cdc.wire.format import READ_OP
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table, record_headers
 from snapshot.first.slot_creation import ExportedCut
 from snapshot.source.edges import RowLog, Session
-from snapshot.source.read_transaction import Queries, ReadTarget, copy_blocks, first_line, open_read, refusals
-from snapshot.source.row_records import copy_out, envelope
+from snapshot.source.read_transaction import (
+    Queries,
+    ReadTarget,
+    copy_blocks,
+    copy_out,
+    envelope,
+    first_line,
+    open_read,
+    refusals,
+)
 
 
 def marker(*, first_of_all: bool, first_of_table: bool, last_of_table: bool, last_of_all: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from cdc.record.position import Lsn
 from cdc.record.state import ChunkState
 from snapshot.first.manifest import DONE, Manifest
-from snapshot.source.tables import TableForm, block_count
+from snapshot.source.planned_tables import TableForm, block_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

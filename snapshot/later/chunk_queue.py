@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cdc.wire.envelope import row_reader
 from cdc.wire.format import DELETE_OP, READ_OP, TRUNCATE_OP
 from cdc.wire.records import LoggedRecord, read_floor
-from snapshot.source.tables import Chunk, LeafForm, blocks_at_once, leaf_chunks
+from snapshot.source.planned_tables import Chunk, LeafForm, blocks_at_once, leaf_chunks
 
 KEYS_PER_CHUNK = 1000
 UNRANGED_BYTES = 64 * 1024**2

@@ -20,8 +20,8 @@ from snapshot.later.reader_pool import nudge
 from snapshot.later.table_reading import TableReading
 from snapshot.source.edges import LaterEdges, Session
 from snapshot.source.inspection import Locked, inspect
+from snapshot.source.planned_tables import InspectedTable
 from snapshot.source.read_transaction import sqlstate
-from snapshot.source.tables import InspectedTable
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from snapshot.later.chunk_queue import MOST_RECORDS, NotComparable, RowDifferenc
 from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
 from snapshot.source.edges import LaterEdges, Session
+from snapshot.source.planned_tables import Chunk
 from snapshot.source.read_transaction import Queries, insert_lsn
-from snapshot.source.tables import Chunk
 
 log = logging.getLogger(__name__)
 

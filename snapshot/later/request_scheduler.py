@@ -42,8 +42,8 @@ from snapshot.later.table_reading import (
     next_reading,
 )
 from snapshot.source.edges import LaterEdges, Session
+from snapshot.source.planned_tables import Chunk
 from snapshot.source.read_transaction import Changed, LockTimeout, first_line, insert_lsn, sqlstate
-from snapshot.source.tables import Chunk
 
 log = logging.getLogger(__name__)
 

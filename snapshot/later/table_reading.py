@@ -13,8 +13,8 @@ from cdc.record.state import ReadingState, RequestState
 from cdc.record.topic_names import TableName
 from connectors.postgres.encoding.encoder import TableEncoder
 from snapshot.later.chunk_queue import ChunkQueue, said_of
-from snapshot.source.tables import Chunk, InspectedTable, LeafForm, form_change
-from snapshot.source.tables import TableForm as Look
+from snapshot.source.planned_tables import Chunk, InspectedTable, LeafForm, form_change
+from snapshot.source.planned_tables import TableForm as Look
 
 MOST_FAILURES = 5
 """In a row. Then the request has failed, and says why."""

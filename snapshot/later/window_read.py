@@ -41,20 +41,23 @@ from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from cdc.wire.plain import key_literal
 from connectors.postgres.encoding.encoder import TableEncoder, record_headers, unescape
 from snapshot.source.edges import Session
+from snapshot.source.planned_tables import Chunk
 from snapshot.source.read_transaction import (
     Changed,
     Queries,
     ReadTarget,
     copy_blocks,
+    copy_out,
+    envelope,
     first_line,
     insert_lsn,
+    newer,
     open_read,
     refusals,
     refused,
+    sweep_mark,
     table,
 )
-from snapshot.source.row_records import copy_out, envelope, newer, sweep_mark
-from snapshot.source.tables import Chunk
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 

@@ -23,9 +23,9 @@ from prometheus_client.process_collector import ProcessCollector
 from cdc.figures.declared_figures import SINKS
 from cdc.figures.http_server import FigurePage, Page, PagesServer, Question, answering, exposition
 from cdc.figures.measures import BucketCounts, FreshnessTimes, Trend, left_s
+from cdc.process import __version__
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError
-from cdc.process.version import __version__
 from sinks.contract.port import StoreAway
 from spark.figures.fill_progress import FillLines, FillStand, Lacking, finite
 from spark.figures.query_listener import AllQueries

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc.record.progress import Offsets, Progress
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.testing.log import MemoryReading
+from cdc.testing import MemoryReading
 from cdc.wire.records import Lot
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions

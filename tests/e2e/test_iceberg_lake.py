@@ -19,7 +19,7 @@ from cdc.process.errors import Exit
 from cdc.settings.model import load
 from sinks.contract.registry import SinkSpec
 from sinks.contract.stores import spec_of
-from sinks.iceberg.iceberg_upkeep import summary_count
+from sinks.iceberg.iceberg_spark import summary_count
 from tests.faults.proxy import Fault, Proxy
 from tests.fresh import new_database
 from tests.integration.cli.pipeline import Pipeline

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc.settings.mask_rules import NO_MASKS
 from connectors.postgres.encoding import compiled
 from connectors.postgres.encoding.encoder import compile_table
-from sinks.cache.cached_fills import KEEP
+from sinks.cache.cached_values import KEEP
 from tests.contract.topics import column, shape
 
 ROOT = Path(__file__).parents[2]

@@ -156,7 +156,7 @@ ROOMS: Mapping[str, Room] = {
         (*_of(f"{_CDC}/freshness", "*"), *_of(f"{_CDC}/status", "*"), *_of(_CDC, "aside")),
     ),
     "snapshot": Room(
-        ("snapshot/source/tables.py", "snapshot/first/manifest.py", "later/chunk_queue.py"),
+        ("snapshot/source/planned_tables.py", "snapshot/first/manifest.py", "later/chunk_queue.py"),
         (_SNAPSHOT,),
     ),
 }  # fmt: skip

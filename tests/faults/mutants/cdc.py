@@ -20,7 +20,7 @@ MUTANTS = (
         "state.note(asked=asked.id)", 'state.note(asked="")', "tests/unit/cdc/views/test_asked_keys.py",
     ),
     Mutant(
-        "write a document into a store that the view's topic has otherwise", "cdc/verification/view_repair.py",
+        "write a document into a store that the view's topic has otherwise", "cdc/verification/repair.py",
         "if row == rows.get(key):", "if row is not None:", "tests/unit/cdc/verification/test_view_repair.py",
     ),
     Mutant(

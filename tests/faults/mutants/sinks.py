@@ -197,7 +197,7 @@ MUTANTS = (
         "tests/integration/sinks/test_search.py -k h263",
     ),
     Mutant(
-        "use a row that was read at the reader's own commit", "sinks/cache/cached_fills.py",
+        "use a row that was read at the reader's own commit", "sinks/cache/cached_values.py",
         "self.token.lsn > since.lsn", "self.token.lsn >= since.lsn",
         "tests/integration/sinks/test_read_through.py",
     ),
@@ -217,7 +217,7 @@ MUTANTS = (
         "tests/unit/sinks/cache/examples/test_order_page.py -k kept",
     ),
     Mutant(
-        "use a row from Postgres that the watermark has passed", "sinks/cache/cached_fills.py",
+        "use a row from Postgres that the watermark has passed", "sinks/cache/cached_values.py",
         "seen and standing(self.token, watermark) in _NOT_PASSED", "seen",
         "tests/integration/sinks/test_read_through.py -k h269",
     ),

@@ -87,7 +87,7 @@ MUTANTS = (
         "            self._differing.update(", "            set().update(", _DIFFERENCES,
     ),
     Mutant(
-        "say nothing of the LSN that a window was read at", "snapshot/source/row_records.py",
+        "say nothing of the LSN that a window was read at", "snapshot/source/read_transaction.py",
         "return replace(around, suffix=read_at(around.suffix, seen_lsn))", "return around",
         "tests/unit/snapshot/later/test_window_read.py",
     ),

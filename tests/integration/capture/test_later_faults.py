@@ -24,8 +24,8 @@ from connectors.postgres.server.catalog_shapes import table_schema
 from connectors.postgres.server.connections import connect
 from snapshot.later.window_read import WindowTask, read
 from snapshot.source.inspection import leaf_rows
+from snapshot.source.planned_tables import Chunk, LeafForm
 from snapshot.source.read_transaction import Changed
-from snapshot.source.tables import Chunk, LeafForm
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until

@@ -25,7 +25,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.operate.snapshot import CaptureEdges, PostgresLaterSource
 from snapshot.later.reader_pool import ReaderPool
 from snapshot.later.table_reading import TableReading
-from snapshot.source.tables import Chunk
+from snapshot.source.planned_tables import Chunk
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_later_gate import stalled

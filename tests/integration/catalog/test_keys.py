@@ -29,7 +29,7 @@ from connectors.postgres.server.connections import PINNED
 from connectors.postgres.server.cut_reader import SourceCut
 from sinks.contract.store_names import document_id
 from snapshot.later.window_read import WindowTask, read
-from snapshot.source.tables import Chunk
+from snapshot.source.planned_tables import Chunk
 from tests.fresh import fresh_name
 from tests.golden import test_pg15
 

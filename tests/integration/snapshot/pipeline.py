@@ -26,7 +26,7 @@ from connectors.postgres.encoding.encoder import TableEncoder, compile_table
 from connectors.postgres.protocol.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
 from connectors.postgres.protocol.pgoutput import decode
 from snapshot.first.summary import Summary
-from snapshot.source.row_records import copy_out
+from snapshot.source.read_transaction import copy_out
 from tests.settings_file import write_settings
 
 Session = psycopg.Connection[Any]

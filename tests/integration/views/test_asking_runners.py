@@ -10,7 +10,7 @@ from cdc.capture.topic_specs import table_topic_spec
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic, views_topic
 from cdc.settings.model import Settings
-from cdc.verification.view_repair import RunnerSilent
+from cdc.verification.repair import RunnerSilent
 from cdc.views.known_views import KnownView
 from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, asked_of
 from connectors.kafka.admin import TopicAdmin

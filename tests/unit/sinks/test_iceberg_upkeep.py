@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cdc.process.clock import ManualClock
 from sinks.contract.kinds import spec_for
 from sinks.iceberg.iceberg_catalog import LakePlace
-from sinks.iceberg.iceberg_upkeep import (
+from sinks.iceberg.iceberg_spark import (
     EVERY_S,
     MOST_SNAPSHOTS,
     SMALLEST_BYTES,

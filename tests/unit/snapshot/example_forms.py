@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdc.record.topic_names import TableName
-from snapshot.source.tables import LeafForm, TableForm
+from snapshot.source.planned_tables import LeafForm, TableForm
 
 BLOCK = 8192
 

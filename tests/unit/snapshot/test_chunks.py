@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.source.tables import RANGES_SINCE, Chunk, TableForm, block_count, blocks_per_chunk, table_chunks
+from snapshot.source.planned_tables import RANGES_SINCE, Chunk, TableForm, block_count, blocks_per_chunk, table_chunks
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 MB = 1024**2

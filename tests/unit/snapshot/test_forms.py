@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdc.record.topic_names import TableName
-from snapshot.source.tables import form_change, largest_first
+from snapshot.source.planned_tables import form_change, largest_first
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 

@@ -14,8 +14,8 @@ from cdc.record.position import Position
 from cdc.record.progress import Watermark
 from cdc.record.topic_names import TableName
 from cdc.verification.ports import PublishedDocument, VerificationPorts, VerifiedStore
+from cdc.verification.repair import RunnerSilent, unlike
 from cdc.verification.run import KnownPipeline, Verification
-from cdc.verification.view_repair import RunnerSilent, unlike
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.verification.test_rounds import TABLE, Silent, Store, Version, at, row
 from tests.unit.cdc.verification.test_run import TOPICS, Source, Target

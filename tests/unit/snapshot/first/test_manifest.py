@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cdc.record.state import ChunkState, SlotIntent, SlotState
 from cdc.testing import MemoryCompactedTopic
 from snapshot.first.manifest import COMPLETE, DONE, Manifest, Records
-from snapshot.source.tables import TableForm, form_change, table_chunks
+from snapshot.source.planned_tables import TableForm, form_change, table_chunks
 from tests.unit.snapshot.example_forms import leaf, look
 
 SLOT = SlotState(

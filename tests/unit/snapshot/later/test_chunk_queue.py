@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc.record.topic_names import TableName
 from snapshot.later.chunk_queue import KEYS_PER_CHUNK, ChunkQueue, TooLarge
-from snapshot.source.tables import Chunk, LeafForm
+from snapshot.source.planned_tables import Chunk, LeafForm
 
 BLOCK = 8192
 

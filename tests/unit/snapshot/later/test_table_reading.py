@@ -24,7 +24,7 @@ from snapshot.later.table_reading import (
     fresh,
     next_reading,
 )
-from snapshot.source.tables import InspectedTable, LeafForm
+from snapshot.source.planned_tables import InspectedTable, LeafForm
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 SHAPE = TableSchema(
