@@ -187,11 +187,6 @@ SINKS = declared(
     _counter("cdc_sink_dead_letters_total", "Records sent to the dead letters, by why", "sink", "why"),
     _histogram("cdc_sink_batch_seconds", "One slice of a batch, read to watermark", "sink"),
     _counter("cdc_sink_restarts_total", "Starts of a query after its first", "sink"),
-    _counter(
-        "cdc_query_records_total",
-        "Records that Spark read, by its own count, by query: a store, or shared. 0 where Headrace's reader reads",
-        "query",
-    ),
     _counter("cdc_query_batches_total", "Batches that Spark ran", "query"),
     _gauge(_QUERY, "Whether Spark spoke of the query within the last 30 s", "query"),
     _gauge(

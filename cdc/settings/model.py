@@ -151,14 +151,8 @@ class SparkSettings(SettingsModel):
     master: str = Field("local[2]", description="spark master URL")
     checkpoint: str = Field("checkpoints", description="folder, with one checkpoint per sink below it")
     driver_memory: str = Field("1g", description="heap of the driver")
-    fan_out: bool = Field(False, description="one query for all sinks: fresher, less isolated")
     max_offsets_per_trigger: int = Field(1_000_000, ge=1, description="records of one batch at most")
     driver_batch_rows: int = Field(20_000, ge=0, description="batches up to this size are applied in the driver")
-    reader: Literal["own", "spark"] = Field(
-        "spark",
-        description="who reads the records: Spark's Kafka source, so that its progress and UI count them, or own: "
-        "Headrace's reader, the quicker one",
-    )
     stop_together: bool = Field(False, description="a store that cannot go on ends the others as well")
     slice_bytes: ByteCount = Field(32 * 1024**2, ge=1, description="bytes of records read and applied at once")
     view_limit: Duration = Field(

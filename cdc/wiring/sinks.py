@@ -104,14 +104,12 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         kafka=KafkaInput(
             options={f"kafka.{name}": value for name, value in options.items()},
             max_offsets=spark.max_offsets_per_trigger,
-            carried=spark.reader == "spark",
             reading=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),
         ),
         checkpoint=spark.checkpoint,
         driver_rows=spark.driver_batch_rows,
         slice_bytes=spark.slice_bytes,
         stop_together=spark.stop_together,
-        fan_out=spark.fan_out,
         http_address=spark.http_address,
         open_heads=partial(KafkaHeads, settings.log),
         open_views=partial(views_feed, settings, chosen),
@@ -192,7 +190,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
 def _application(settings: Settings, sink: str) -> SinkApplication:
     """The application that feeds the sink, with a checkpoint of its own and without a port."""
     checkpoint = f"{settings.spark.checkpoint.rstrip('/')}/_rebuild/{sink}"
-    spark = settings.spark.model_copy(update={"checkpoint": checkpoint, "http_address": "", "fan_out": False})
+    spark = settings.spark.model_copy(update={"checkpoint": checkpoint, "http_address": ""})
     return build_sinks(settings.model_copy(update={"spark": spark}), [sink])
 
 

@@ -72,8 +72,8 @@ def listening(session: SparkSession, queries: AllQueries, clock: Clock) -> Itera
 
 # How each query does, by what Spark says of it. Pure.
 #
-# Spark says what each trigger read: `StreamingQueryProgress`, as JSON (the manual of Structured Streaming, "Reporting
-# Metrics programmatically"). The stores' own lag is worked out from the log and the stores alone
+# Spark says what each trigger planned: `StreamingQueryProgress`, as JSON (the manual of Structured Streaming,
+# "Reporting Metrics programmatically"). The stores' own lag is worked out from the log and the stores alone
 # (:mod:`spark.figures.sink_metrics`), whatever Spark says.
 
 SILENCE_S = 30.0
@@ -82,11 +82,10 @@ SILENCE_S = 30.0
 
 @dataclass
 class QueryFigures:
-    """One query, over its runs. ``records``, ``batches``: since the application's start. ``behind``: offsets of the log
+    """One query, over its runs. ``batches``: since the application's start. ``behind``: offsets of the log
     that no batch of its had when the last one was planned. None where it was not said. ``told_s``: of
     the monotonic clock, when Spark spoke of it last. None before."""
 
-    records: int = 0
     batches: int = 0
     behind: int | None = None
     told_s: float | None = None
@@ -95,7 +94,6 @@ class QueryFigures:
         """A trigger ended. ``said``: Spark's progress of it."""
         self.told_s = now_s
         self.batches += 1
-        self.records += int(said.get("numInputRows") or 0)
         self.behind = offsets_behind(said.get("sources") or ())
 
     def idle(self, now_s: float) -> None:
@@ -110,7 +108,7 @@ class QueryFigures:
 
 @dataclass
 class AllQueries:
-    """The queries of one application, by what they are called: the store's name, or that of those that share one."""
+    """The queries of one application, by the names of their stores."""
 
     by_name: dict[str, QueryFigures] = field(default_factory=dict)
 
@@ -121,7 +119,6 @@ class AllQueries:
     def show(self, page: FigurePage, now_s: float) -> None:
         """Set what is known now."""
         for query, figures in sorted(dict(self.by_name).items()):
-            page.set("cdc_query_records_total", figures.records, query=query)
             page.set("cdc_query_batches_total", figures.batches, query=query)
             page.known("cdc_query_known", figures.known(now_s), query=query)
             page.set("cdc_query_offsets_behind", figures.behind, query=query)

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from cdc.record.progress import Offsets
 from cdc.wire.records import Lot, RecordReader, Span, numbered_by_slice
-from spark.records.carried_rows import CarriedRows, cut, places_behind
 from spark.records.source import records_of
 from spark.records.translate import TaskNotes, TaskTranslation, Version
 from spark.session.failures import Halted
@@ -48,8 +47,7 @@ class Translate(Protocol):
 
 class MicroBatch(NamedTuple):
     """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions. Either may be
-    :data:`spark.records.source.EARLIEST`. ``translation``: what the tasks had that read this slice. ``rows``: its
-    records, where Spark carries them and nobody has asked for them yet."""
+    :data:`spark.records.source.EARLIEST`. ``translation``: what the tasks had that read this slice."""
 
     starts: Offsets
     ends: Offsets
@@ -57,7 +55,6 @@ class MicroBatch(NamedTuple):
     halting: Event
     translate: Translate | None = None
     translation: TaskTranslation | None = None
-    rows: CarriedRows | None = None
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -68,16 +65,6 @@ class MicroBatch(NamedTuple):
     def most_rows(self) -> int:
         """Records in it, gaps counted too."""
         return sum(span.most_records for span in self.spans)
-
-    @property
-    def weight_bytes(self) -> int:
-        """About how much would come here at once. 0 where our own reader reads it a slice at a time."""
-        return self.rows.weigh(self.most_rows) if self.rows is not None else 0
-
-    @property
-    def begun(self) -> Offsets:
-        """Where it starts. 0 for a partition's beginning."""
-        return {topic: {p: max(0, start) for p, start in parts.items()} for topic, parts in self.starts.items()}
 
     @property
     def offsets(self) -> Offsets:
@@ -95,7 +82,7 @@ class MicroBatch(NamedTuple):
 
     def behind(self, piece: MicroBatch) -> MicroBatch | None:
         """The rest of it behind a slice. None for nothing. Halted when the query is to end."""
-        rest = self._replace(starts=piece.ends, rows=None)
+        rest = self._replace(starts=piece.ends)
         if not rest.spans:
             return None
         if self.halting.is_set():
@@ -104,9 +91,6 @@ class MicroBatch(NamedTuple):
 
     def slices(self, most_bytes: int) -> Iterator[tuple[MicroBatch, pa.Table]]:
         """All of it, read here: each slice with its records. Halted, between two, when the query has to end."""
-        if self.rows is not None:
-            yield from self._brought(self.rows.bring(), most_bytes)
-            return
         reached: dict[tuple[str, int], int] = {}
         rest: MicroBatch | None = self
         groups = groupby(numbered_by_slice(self.reader.read(self.spans), most_bytes), key=itemgetter(0))
@@ -116,18 +100,6 @@ class MicroBatch(NamedTuple):
             group = next(groups, None)
             piece = rest.upto(reached) if group is not None else rest
             yield piece, records if self.translate is None else self.translate(records)
-            rest = rest.behind(piece)
-
-    def _brought(self, records: pa.Table, most_bytes: int) -> Iterator[tuple[MicroBatch, pa.Table]]:
-        """The same of records that Spark brought."""
-        reached: dict[tuple[str, int], int] = {}
-        rest: MicroBatch | None = self._replace(rows=None)
-        slices = list(cut(records, most_bytes))
-        for number, own in enumerate(slices):
-            assert rest is not None
-            reached |= places_behind(own)
-            piece = rest.upto(reached) if number < len(slices) - 1 else rest
-            yield piece, own if self.translate is None else self.translate(own)
             rest = rest.behind(piece)
 
 

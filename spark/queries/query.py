@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -20,11 +20,10 @@ from cdc.settings.secret_reference import RefusedLogin
 from sinks.contract.port import CannotCarry
 from sinks.contract.registry import SinkSpec
 from sinks.contract.table_places import SchemaBook
-from spark.queries.micro_batch import MOST_ROWS, MicroBatch, SlicePace, shares
+from spark.queries.micro_batch import MicroBatch, SlicePace, shares
 from spark.queries.query_run import Engine, Run
 from spark.queries.report import TaskReport
-from spark.queries.tasks import NARROW, Mode, Task, run_on_executors, run_on_rows, warm_up
-from spark.records.carried_rows import task_count
+from spark.queries.tasks import NARROW, Mode, Task, run_on_executors, warm_up
 from spark.session.failures import Halted, QueryFailed, SparkLost, mendable, read_failure, unexpected
 from spark.stores.apply import Outcome, Rules
 from spark.stores.store_thread import Store, StoreMoved
@@ -48,10 +47,8 @@ class Query:
         self.store = store
         self._spec = spec
         self._engine = engine
-        most = engine.kafka.for_writers(engine.slots if spec.parallel else 1).max_offsets
+        most = engine.kafka.max_offsets
         self._most_records = most if spec.parallel else min(most, _MOST_MERGED)
-        self.carried = engine.kafka.carried
-        """Whether its next run leaves the reading to Spark."""
         self._warm = False
         self._pace = SlicePace()
         self._run: Run | None = None
@@ -128,7 +125,7 @@ class Query:
         if not beginning.done():
             return
         self._beginning = None
-        kafka = self._engine.kafka._replace(max_offsets=self._most_records, carried=self.carried)
+        kafka = self._engine.kafka._replace(max_offsets=self._most_records)
         engine = replace(self._engine, kafka=kafka)
         if not self._warm and self.store.backlog > engine.driver_rows:
             self._warm = True
@@ -186,12 +183,9 @@ class Query:
             # The store may answer all the while: a task's fault, or Spark's, is reported here.
             self._engine.metrics.sink(self.store.name).failing = failure
         self._most_records = batch_after(failure, self._most_records)
-        # A record that Spark's source cannot take, by its time or its size, comes again at each start.
-        self.carried = self.carried and not isinstance(failure, QueryFailed | SparkLost)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)
-        reader = "spark" if self.carried else "own"
-        log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message, "reader": reader})
+        log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})
 
     def _deliver(self, batch: MicroBatch) -> None:
         self.store.run(partial(self.store.require_same, {span.topic for span in batch.spans}))
@@ -211,7 +205,7 @@ class Query:
         parallel = self._spec.parallel
         spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
         started_s = self._engine.clock.monotonic()
-        for piece, report in collected(self._engine, batch, [self.store], spec, mode, self._pace):
+        for piece, report in collected(self._engine, batch, self.store, spec, mode, self._pace):
             at = Claim(piece.offsets, self._engine.clock.monotonic())
             if parallel:
                 outcome = self.store.run(partial(self.store.conclude, report.outcome, at))
@@ -236,57 +230,42 @@ def batch_after(failure: CdcError, most_records: int) -> int:
 
 
 def collected(
-    engine: Engine,
-    batch: MicroBatch,
-    stores: Sequence[Store],
-    spec: SinkSpec | None,
-    mode: Mode,
-    pace: SlicePace | None = None,
+    engine: Engine, batch: MicroBatch, store: Store, spec: SinkSpec | None, mode: Mode, pace: SlicePace
 ) -> Iterator[tuple[MicroBatch, TaskReport]]:
     """Run a batch on the executors, a slice at a time: what was read in each, and what the tasks report of it.
-    ``pace``: of the store that takes the slices. None where several do."""
+    ``pace``: of the store."""
     rest: MicroBatch | None = batch
     while rest is not None:
-        piece, report = collect(engine, rest, stores, spec, mode, pace)
+        piece, report = collect(engine, rest, store, spec, mode, pace)
         yield piece, report
         rest = rest.behind(piece)
 
 
 def collect(
-    engine: Engine,
-    batch: MicroBatch,
-    stores: Sequence[Store],
-    spec: SinkSpec | None,
-    mode: Mode,
-    pace: SlicePace | None = None,
+    engine: Engine, batch: MicroBatch, store: Store, spec: SinkSpec | None, mode: Mode, pace: SlicePace
 ) -> tuple[MicroBatch, TaskReport]:
-    """Run a batch's next slice on the executors until nothing is missing for it. Several stores only to bring it down
-    for them.
+    """Run a batch's next slice on the executors until nothing is missing for it.
 
     The driver provides what a first attempt lacked (a schema version, a floor to be set alone), and the same slice runs
     again: it may be repeated any number of times.
     """
-    [store, *_] = stores
     before = Outcome()
     floors_set = False
-    # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone. Of several
-    # stores each has some of them waiting.
-    tasks = task_count(len(batch.spans), engine.slots) if batch.rows is not None else engine.slots
-    most_rows = pace.rows(tasks) if pace is not None else MOST_ROWS
-    most_bytes = engine.slice_bytes if mode == "apply" else max(1, engine.slice_bytes // tasks)
-    piece, narrow_bytes, whole = batch, most_bytes * (NARROW if len(stores) == 1 else 1), False
+    # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone.
+    most_bytes = engine.slice_bytes if mode == "apply" else max(1, engine.slice_bytes // engine.slots)
+    most_rows = pace.rows(engine.slots)
+    piece, whole = batch, False
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:
-        # Records that are only reduced here are judged again where they are applied.
-        rules = store.rules_of_now() if mode == "apply" else shapes_of(stores)
         task = Task(
             spec=spec,
-            rules=rules,
+            # Records that are only reduced here are judged again where they are applied.
+            rules=store.rules_of_now() if mode == "apply" else shapes_of(store.rules),
             mode=mode,
             floors_set=floors_set,
             slice_bytes=most_bytes,
-            narrow_bytes=narrow_bytes,
+            narrow_bytes=NARROW * most_bytes,
             most_rows=most_rows,
             translation=translation,
             whole=whole,
@@ -295,11 +274,9 @@ def collect(
             report = on_executors(engine, piece, task)
         except CannotCarry as refusal:
             store.run(partial(store.hold, refusal))
-            # Spark has read them once, and would do so again.
-            piece = piece._replace(rows=None)
             continue
         # Where a slice ends is up to chance: what was seen of it counts for the same stretches alone.
-        piece, whole = read_part(piece, report), True
+        piece, whole = piece.upto(report.reached), True
         needs, floors = report.needs, report.floors
         if translate is not None and report.told.undecided:
             needs = translate.decide(report.told)
@@ -307,28 +284,15 @@ def collect(
         elif not needs and not floors.num_rows:
             return piece._replace(translation=translation), replace(report, outcome=before + report.outcome)
         if needs:
-            for one in stores:
-                one.run(partial(one.learn, needs))
+            store.run(partial(store.learn, needs))
         elif floors.num_rows:
             before += store.run(partial(store.set_floors, floors))
             floors_set = True
 
 
-def read_part(batch: MicroBatch, report: TaskReport) -> MicroBatch:
-    """The slice of a batch that tasks have read. What Spark carried is used up then."""
-    if batch.rows is None:
-        return batch.upto(report.reached)
-    batch.rows.note(report.outcome.records, report.outcome.read.size_bytes)
-    # Nobody says a word of a partition that has gaps alone.
-    return (batch.upto(report.reached) if report.left else batch)._replace(rows=None)
-
-
-def shapes_of(stores: Iterable[Store]) -> Rules:
-    """The rules of these stores about shapes and about others' records, without parked keys and held tables."""
-    known = [store.rules for store in stores]
-    book = SchemaBook(shape for rules in known for versions in rules.book.tables() for shape in versions)
-    absent = frozenset[tuple[str, int]]().union(*(rules.absent for rules in known))
-    return Rules(book=book, absent=absent, reach=known[0].reach if known else None)
+def shapes_of(rules: Rules) -> Rules:
+    """The rules about shapes and about others' records, without parked keys and held tables."""
+    return Rules(book=rules.book, absent=rules.absent, reach=rules.reach)
 
 
 def history_of(engine: Engine, batch: MicroBatch, keys: Mapping[str, list[bytes]]) -> pa.Table:
@@ -339,10 +303,7 @@ def history_of(engine: Engine, batch: MicroBatch, keys: Mapping[str, list[bytes]
 
 
 def on_executors(engine: Engine, batch: MicroBatch, task: Task) -> TaskReport:
-    """Run a task on a batch, in as many shares as there are slots: on the records that Spark carries, or on what each
-    reads for itself."""
-    if batch.rows is not None:
-        return run_on_rows(batch.rows, engine.kafka.reading, batch.spans, task, engine.slots)
+    """Run a task on a batch, in as many shares as there are slots."""
     return run_on_executors(engine.session, engine.kafka.reading, shares(batch.spans, engine.slots), task)
 
 

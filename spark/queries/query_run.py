@@ -7,13 +7,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
@@ -23,9 +20,7 @@ from spark.figures.query_listener import run_name
 from spark.figures.sink_metrics import Metrics
 from spark.queries.checkpoint import Folder, batch_offsets
 from spark.queries.micro_batch import MicroBatch, Translate
-from spark.queries.report import REPORT_SCHEMA
 from spark.queries.tasks import SLICE_BYTES
-from spark.records.carried_rows import Job, RowSizes, records_of_rows
 from spark.records.source import KafkaInput, kafka_frame
 from spark.session.failures import GRACE_S, Halted, read_failure, unexpected
 from spark.session.fitness import slots_of
@@ -35,8 +30,6 @@ log = logging.getLogger(__name__)
 _NUMBERS = count(1)
 _BATCH_END_S = GRACE_S + 5.0
 _LOOK_S = 0.2  # how often a rest is looked at, for a log that grew meanwhile
-_MOST_SLICES = 4
-"""Of a batch that Spark brings to the driver, as it comes in one piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +55,7 @@ class Engine:
 
     def fits_driver(self, batch: MicroBatch) -> bool:
         """Whether a batch is small enough to be applied in the driver."""
-        return batch.most_rows <= self.driver_rows and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes
+        return batch.most_rows <= self.driver_rows
 
 
 def _at_once(_since_s: float) -> bool:
@@ -92,7 +85,6 @@ class Run:
         self.batches = 0
         self._translate = engine.translation() if engine.translation is not None else None
         self._reader = engine.kafka.reading.open()
-        self._sizes = RowSizes()
         self._place = engine.folder.fresh(name)
         engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         frame = kafka_frame(engine.session, engine.kafka, name, starts)
@@ -138,59 +130,32 @@ class Run:
         else:
             self._reader.close()
 
-    def _on_batch(self, frame: DataFrame, number: int) -> None:
+    def _on_batch(self, _frame: DataFrame, number: int) -> None:
         began_s = self._engine.clock.monotonic()
-        self._take(frame, number)
+        self._take(number)
         # Behind the batch, not before it: Spark plans the next one afterwards, with all that came meanwhile. And
         # without the lock, so that an end has nothing to wait for.
         while not self._rested(began_s) and not self._halting.wait(_LOOK_S):
             pass
 
-    def _take(self, frame: DataFrame, number: int) -> None:
+    def _take(self, number: int) -> None:
         with self._lock:
             if self._halting.is_set():
                 raise Halted("the query was told to end")
             try:
                 ends = {**self._from, **batch_offsets(self._engine.folder, self._place, number)}
-                self._deliver(self._batch(frame, ends))
+                self._deliver(self._batch(ends))
                 self._from = ends
                 self.batches += 1
             except BaseException as failure:
                 self._raised = failure
                 raise
 
-    def _batch(self, frame: DataFrame, ends: Offsets) -> MicroBatch:
+    def _batch(self, ends: Offsets) -> MicroBatch:
         return MicroBatch(
             starts=self._from,
             ends=ends,
             reader=self._reader,
             halting=self._halting,
             translate=self._translate,
-            rows=FrameRows(frame, self._sizes) if self._engine.kafka.carried else None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class FrameRows:
-    """The frame that Spark hands over with a batch. Implements :class:`CarriedRows`."""
-
-    frame: DataFrame
-    sizes: RowSizes
-
-    def bring(self) -> pa.Table:
-        # As many tasks as run at once: a small batch over fifty topics would be two hundred, of a few rows each.
-        cores = self.frame.sparkSession.sparkContext.defaultParallelism
-        records = records_of_rows(self.frame.coalesce(cores).toArrow())
-        self.note(records.num_rows, records.nbytes)
-        return records
-
-    def run(self, job: Job, tasks: int) -> pa.Table:
-        schema: Any = from_arrow_schema(REPORT_SCHEMA)
-        # A narrow dependency: a task takes some partitions one after the other, and nothing is shuffled.
-        return self.frame.coalesce(tasks).mapInArrow(job, schema).toArrow()
-
-    def weigh(self, records: int) -> int:
-        return round(records * self.sizes.each_bytes)
-
-    def note(self, records: int, size_bytes: int) -> None:
-        self.sizes.note(records, size_bytes)

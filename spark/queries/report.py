@@ -22,7 +22,7 @@ from spark.records.translate import TaskNotes
 from spark.stores.apply import Outcome, Shape
 
 REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])
-"""``kind``: done, reached, left, told, letter, shape, floor, winner or failed. ``rows``: a table as an Arrow stream.
+"""``kind``: done, reached, told, letter, shape, floor, winner or failed. ``rows``: a table as an Arrow stream.
 
 Between a task and the driver stand Spark's own rows, where each value costs and each byte is copied several times: a
 stream is one value, and compressed.
@@ -46,7 +46,7 @@ class TaskReport:
     """All tasks' reports together. With ``needs``, ``floors`` or something undecided in ``told`` the driver sees to
     those and runs the slice again.
 
-    ``reached``: how far each partition was read. ``left``: a task has not taken all that Spark carried to it.
+    ``reached``: how far each partition was read.
     """
 
     outcome: Outcome
@@ -55,7 +55,6 @@ class TaskReport:
     floors: pa.Table
     winners: pa.Table
     told: TaskNotes = field(default_factory=TaskNotes)
-    left: bool = False
 
 
 def packed(kind: str, rows: pa.Table) -> pa.Table:
@@ -146,7 +145,6 @@ def read_report(report: pa.Table) -> TaskReport:
         floors=unpacked(report, "floor", EVENT_SCHEMA),
         winners=unpacked(report, "winner", EVENT_SCHEMA),
         told=sum((pickle.loads(note) for note in told), start=TaskNotes()),
-        left=unpacked(report, "left", _NOTED_SCHEMA).num_rows > 0,
     )
 
 

@@ -31,15 +31,6 @@ from sinks.contract.port import OpenSink
 from sinks.contract.registry import SinkSpec, open_sink
 from spark.queries.micro_batch import MOST_ROWS, noting
 from spark.queries.report import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
-from spark.records.carried_rows import (
-    CarriedRows,
-    cut,
-    last_place,
-    places_behind,
-    read_whole,
-    records_of_rows,
-    task_count,
-)
 from spark.records.foreign_records import told_apart
 from spark.records.read_sample import read_sample
 from spark.records.source import parse, records_of
@@ -75,9 +66,6 @@ READ_BYTES = 8 * 1024**2
 """And how many bytes of them."""
 _STEPS = 4
 """In how many steps a slice is read, at least."""
-_SLICES_AT_ONCE = 4
-"""Slices that a task writes of the rows that Spark hands to it, when they are large or one partition has most of
-them. Nobody can stop it between two, and the watermark moves behind them all."""
 
 Mode = Literal["apply", "compact"]
 Pairs = tuple[tuple[str, Any], ...]
@@ -119,12 +107,6 @@ def run_on_executors(
     return read_report(numbers.mapInArrow(job, schema).toArrow())
 
 
-def run_on_rows(rows: CarriedRows, reading: ReaderOpener, spans: Sequence[Span], task: Task, slots: int) -> TaskReport:
-    """Run a task on the records of a batch that Spark carries. ``spans``: those of the batch. Raises as
-    :func:`run_on_executors`."""
-    return read_report(rows.run(partial(run_carried, task, reading, tuple(spans)), task_count(len(spans), slots)))
-
-
 def warm_up(session: SparkSession, reading: ReaderOpener, spec: SinkSpec | None, slots: int) -> None:
     """Let each executor open what its first task needs: starting Python and its imports takes seconds there."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
@@ -157,59 +139,6 @@ def run_task(
                 return
 
 
-def run_carried(
-    task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """One task: the rows of some whole partitions, as Spark's Kafka source has them: a slice, or where it writes them
-    itself, up to :data:`_SLICES_AT_ONCE` of them one after the other."""
-    try:
-        yield from _run_carried(task, reading, spans, rows)
-    except CdcError as error:
-        yield from noted("failed", [fault_row(error)]).to_batches()
-
-
-def _run_carried(
-    task: Task, reading: ReaderOpener, spans: Sequence[Span], rows: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    step = min(READ_BYTES, max(1, task.slice_bytes // _STEPS))
-    pieces = (own for batch in rows for own in cut(records_of_rows(pa.Table.from_batches([batch])), step))
-    ahead = next(pieces, None)
-    reached: dict[tuple[str, int], int] = {}
-    last: tuple[str, int] | None = None
-    several = task.mode == "apply" and task.translation is None and task.most_rows >= MOST_ROWS
-    for number in range(_SLICES_AT_ONCE if several else 1):
-        window, ends, end = _Window(task, _translator(task)), dict[tuple[str, int], int](), last
-        while ahead is not None and (not ends or window.has_room(step)):
-            window.add(ahead)
-            ends |= places_behind(ahead)
-            end = last_place(ahead)
-            ahead = next(pieces, None)
-        own = [
-            one._replace(start=reached.get(one[:2], one.start), end=ends[one[:2]]) for one in spans if one[:2] in ends
-        ]
-        report = window.report(reading, own)
-        if number and window.asks:
-            # The driver is asked of a slice alone, so it begins with this one.
-            yield from _reached(spans, reached, last).to_batches()
-            return
-        yield from report.to_batches()
-        reached, last = reached | ends, end
-        if ahead is None or window.asks:
-            break
-    yield from _reached(spans, reached, last if ahead is not None else None).to_batches()
-
-
-def _reached(spans: Sequence[Span], reached: Mapping[tuple[str, int], int], left: tuple[str, int] | None) -> pa.Table:
-    """The report of how far a task has come. ``left``: the partition in which it stopped."""
-    ends = {span[:2]: span.end for span in read_whole(spans, reached, left)}
-    places = _places("reached", {**reached, **ends})
-    return places if left is None else pa.concat_tables([places, noted("left", [{}])])
-
-
-def _places(kind: str, reached: Mapping[tuple[str, int], int]) -> pa.Table:
-    return noted(kind, [{"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in reached.items()])
-
-
 def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
     translate = _translator(task)
     if task.only is not None:
@@ -222,7 +151,8 @@ def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iter
     _read_slice(window, reading, share, reached)
     read = [span._replace(end=reached[span[:2]]) for span in share if span[:2] in reached]
     yield from window.report(reading, read).to_batches()
-    yield from _places("reached", reached).to_batches()
+    places = [{"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in reached.items()]
+    yield from noted("reached", places).to_batches()
 
 
 def _translator(task: Task) -> Callable[[pa.Table], pa.Table]:
@@ -279,8 +209,6 @@ class _Window:
     """Of all events that came, without their schemas."""
     letter_bytes: int = 0
     """Of the records among which some could not be read: these are held as they are."""
-    asks: bool = False
-    """Whether its report asks the driver for something. Nothing of it was applied then."""
 
     def add(self, records: pa.Table) -> None:
         found = sort_out(self.translate(records), self.task.rules)
@@ -322,7 +250,6 @@ class _Window:
     def _applied(self, reading: ReaderOpener, share: Sequence[Span]) -> pa.Table:
         task = self.task
         if self.needs:
-            self.asks = True
             return noted("shape", [{"topic": topic, VER: version} for topic, version in sorted(self.needs)])
         if not self.events:
             return outcome_rows(self.outcome)
@@ -332,7 +259,6 @@ class _Window:
             return pa.concat_tables([packed("winner", events), outcome_rows(self.outcome)])
         floors = events.filter(pc.equal(events[OP], FLOOR_OP))
         if floors.num_rows and not task.floors_set:
-            self.asks = True
             return packed("floor", floors)
         if task.spec is None:
             raise SinkError("a task that has to apply was given no store")

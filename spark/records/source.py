@@ -1,7 +1,7 @@
 """From Kafka's records to events: the one place that knows what a record of a table topic looks like.
 
-Spark's Kafka source says which offsets a batch has, and when, and reads the records, or leaves that to our own reader
-(:mod:`cdc.wire.records`). See the manual, "Who reads the records".
+Spark's Kafka source says which offsets a batch has, and when. Our reader (:mod:`cdc.wire.records`) reads them. See the
+manual, "Who reads the records".
 
 A record without our three headers is not one of ours (something else wrote into the topic): it is reported, never
 dropped.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc.record.progress import Offsets
 from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, ROW_OPS, VER
@@ -45,40 +45,19 @@ _VERSION_DIGITS = 9
 _OPS = pa.array([op.encode() for op in (*ROW_OPS, FLOOR_OP)], pa.binary())
 
 
-OBSERVED = "log"
-"""The name of the figures in a query's progress: how many records a batch had, and the log's time of the newest."""
-_CARRIED = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_CARRYING = {
-    "includeHeaders": "true",
-    # The broker answers as soon as it has something.
-    "kafka.fetch.max.wait.ms": "5",
-    # As long as our own reader waits for a broker that says nothing.
-    "kafkaConsumer.pollTimeoutMs": "30000",
-}
-
-
 MOST_PARTITIONS = 500
 """Of one source of Spark's, unless a single topic has more. A source looks each of its partitions up in the list of
 all, twice for each batch: with 8,000 a row came 0.8 s later."""
 _LEAST_OF_SOURCE = 50_000
-MOST_CARRIED = 200_000
-"""Records of a batch that Spark carries, at most, for each task that writes: about what it applies as one slice. Those
-that tasks bring to the driver are one slice together: there it is as many for all."""
 
 
 class KafkaInput(NamedTuple):
     """Where the queries read. ``options``: of :func:`cdc.settings.client_options.java_options`, for Spark's source,
-    which finds the offsets. ``reading``: opens what reads the records. Both hold secrets. ``carried``: Spark's source
-    reads the records, too, and its query carries them."""
+    which finds the offsets. ``reading``: opens what reads the records. Both hold secrets."""
 
     options: Mapping[str, str]
     max_offsets: int
     reading: ReaderOpener
-    carried: bool = False
-
-    def for_writers(self, count: int) -> KafkaInput:
-        """The same in batches that so many writers apply at once: tasks, or the driver alone."""
-        return self._replace(max_offsets=min(self.max_offsets, MOST_CARRIED * count)) if self.carried else self
 
 
 def lots_of_topics(starts: Offsets, most: int = MOST_PARTITIONS) -> list[Offsets]:
@@ -102,18 +81,14 @@ def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Of
     """A stream of exactly these partitions, each from its offset (:data:`EARLIEST`: its beginning).
 
     Assigned, not subscribed: a partition that was added to a topic stays empty, and a topic that was made
-    anew fails the query instead of being read from wherever its offsets happen to fit. Unless Spark reads, nobody
-    asks this frame for its rows. Many partitions are several sources. A batch of these may have more than
+    anew fails the query instead of being read from wherever its offsets happen to fit. Nobody asks this frame for its
+    rows. Many partitions are several sources. A batch of these may have more than
     ``max_offsets``: 50,000 of each, so that one busy table is not cut into small batches.
     """
     lots = lots_of_topics(starts)
     most = min(kafka.max_offsets, max(kafka.max_offsets // len(lots), _LEAST_OF_SOURCE))
     frames = [_source_frame(session, kafka._replace(max_offsets=most), query, lot) for lot in lots]
-    rows = reduce(DataFrame.union, frames)
-    if not kafka.carried:
-        return rows
-    counted = functions.count(functions.lit(1)).alias("records")
-    return rows.observe(OBSERVED, counted, functions.max("timestamp").alias("newest"))
+    return reduce(DataFrame.union, frames)
 
 
 def _source_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:
@@ -130,7 +105,7 @@ def _source_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: 
             "groupIdPrefix": f"cdc-sink-{query}",
         }
     )
-    return reader.options(**_CARRYING).load().select(*_CARRIED) if kafka.carried else reader.load().select("offset")
+    return reader.load().select("offset")
 
 
 def records_of(lots: Iterable[Lot]) -> pa.Table:

@@ -25,7 +25,6 @@ from sinks.contract.registry import SinkSpec
 from spark.figures.query_listener import listening
 from spark.figures.sink_metrics import Metrics
 from spark.queries.checkpoint import open_folder
-from spark.queries.fanout import FanOut
 from spark.queries.log_watch import LogWatch, Measuring
 from spark.queries.micro_batch import Translate
 from spark.queries.query import Query
@@ -82,7 +81,6 @@ class SinkApplication:
     driver_rows: int
     stop_together: bool = False
     slice_bytes: int = SLICE_BYTES
-    fan_out: bool = False
     http_address: str = ""
     open_heads: Callable[[], HeadReader] | None = None
     open_views: Callable[[], ProgressFeed | None] | None = None
@@ -194,28 +192,27 @@ class _Running:
 
     def go(self, stop: SinkStop, claims: LastClaims | None) -> None:
         """Until the stop is asked for or, with ``claims``, until the stores have caught up and owe none."""
-        queries, tended = self._queries()
+        specs = self._application.specs
+        queries = [Query(store, specs[name], self._engine) for name, store in self._stores.items()]
         self._watch.start()
         try:
-            self._tend(stop, queries, tended, claims)
+            self._tend(stop, queries, claims)
         finally:
             stop.ask("the application ends")
             with suppress(Py4JError, OSError):
-                self._end(tended)
+                self._end(queries)
         for query in queries:
             if query.failure is not None:
                 raise query.failure
 
-    def _tend(
-        self, stop: SinkStop, queries: list[Query], tended: list[Query | FanOut], claims: LastClaims | None
-    ) -> None:
+    def _tend(self, stop: SinkStop, queries: list[Query], claims: LastClaims | None) -> None:
         """Until the stop is asked for or, with ``claims``, until the stores have caught up and owe none."""
         session, log_file = self._engine.session, self._engine.log_file
         while not stop.wait(_LOOK_S):
             self._engine.metrics.tick()
             require_jvm(session, log_file)
             with telling_of_jvm(session, log_file):
-                for one in tended:
+                for one in queries:
                     one.tend()
                 self._look_at_executors()
             self._raise_failures(queries, claims is not None)
@@ -239,28 +236,20 @@ class _Running:
         if self._probe.failure is not None:
             raise self._probe.failure
 
-    def _end(self, tended: list[Query | FanOut]) -> None:
+    def _end(self, queries: list[Query]) -> None:
         if submitted():
             # Spark's log is the user's stderr there, and has nothing to add to how a query ends.
             self._engine.session.sparkContext.setLogLevel("OFF")
-        for one in tended:
+        for one in queries:
             # All at once: the time that each may take for its batch in hand is the same time.
             one.ask()
-        for one in tended:
+        for one in queries:
             with suppress(CdcError, PySparkException):
                 one.conclude()
 
     def _let_go(self, store: Store) -> None:
         if not store.end():
             self._stop.left_behind = True
-
-    def _queries(self) -> tuple[list[Query], list[Query | FanOut]]:
-        pairs = {name: (store, self._application.specs[name]) for name, store in self._stores.items()}
-        if self._application.fan_out and len(pairs) > 1:
-            fan_out = FanOut(pairs, self._engine)
-            return list(fan_out.alone.values()), [fan_out]
-        queries = [Query(store, spec, self._engine) for store, spec in pairs.values()]
-        return queries, [*queries]
 
     def _raise_failures(self, queries: list[Query], until_caught_up: bool) -> None:
         found = [query.refusal for query in queries if query.refusal is not None]

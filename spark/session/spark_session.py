@@ -138,10 +138,6 @@ _LASTING = {
     "spark.sql.streaming.ui.retainedQueries": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # Of each partition that Spark's source has read it keeps the last records that came at once, 500, for five minutes:
-    # of many partitions more than the heap holds.
-    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     # A batch that waits for a store that says nothing is given up.
     "spark.sql.streaming.stopTimeout": "15s",
     # Where a user switches the UI on, it must not show what the Kafka options hold.

@@ -1,7 +1,7 @@
 """One million events on 250,000 keys from a filled topic into each store, counted until its watermark is at the end.
 
 The topic of four partitions is filled first: updates of about 650 bytes, keys at random. Each store is filled three
-times with each reader in turn, by a ``cdc sink --until-caught-up`` of its own, from the beginning; topic records over
+times, by a ``cdc sink --until-caught-up`` of its own, from the beginning; topic records over
 the time from the start of the first batch to the last watermark, as its log states them. CPU is that of all its
 processes, Java's among them, over the same time. Beside it, for search: the bulk bodies of the same documents, one per
 key, made before, posted one after the other to an index of the same settings, in turn with ours. Both are divided by
@@ -49,20 +49,15 @@ def bench(bench: Bench) -> None:
             "warehouse": {"kind": "delta"},
         }
         for store, options in stores.items():
-            filled, by_spark, bare = [], [], []
+            filled, bare = [], []
             for _ in range(RUNS):
-                filled.append(fill(bench, topics, store, options, events, reader="own"))
-                by_spark.append(fill(bench, topics, store, options, events, reader="spark"))
+                filled.append(fill(bench, topics, store, options, events))
                 if store == "search":
                     bare.append(_bare_bulk(topics, servers["opensearch"]["url"]))
             goal = f"   (goal {GOALS[store]:,})" if store in GOALS else ""
             rates = [one.per_s for one in filled]
             bench.say(
                 f"{store}: {spread(rates)} events/s{goal}, {spread([one.cpu_us for one in filled], 1)} us CPU each"
-            )
-            bench.say(
-                f"{store}, rows by Spark's reader: {spread([one.per_s for one in by_spark])} events/s,"
-                f" {spread([one.cpu_us for one in by_spark], 1)} us CPU each"
             )
             if store == "search":
                 share = len(topics.rows["orders"]) / events

@@ -71,10 +71,6 @@ MUTANTS = (
         "        if not lacking.known:\n            return None\n", "", f"{_SPARK}/test_metrics.py",
     ),
     Mutant(
-        "pass over the first record that a store of several lacks", "spark/queries/fanout.py",
-        'pc.less(table["offset"], offset)', 'pc.less_equal(table["offset"], offset)', f"{_SPARK}/test_fanout.py",
-    ),
-    Mutant(
         "take topics that nobody looked at for empty", "spark/stores/watermark.py",
         "ends = highest(self._ends.newest, known)", "ends = self._ends.newest", f"{_SPARK}/test_store.py",
     ),
@@ -113,10 +109,6 @@ MUTANTS = (
     Mutant(
         "end with 0 though a store's last batch was refused", "spark/queries/query.py",
         "self.heed(self.store.fault or (run.fault if run is not None else None))", "", f"{_SPARK}/test_query.py",
-    ),
-    Mutant(
-        "end with 0 though a shared store's last batch was refused", "spark/queries/fanout.py",
-        "            self.alone[sink].heed(lane.fault())", "            pass", f"{_SPARK}/test_fanout.py",
     ),
     Mutant(
         "count outages as unknown failures", "spark/queries/query.py",
@@ -237,51 +229,6 @@ MUTANTS = (
         "read a slice of a few keys without an end", "spark/queries/tasks.py",
         "(not full and read_bytes + step_bytes <= _MOST_READ * most_bytes)", "not full",
         "tests/unit/spark/test_tasks.py -k h255",
-    ),
-    Mutant(
-        "take a slice that Spark brought for the whole batch", "spark/queries/micro_batch.py",
-        "piece = rest.upto(reached) if number < len(slices) - 1 else rest", "piece = rest",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "ask Spark for the rows of a rest that it has carried", "spark/queries/micro_batch.py",
-        "rest: MicroBatch | None = self._replace(rows=None)", "rest: MicroBatch | None = self",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "take the partition in which a task stopped for read", "spark/records/carried_rows.py",
-        "whole = set(seen) - {last}", "whole = set(seen)",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "call a batch whole of which a task left some", "spark/queries/tasks.py",
-        "    return places if left is None else", "    return places if True else",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "hand a task all that Spark carries to it", "spark/queries/tasks.py",
-        "(not ends or window.has_room(step))", "True",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "take any three headers for ours", "spark/records/carried_rows.py",
-        "        if not all_true(pc.equal(names.take(turn), name)):\n            return None\n", "",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "bring a batch of large records to the driver", "spark/queries/query_run.py",
-        " and batch.weight_bytes <= _MOST_SLICES * self.slice_bytes", "",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "apply a later slice that has to ask", "spark/queries/tasks.py",
-        "        if number and window.asks:\n", "        if False:\n",
-        "tests/unit/spark/test_carried.py",
-    ),
-    Mutant(
-        "write several slices of rows that come to the driver", "spark/queries/tasks.py",
-        "_SLICES_AT_ONCE if several else 1", "_SLICES_AT_ONCE",
-        "tests/unit/spark/test_carried.py",
     ),
     Mutant(
         "look at a new store when it is due", "spark/queries/log_watch.py",

@@ -30,10 +30,8 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"driver_batch_rows": 0, "slice_bytes": 40_000},
     {},
     {"driver_batch_rows": 0, "max_offsets_per_trigger": 300, "slice_bytes": 20_000},
-    {"reader": "own", "driver_batch_rows": 0, "slice_bytes": 30_000},
-    {"fan_out": True, "driver_batch_rows": 40, "slice_bytes": 20_000},
+    {"driver_batch_rows": 40, "slice_bytes": 20_000},
     {"driver_batch_rows": 100, "max_offsets_per_trigger": 150, "slice_bytes": 30_000},
-    {"reader": "own", "fan_out": True},
 )
 
 

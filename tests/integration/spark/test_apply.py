@@ -21,7 +21,6 @@ from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
 Opened = Callable[[Settings, str], OpenSink]
 ON_EXECUTORS = {"driver_batch_rows": 0, "max_offsets_per_trigger": 700}
 IN_DRIVER = {"driver_batch_rows": 10_000}
-OWN = {"reader": "own"}
 
 
 @pytest.fixture
@@ -53,8 +52,8 @@ def workload(pipeline: HandMadeLog, count: int, seed: int, keys: int = 100) -> N
 
 @pytest.mark.parametrize(
     "spark",
-    [IN_DRIVER, ON_EXECUTORS, IN_DRIVER | OWN],
-    ids=["driver", "executors", "own"],
+    [IN_DRIVER, ON_EXECUTORS],
+    ids=["driver", "executors"],
 )
 @pytest.mark.slow
 def test_every_store_shows_what_the_log_says(

@@ -155,45 +155,6 @@ def test_one_store_of_two_is_awaited_and_none_is_a_refusal(pipeline: HandMadeLog
 
 
 @pytest.mark.slow
-def test_a_stalled_store_of_a_shared_query_holds_only_itself(
-    pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="spark")
-    settings, stores = two_stores(pipeline, fan_out=True)
-    with sinks.running(settings, connect=connecting(stores)) as running:
-        pipeline.put(rows(0, 10))
-        running.until(lambda: "stores_share_a_query" in caplog.messages)
-        stores["left"].free.clear()
-        count = 10
-        while "sink_left_shared_query" not in caplog.messages:
-            pipeline.put(rows(count, count + 5))
-            count += 5
-            running.until(partial(_shows, pipeline, stores["right"], count - 5))
-        pipeline.put(rows(count, count + 5))
-        running.until(lambda: pipeline.shown(stores["right"].memory.open()) == pipeline.rows["orders"])
-        assert pipeline.shown(stores["left"].memory.open()) != pipeline.rows["orders"]
-        stores["left"].free.set()
-        running.until(lambda: pipeline.shown(stores["left"].memory.open()) == pipeline.rows["orders"])
-
-
-@pytest.mark.slow
-def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
-    pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="spark")
-    settings, stores = two_stores(pipeline, fan_out=True)
-    pipeline.put(rows(0, 10))
-    sinks.catch_up(settings, connect=connecting(stores))
-    stores["left"].memory.rows.clear()
-    stores["left"].memory.notes.clear()
-    with sinks.running(settings, connect=connecting(stores)) as running:
-        running.until(lambda: "stores_share_a_query" in caplog.messages)
-        pipeline.put(rows(5, 30, "changed"))
-        for store in stores.values():
-            running.until(partial(_shows_all, pipeline, store))
-
-
-@pytest.mark.slow
 def test_h101_a_watermark_set_ahead_by_hand_stops_that_store(
     pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,7 +190,7 @@ def test_one_store_s_failure_ends_the_others_where_that_is_asked(pipeline: HandM
 
 @pytest.mark.slow
 def test_h115_a_silent_store_does_not_hold_up_the_end(pipeline: HandMadeLog, sinks: Sinks) -> None:
-    settings, stores = two_stores(pipeline, fan_out=True)
+    settings, stores = two_stores(pipeline)
     pipeline.put(rows(0, 10))
     with sinks.running(settings, connect=connecting(stores)) as running:
         for store in stores.values():

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
-from tests.integration.spark.test_carried_rows import WAYS, Opened, row
+from tests.integration.spark.test_spark_queries import Opened, row
 
 FAR_MS = 2**62
 """In microseconds it is more than 64 bits hold."""
@@ -41,7 +41,7 @@ def test_h390_a_time_that_spark_cannot_take_stops_no_store(
     pipeline.time_ms = 0
     pipeline.put(row(number, "paid") for number in range(5))
     lsn = pipeline.progress()
-    settings = pipeline.settings({"cache": all_stores["cache"], "reports": all_stores["reports"]}, **WAYS["executors"])
+    settings = pipeline.settings({"cache": all_stores["cache"], "reports": all_stores["reports"]}, driver_batch_rows=0)
     sinks.catch_up(settings)
     for name in ("cache", "reports"):
         store = opened(settings, name)

@@ -37,14 +37,12 @@ def bench() -> Iterator[Bench]:
         store.end()
 
 
-def cared_for(
-    bench: Bench, folder: Path, clock: ManualClock | None = None, *, carried: bool = False, every_s: float = 0.0
-) -> Query:
+def cared_for(bench: Bench, folder: Path, clock: ManualClock | None = None, *, every_s: float = 0.0) -> Query:
     """A query of which nothing is started: no session and no reader are asked."""
     nothing: Any = None
     engine = Engine(
         session=nothing,
-        kafka=KafkaInput({}, 500_000, nothing, carried),
+        kafka=KafkaInput({}, 500_000, nothing),
         folder=LocalFolder(folder),
         metrics=Metrics(),
         driver_rows=20_000,
@@ -126,25 +124,6 @@ def test_an_end_has_no_failure_where_a_start_can_cure_it(
     query.store.fault = met_again
     query.conclude()
     assert query.failure is None
-
-
-@pytest.mark.parametrize(
-    ("met", "carried"),
-    [
-        (QueryFailed("overflow"), False),
-        (SparkLost("ended"), False),
-        (StoreAway("away"), True),
-        (LogError("away"), True),
-    ],
-)
-def test_h390_our_reader_reads_after_a_failure_of_sparks(
-    bench: Bench, tmp_path: Path, met: CdcError, carried: bool
-) -> None:
-    query = cared_for(bench, tmp_path, carried=True)
-    assert query.carried
-    query.again(met)
-    query.again(StoreAway("away"))
-    assert query.carried is carried
 
 
 def test_h445_a_store_that_fills_or_is_far_behind_has_no_rest(bench: Bench, tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ from cdc.figures.http_server import FigurePage
 from spark.figures.query_listener import SILENCE_S, AllQueries, QueryFigures, offsets_behind, run_name
 
 
-def said(rows: int, end: int, latest: int, query: str = "cache-1") -> dict[str, Any]:
+def said(end: int, latest: int, query: str = "cache-1") -> dict[str, Any]:
     """A progress, with the offsets as Spark has them: JSON in JSON."""
     return {
         "name": query,
-        "numInputRows": rows,
         "sources": [{"endOffset": f'{{"t":{{"0":{end},"1":4}}}}', "latestOffset": f'{{"t":{{"0":{latest},"1":4}}}}'}],
     }
 
@@ -28,19 +27,18 @@ def shown(queries: AllQueries, now_s: float) -> dict[tuple[str, str], float]:
     return {(one.name, one.labels["query"]): one.value for one in samples}
 
 
-def test_records_and_batches_of_all_runs_of_a_query_are_counted() -> None:
+def test_batches_of_all_runs_of_a_query_are_counted() -> None:
     queries = AllQueries()
-    for run, rows in (("cache-1", 3), ("cache-7", 4), ("my-search-2", 5)):
-        queries.of(run).progress(said(rows, 9, 9, run), 1.0)
+    for run in ("cache-1", "cache-7", "my-search-2"):
+        queries.of(run).progress(said(9, 9, run), 1.0)
     found = shown(queries, 2.0)
-    assert found["cdc_query_records_total", "cache"] == 7
     assert found["cdc_query_batches_total", "cache"] == 2
-    assert found["cdc_query_records_total", "my-search"] == 5
+    assert found["cdc_query_batches_total", "my-search"] == 1
 
 
 def test_offsets_behind_are_those_of_the_last_batch() -> None:
     figures = QueryFigures()
-    figures.progress(said(3, 5, 12), 1.0)
+    figures.progress(said(5, 12), 1.0)
     assert figures.behind == 7
     figures.idle(2.0)
     assert figures.behind == 0
@@ -50,11 +48,11 @@ def test_offsets_behind_are_those_of_the_last_batch() -> None:
 @pytest.mark.parametrize(("age_s", "known"), [(0.0, True), (SILENCE_S, True), (SILENCE_S + 0.1, False)])
 def test_h110_a_query_of_which_spark_says_nothing_is_not_known(age_s: float, known: bool) -> None:
     queries = AllQueries()
-    queries.of(run_name("cache", 1)).progress(said(3, 5, 12), 100.0)
+    queries.of(run_name("cache", 1)).progress(said(5, 12), 100.0)
     found = shown(queries, 100.0 + age_s)
     assert found["cdc_query_known", "cache"] == known
     assert (("cdc_query_offsets_behind", "cache") in found) is known
-    assert found["cdc_query_records_total", "cache"] == 3, "a counter stays"
+    assert found["cdc_query_batches_total", "cache"] == 1, "a counter stays"
 
 
 @pytest.mark.parametrize(
