@@ -65,7 +65,11 @@ def test_h102_a_slice_names_its_end_and_the_last_the_batchs_end() -> None:
     slices = list(batch_of(records, {0: 9, 1: 9}).slices(3 * SIZE))
     assert [table.num_rows for _, table in slices] == [3, 3, 1]
     assert [piece.offsets[TOPIC] for piece, _ in slices] == [{0: 3}, {0: 5, 1: 1}, {0: 9, 1: 9}]
-    assert [piece.starts[TOPIC] for piece, _ in slices] == [{0: EARLIEST, 1: EARLIEST}, {0: 3, 1: EARLIEST}, {0: 5, 1: 1}]
+    assert [piece.starts[TOPIC] for piece, _ in slices] == [
+        {0: EARLIEST, 1: EARLIEST},
+        {0: 3, 1: EARLIEST},
+        {0: 5, 1: 1},
+    ]
 
 
 def test_h102_no_slice_claims_a_partition_that_nobody_has_begun() -> None:
