@@ -263,7 +263,12 @@ def given_up(documents: Mapping[bytes, bytes], tables: Sequence[str]) -> list[Re
 def progress_of(documents: Mapping[bytes, bytes], requests: Sequence[RequestState]) -> list[ReadingState | None]:
     """How far each request is, None where nobody has taken it up."""
     states = {one.id: one for one in find_all(documents, ReadingState)}
-    # One asked for again meanwhile, by a catalog watch, goes under a newer serial.
-    return [
-        found if (found := states.get(one.id)) is not None and found.serial >= one.serial else None for one in requests
-    ]
+    newest = {one.id: one.serial for one in requests_of(documents)}
+    found = []
+    for one in requests:
+        state = states.get(one.id)
+        # One asked for again meanwhile, by a catalog watch or as its table is followed again, has a newer serial: the
+        # older one ends as cancelled, and the newer one is read.
+        replaced = state is not None and state.state == "cancelled" and newest.get(one.id, 0) > state.serial
+        found.append(state if state is not None and state.serial >= one.serial and not replaced else None)
+    return found

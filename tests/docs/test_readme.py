@@ -70,7 +70,7 @@ def test_the_first_screen_works_as_it_stands(
         lambda: event_of(pipeline, running["events orders"]), 60, describe=lambda: running["events orders"].stderr
     )
     assert without_lsn(event_of(pipeline, running["events orders"])) == without_lsn(shown_event())
-    pipeline.good("verify", "--timeout", "120")
+    pipeline.good("verify", "--timeout", "300")
     shown = pipeline.good("status")
     assert "consistent" in shown
     assert max(map(len, shown.splitlines())) <= 80

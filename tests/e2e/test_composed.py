@@ -120,7 +120,7 @@ def test_the_pipeline_of_the_containers_ends_in_equal_stores(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("update orders set status = 'paid' where id <= 100; delete from orders where id > 29900")
     shown = Spawned.cold(
-        [sys.executable, "-m", "cdc", "--config", str(tmp_path / "cdc.toml"), "verify", "--timeout", "200"],
+        [sys.executable, "-m", "cdc", "--config", str(tmp_path / "cdc.toml"), "verify", "--timeout", "300"],
         tmp_path / "verify.out", tmp_path / "verify.err", os.environ,
     )  # fmt: skip
     assert shown.wait(START_S) == 0, shown.stderr + sink.stderr[-3000:]

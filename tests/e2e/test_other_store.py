@@ -55,7 +55,7 @@ def stored(pipeline: Pipeline, generation: int) -> dict[str, str | None]:
     return {row["key"]: json.loads(row["row"])["status"] if row["row"] else None for row in rows}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_of_a_package_goes_through_all_commands(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.good("init")
     pipeline.good("snapshot")

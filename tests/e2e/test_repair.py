@@ -155,13 +155,13 @@ def test_h93_h101_every_store_is_repaired_under_load_and_equal(
     pipeline: Pipeline, fed: tuple[Spawned, Spawned]
 ) -> None:
     with Load(pipeline.dsn) as load:
-        equal = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
+        equal = pipeline.cdc("verify", "--timeout", "300", timeout_s=300)
         assert equal.returncode == Exit.OK, equal.stderr + equal.stdout
         damage(pipeline)
-        refused = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
+        refused = pipeline.cdc("verify", "--timeout", "300", timeout_s=300)
         assert_refused(refused, Exit.DIFFERENCE, "--repair")
         assert " 12 ahead" in refused.stderr
-        done = pipeline.cdc("verify", "--repair", "--json", "--timeout", "120", timeout_s=400)
+        done = pipeline.cdc("verify", "--repair", "--json", "--timeout", "300", timeout_s=400)
         assert done.returncode == Exit.OK, done.stderr + done.stdout
         report = orjson.loads(done.stdout)
         assert (report["differences"], report["undecided"]) == (0, 0)
@@ -171,5 +171,5 @@ def test_h93_h101_every_store_is_repaired_under_load_and_equal(
             assert one["deleted"] >= 3, one
         before = load.changes
         wait_until(lambda: load.changes > before + 50)
-    last = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
+    last = pipeline.cdc("verify", "--timeout", "300", timeout_s=300)
     assert last.returncode == Exit.OK, last.stderr + last.stdout

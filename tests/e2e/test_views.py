@@ -143,7 +143,7 @@ def verified(pipeline: Pipeline, *what: str) -> str:
     """What verify says of stores that are level. A view behind its limit is not compared, and it may be for a while."""
 
     def compared() -> subprocess.CompletedProcess[str]:
-        said = pipeline.cdc("verify", *what, "--timeout", "120", timeout_s=300)
+        said = pipeline.cdc("verify", *what, "--timeout", "300", timeout_s=300)
         assert "s behind: it does not show the view" not in said.stdout
         return said
 
@@ -207,10 +207,10 @@ def damaged_and_repaired(pipeline: Pipeline) -> None:
         )[:2]
         cache.delete(lost)
         cache.hset(changed, "row", b'{"id":1,"customer":{"name":"somebody"}}')
-    missing = pipeline.cdc("verify", "view.order_search", "--timeout", "120", timeout_s=300)
+    missing = pipeline.cdc("verify", "view.order_search", "--timeout", "300", timeout_s=300)
     assert missing.returncode == Exit.DIFFERENCE, missing.stderr
     assert f"missing in cache: view.order_search {lost.decode().rsplit(':', 1)[1]}" in missing.stdout
-    repair = pipeline.cdc("verify", "cache", "--repair", "--timeout", "120", timeout_s=300)
+    repair = pipeline.cdc("verify", "cache", "--repair", "--timeout", "300", timeout_s=300)
     assert repair.returncode == Exit.OK, repair.stderr + repair.stdout
     assert "repaired cache: view.order_search: 2 published anew by its runner, 0 written, 0 deleted" in repair.stdout
     assert "view.order_search" in verified(pipeline, "cache", "view.order_search")

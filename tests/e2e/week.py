@@ -176,7 +176,7 @@ class Shop:
 
     def equal(self, *sinks: str) -> None:
         """Every row of the source against every store."""
-        done = self.cdc("verify", *sinks, "--timeout", "120", timeout_s=300)
+        done = self.cdc("verify", *sinks, "--timeout", "300", timeout_s=300)
         assert done.returncode == Exit.OK, done.stdout + done.stderr
 
     def says(self, command: tuple[str, ...], *words: str) -> str:

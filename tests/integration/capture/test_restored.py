@@ -185,12 +185,12 @@ def test_h227_an_epochs_number_that_is_given_twice(servers: Servers, pipeline: P
         rebuilt = pipeline.spawn(*command, "rebuild", "cache")
         assert rebuilt.wait(120) == 0, rebuilt.stderr
         sink = pipeline.spawn(*command, "sink")
-        verified = pipeline.spawn(*command, "verify", "--timeout", "60")
+        verified = pipeline.spawn(*command, "verify", "--timeout", "300")
         assert verified.wait(120) == 0, verified.stdout + verified.stderr + sink.stderr
         assert sink.terminate(90) == 0, sink.stderr
 
 
-@pytest.mark.parametrize("way", ["rebuild", "sink"])
+@pytest.mark.parametrize("way", [pytest.param("rebuild", marks=pytest.mark.long), "sink"])
 def test_h63_h194_a_store_beyond_a_kafka_put_back(servers: Servers, pipeline: Pipeline, way: str) -> None:
     """It names offsets that the topics do not have, and have again once a new epoch's rows are there: other records.
     They come to it by a rebuild, and as well by the sink alone, which goes back to where the epoch began."""
@@ -216,7 +216,7 @@ def test_h63_h194_a_store_beyond_a_kafka_put_back(servers: Servers, pipeline: Pi
             assert rebuilt.wait(120) == 0, rebuilt.stderr
         pipeline.execute("update t set v = 'anew' where id > 5")
         sink = pipeline.spawn(*command, "sink")
-        verified = pipeline.spawn(*command, "verify", "--timeout", "60")
+        verified = pipeline.spawn(*command, "verify", "--timeout", "300")
         assert verified.wait(120) == 0, verified.stdout + verified.stderr + sink.stderr
         assert ("store_goes_back" in sink.stderr) is (way == "sink")
         assert sink.terminate(90) == 0, sink.stderr

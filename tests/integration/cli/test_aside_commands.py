@@ -31,7 +31,7 @@ def test_h119_h120_every_command_names_a_table_that_is_aside(pipeline: Pipeline,
         pipeline.good(command)
     running = spawn("cdc", "--config", pipeline.config, "run")
     feeding = spawn("cdc", "--config", pipeline.config, "sink")
-    wait_until(lambda: pipeline.cdc("verify", "--timeout", "30").returncode == 0, 120, lambda: feeding.stderr[-3000:])
+    wait_until(lambda: pipeline.cdc("verify", "--timeout", "300").returncode == 0, 120, lambda: feeding.stderr[-3000:])
     pipeline.sql(*NEW_KEY)
     wait_until(lambda: "public.orders" in readiness(address), 60, lambda: running.stderr[-3000:])
     assert "the key of public.orders" in readiness(address)
@@ -45,7 +45,7 @@ def test_h119_h120_every_command_names_a_table_that_is_aside(pipeline: Pipeline,
     assert "public.orders" in shown.stdout
     wait_until(lambda: "these: public.orders" in pipeline.cdc("wait", "cache", "0/1").stderr, 60)
     assert_refused(pipeline.cdc("wait", "cache", "0/1"), Exit.DIFFERENCE, "public.orders")
-    unequal = pipeline.cdc("verify", "--timeout", "60")
+    unequal = pipeline.cdc("verify", "--timeout", "300")
     assert_refused(unequal, Exit.DIFFERENCE, "not compared: public.orders", "cdc status")
     checked = pipeline.cdc("check")
     assert_refused(checked, Exit.DIFFERENCE, "public.orders is set aside", "cdc snapshot public.orders")
@@ -55,7 +55,7 @@ def test_h119_h120_every_command_names_a_table_that_is_aside(pipeline: Pipeline,
     # An operator takes the key as it is now, for this table alone.
     taken = pipeline.cdc("snapshot", "public.orders", timeout_s=120)
     assert taken.returncode == 0, taken.stderr
-    wait_until(lambda: pipeline.cdc("verify", "--timeout", "30").returncode == 0, 120, lambda: running.stderr[-3000:])
+    wait_until(lambda: pipeline.cdc("verify", "--timeout", "300").returncode == 0, 120, lambda: running.stderr[-3000:])
     assert pipeline.cdc("wait", "cache", "0/1").returncode == 0
     assert "each of the 2 captured tables is followed" in pipeline.good("check")
     assert readiness(address) == ""

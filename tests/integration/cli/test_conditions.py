@@ -114,7 +114,7 @@ def test_y6_a_table_added_while_capture_runs_is_read(shop: Pipeline, spawn: Spaw
     again = spawn("cdc", "--config", shop.config, "run")
     assert feeding.terminate() == 0
     spawn("cdc", "--config", shop.config, "sink")
-    wait_until(lambda: shop.cdc("verify", "--timeout", "30").returncode == 0, 120, lambda: again.stderr)
+    wait_until(lambda: shop.cdc("verify", "--timeout", "300").returncode == 0, 120, lambda: again.stderr)
     assert shop.cdc("status").returncode == 0, shop.cdc("status").stderr
 
 

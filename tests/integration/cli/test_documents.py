@@ -55,7 +55,7 @@ def test_w6_hostile_documents_reach_the_stores_and_verify(
     insert(pipeline, len(EVERY))
 
     def compared() -> str:
-        done = pipeline.cdc("verify", "--timeout", "60", timeout_s=300)
+        done = pipeline.cdc("verify", "--timeout", "300", timeout_s=300)
         return "" if done.returncode == 0 else done.stdout + done.stderr
 
     wait_until(lambda: not compared(), 300, lambda: compared() + sink.stderr[-3000:])

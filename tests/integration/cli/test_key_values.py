@@ -81,7 +81,7 @@ def insert(pipeline: Pipeline) -> int:
 
 
 def verified(pipeline: Pipeline, *more: str) -> dict[str, Any]:
-    done = pipeline.cdc("verify", "--json", "--timeout", "90", *more, timeout_s=240)
+    done = pipeline.cdc("verify", "--json", "--timeout", "300", *more, timeout_s=240)
     assert done.stdout.startswith("{"), done.stderr
     found: dict[str, Any] = orjson.loads(done.stdout)
     return found | {"exit": done.returncode}
@@ -154,7 +154,7 @@ def twice(pipeline: Pipeline, redis_url: str, tmp_path: Path) -> Pipeline:
 
 
 def test_w1_two_rows_of_one_key_are_named_and_not_mended(twice: Pipeline) -> None:
-    done = twice.cdc("verify", "--timeout", "60")
+    done = twice.cdc("verify", "--timeout", "300")
     assert_refused(done, Exit.DIFFERENCE, "2 shared", "--repair")
     assert "shared in cache: public.orders 42\n" in done.stdout
     mended = verified(twice, "--repair")
@@ -162,4 +162,4 @@ def test_w1_two_rows_of_one_key_are_named_and_not_mended(twice: Pipeline) -> Non
     assert rows(mended, "source_rows") == {"cache": 2, "reports": 2}
     assert rows(mended, "shared") == rows(mended, "store_rows") == {"cache": 1, "reports": 1}, "43 is gone, 42 is not"
     assert [(one["written"], one["deleted"]) for one in mended["repaired"]] == [(0, 1), (0, 1)]
-    assert_refused(twice.cdc("verify", "--timeout", "60"), Exit.DIFFERENCE, "2 shared", "reindex")
+    assert_refused(twice.cdc("verify", "--timeout", "300"), Exit.DIFFERENCE, "2 shared", "reindex")

@@ -60,7 +60,7 @@ def shop(pipeline: Pipeline, redis_url: str, opensearch: str, index_prefix: str,
 
 
 def repaired(shop: Pipeline) -> dict[str, Any]:
-    done = shop.cdc("verify", "--repair", "--json", "--timeout", "60", timeout_s=200)
+    done = shop.cdc("verify", "--repair", "--json", "--timeout", "300", timeout_s=200)
     assert done.returncode == Exit.OK, done.stderr + done.stdout
     report: dict[str, Any] = orjson.loads(done.stdout)
     assert (report["differences"], report["undecided"]) == (0, 0)
@@ -71,22 +71,22 @@ def repaired(shop: Pipeline) -> dict[str, Any]:
 def test_h93_h101_each_store_is_mended_and_equal(shop: Pipeline) -> None:
     filled = repaired(shop)
     assert {one["sink"] for one in filled["repaired"]} == set(shop.document["sinks"]), "what is missing is written"
-    assert shop.cdc("verify", "--timeout", "60").returncode == Exit.OK
+    assert shop.cdc("verify", "--timeout", "300").returncode == Exit.OK
     damage(shop)
-    unequal = shop.cdc("verify", "--timeout", "60")
+    unequal = shop.cdc("verify", "--timeout", "300")
     assert_refused(unequal, Exit.DIFFERENCE, "--repair")
     assert all(f" {count} {kind}" in unequal.stderr for kind, count in DAMAGED.items()), unequal.stderr
     report = repaired(shop)
     assert all(one["deleted"] >= 3 for one in report["repaired"]), report
-    assert shop.cdc("verify", "--timeout", "60").returncode == Exit.OK
+    assert shop.cdc("verify", "--timeout", "300").returncode == Exit.OK
 
 
 def test_h93_h101_a_repair_killed_at_each_step_is_repeated(shop: Pipeline) -> None:
     repaired(shop)
     damage(shop)
     for point in POINTS:
-        killed = shop.cdc("verify", "--repair", "--timeout", "60", timeout_s=200, CDC_CRASH_AT=point)
+        killed = shop.cdc("verify", "--repair", "--timeout", "300", timeout_s=200, CDC_CRASH_AT=point)
         assert killed.returncode == CRASH_EXIT, f"{point}: {killed.stderr}{killed.stdout}"
     repaired(shop)
-    equal = shop.cdc("verify", "--timeout", "60")
+    equal = shop.cdc("verify", "--timeout", "300")
     assert equal.returncode == Exit.OK, equal.stderr + equal.stdout

@@ -37,7 +37,7 @@ DOCUMENTS = "shop.view."
 TO_BEGIN: tuple[tuple[str, ...], ...] = (("check",), ("init",), ("snapshot", "--workers", "1"))
 """What the operator does first; every test stands on it."""
 AS_OPERATOR: tuple[tuple[str, ...], ...] = (("status",), ("events", "--until-caught-up"))
-AS_SINKS: tuple[tuple[str, ...], ...] = (("verify", "--timeout", "200"), ("wait", "cache", "0/1", "--timeout", "60"))
+AS_SINKS: tuple[tuple[str, ...], ...] = (("verify", "--timeout", "200"), ("wait", "cache", "0/1", "--timeout", "300"))
 
 START_S = 240.0
 
@@ -232,7 +232,7 @@ def repaired_with_the_right_to_ask(viewed: Shop, spawn: Spawn) -> None:
     """H380: who repairs a view asks its runner by a record of the state topic."""
     with redis_client.Redis.from_url(viewed.url) as client:
         client.hset("shop:view.counted:all", "row", b'{"n":99}')
-    verify = ("verify", "cache", "view.counted", "--repair", "--timeout", "200")
+    verify = ("verify", "cache", "view.counted", "--repair", "--timeout", "300")
     refused = spawn("cdc", "--config", viewed.settings(SINKS), *verify)
     assert refused.wait(START_S) == Exit.CONFIG, refused.stderr + refused.stdout
     assert "lacks the right Write on the topic" in refused.stderr

@@ -74,7 +74,7 @@ def reported(pipeline: Pipeline, columns: str = "name") -> dict[int, tuple[objec
 
 def verified(pipeline: Pipeline, runner: Spawned) -> None:
     def clean() -> bool:
-        return pipeline.cdc("verify", "reports", "view.named", "--timeout", "60").returncode == 0
+        return pipeline.cdc("verify", "reports", "view.named", "--timeout", "300").returncode == 0
 
     wait_until(clean, 180, lambda: runner.stderr[-2000:])
 

@@ -74,7 +74,7 @@ def test_h123_a_resnapshot_behind_a_lost_slot(
     rebuilt = run_cdc("--config", settings, "rebuild", "cache", timeout_s=2 * SINK_S)
     assert rebuilt.returncode == 0, rebuilt.stderr
     sink = spawn("cdc", "--config", settings, "sink")
-    verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
+    verified = run_cdc("--config", settings, "verify", "--timeout", "300", "--json", timeout_s=2 * SINK_S)
     assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
     report = orjson.loads(verified.stdout)
     assert (report["differences"], report["undecided"]) == (0, 0)

@@ -90,7 +90,7 @@ def test_h38_sinks_keep_stores_true_from_debeziums_topics(
     assert cached(redis_url, name, "public.a")["7"]["v"] == big
 
     # Each store knows the LSN that it shows, so that every row can be compared at a fence, and waited for.
-    verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
+    verified = run_cdc("--config", settings, "verify", "--timeout", "300", "--json", timeout_s=2 * SINK_S)
     assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
     report = orjson.loads(verified.stdout)
     assert (report["differences"], report["undecided"]) == (0, 0)

@@ -21,6 +21,7 @@ from connectors.kafka.clients import producer_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from sinks.contract.port import OpenSink
+from tests.waiting import TIME_SCALE
 
 FIRST_LSN = 0x1000000
 
@@ -184,7 +185,7 @@ class HandMadeLog:
         return self._headers(self.shapes[table], op, 1)
 
     def flush(self) -> None:
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(30 * TIME_SCALE) == 0
 
     def shown(self, store: OpenSink, table: str = "orders") -> dict[str, dict[str, Any]]:
         """What a store shows of a table: key -> row as plain values."""

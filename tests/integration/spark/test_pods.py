@@ -43,7 +43,7 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
         yield made
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_executors_in_pods_write_to_the_store(
     pipeline: HandMadeLog, pods: Pods, redis_url: str, spawn: Spawn, opened: Opened, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -288,3 +289,21 @@ def test_a_request_is_under_way_from_its_own_serial_on() -> None:
         world.note(serial=serial)
         found += progress_of(world.state.read(), [asked])
     assert [one.serial if one is not None else None for one in found] == [None, asked.serial, asked.serial + 1]
+
+
+def test_a_request_that_a_newer_one_replaces_is_not_over() -> None:
+    """As where a table is followed again meanwhile: the older one ends as cancelled, and the newer one is read."""
+    world = World()
+    (asked,) = world.rereads().ask(["a"], WantedRows())
+    world.note(serial=asked.serial, state="cancelled")
+    cancelled = progress_of(world.state.read(), [asked])
+    newer = replace(asked, serial=asked.serial + 1)
+    world.state.write([(newer.key(), newer.to_json())])
+    replaced = progress_of(world.state.read(), [asked])
+    world.note(serial=newer.serial, state="done")
+    done = progress_of(world.state.read(), [asked])
+    assert [one.state if one is not None else None for one in (*cancelled, *replaced, *done)] == [
+        "cancelled",
+        None,
+        "done",
+    ]
