@@ -1,0 +1,24 @@
+"""The way of a changed row through capture is the one that ARCHITECTURE.md tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.capture.pipeline import Pipeline
+from tests.walks import Walk, named
+
+VALUE = "a value that is followed"
+
+
+@pytest.mark.slow
+def test_a_changed_row_passes_the_files_of_the_page(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key, v text)")
+    walk = Walk(VALUE, {"<row>": "connectors/postgres/encoding/compiled.py"})
+    with walk.watched(), pipeline.capturing():
+        # Of its first row a table's functions are made.
+        pipeline.execute("insert into t values (1, 'first')")
+        pipeline.settle()
+        pipeline.execute(f"update t set v = '{VALUE}'")
+        pipeline.settle()
+    assert walk.files == named("Through capture")
+    assert len(walk.files) <= 10
