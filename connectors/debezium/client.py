@@ -43,7 +43,7 @@ class _Passing(ConnectError):
     """An answer that passes, or none: a rebalance, a server's trouble, a worker that starts. ``attempts``: how many are
     worth it."""
 
-    def __init__(self, message: str, *, hint: str, attempts: int = 8) -> None:
+    def __init__(self, message: str, *, hint: str = "", attempts: int = 8) -> None:
         super().__init__(message, hint=hint)
         self.attempts = attempts
 

@@ -11,7 +11,7 @@ import pytest
 
 from cdc.jvm.jars import OF_SINKS, locked
 from cdc.process.errors import Exit
-from tests.unit.sinks.test_spark_parts import TOML, fetched
+from tests.unit.sinks.contract.test_spark_parts import TOML, fetched
 
 __all__ = ["fetched"]
 IMAGE = Path(__file__).parents[2] / "compose" / "image"

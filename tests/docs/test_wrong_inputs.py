@@ -10,16 +10,16 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 APP = "unit/cdc/cli/test_app.py"
-READ = "unit/cdc/test_settings.py"
+READ = "unit/cdc/settings/test_settings.py"
 CHECKS = "unit/cdc/checks/test_preflight.py"
-FOREIGN = "unit/cdc/test_foreign.py"
-SETTINGS = "unit/cdc/test_inputs.py"
+FOREIGN = "unit/cdc/process/test_foreign.py"
+SETTINGS = "unit/cdc/settings/test_inputs.py"
 WRONG = f"{SETTINGS}::test_a_wrong_setting_is_named_and_mended"
 VARIABLE = f"{SETTINGS}::test_a_variable_is_blamed_and_not_the_file"
 NO_FILE = f"{SETTINGS}::test_a_file_that_is_no_settings_file"
 REFUSALS = "integration/cli/test_refusals.py"
 AWAY = "integration/cli/test_away.py"
-FACTS = "unit/sinks/test_facts.py"
+FACTS = "unit/sinks/contract/test_facts.py"
 ARGUMENTS = f"{APP}::test_a_command_that_does_not_fit_is_one_sentence_and_a_hint"
 
 INPUTS: list[tuple[str, str, str]] = [
@@ -50,7 +50,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("35-38", "a sink with a typo, without a kind, of no kind, flat", WRONG),
     ("39", "two faults in one file", f"{SETTINGS}::test_all_faults_of_a_file_are_told_at_once"),
     ("40", "a setting of another kind of sink", WRONG),
-    ("41", "an address without a host", "unit/cdc/test_metrics.py::test_an_address_that_is_none"),
+    ("41", "an address without a host", "unit/cdc/figures/test_metrics.py::test_an_address_that_is_none"),
     ("42", "a number for a text in a table of settings", WRONG),
     ("43", "Debezium without its section", f"{APP}::test_connect_without_a_debezium_section_names_the_section"),
     ("44", "a password's variable that is not set", f"{READ}::test_a_missing_secret_names_the_variable"),
@@ -73,7 +73,7 @@ INPUTS: list[tuple[str, str, str]] = [
     (
         "57",
         "the port of a server that is no Postgres",
-        "unit/connectors/postgres/test_session.py::test_h135_a_server_that_takes_connections_and_is_silent",
+        "unit/connectors/postgres/server/test_session.py::test_h135_a_server_that_takes_connections_and_is_silent",
     ),
     ("58", "a role that may not replicate", f"{REFUSALS}::test_a_role_that_may_not_replicate"),
     ("59", "a role that may not read", f"{REFUSALS}::test_a_table_that_may_not_be_read"),
@@ -81,7 +81,7 @@ INPUTS: list[tuple[str, str, str]] = [
     (
         "61-63",
         "a table or schema misspelt",
-        "unit/connectors/postgres/test_selection.py::test_an_entry_that_meets_nothing_is_refused",
+        "unit/connectors/postgres/server/test_selection.py::test_an_entry_that_meets_nothing_is_refused",
     ),
     ("64", "a table without a key under a wildcard", f"{REFUSALS}::test_h42_a_table_without_a_key"),
     ("65-66", "a wrong port of Kafka, none", "unit/connectors/kafka/test_reach.py::test_an_address_that_is_none"),
@@ -93,7 +93,11 @@ INPUTS: list[tuple[str, str, str]] = [
     ("69-70", "Kafka away", f"{AWAY}::test_h109_check_gives_no_advice_on_what_it_did_not_see"),
     ("71", "a wrong port of Redis", f"{AWAY}::test_h109_status_says_nothing_of_what_it_did_not_see"),
     ("72", "the port of a server that is no Redis", f"{FACTS}::test_h135_another_server_at_a_stores_address"),
-    ("73", "http:// for Redis", "unit/sinks/test_urls.py::test_a_url_that_is_none_is_one_sentence_with_a_hint"),
+    (
+        "73",
+        "http:// for Redis",
+        "unit/sinks/contract/test_urls.py::test_a_url_that_is_none_is_one_sentence_with_a_hint",
+    ),
     ("74", "a database that Redis has not", "integration/sinks/test_cache.py::test_a_database_that_the_cache_has_not"),
     ("75", "a wrong port of a store", f"{REFUSALS}::test_a_store_that_does_not_answer"),
     (
@@ -117,12 +121,12 @@ INPUTS: list[tuple[str, str, str]] = [
     (
         "85",
         "the same settings from another folder",
-        "unit/cdc/test_anchored_paths.py::test_a_path_counts_from_the_files_folder",
+        "unit/cdc/settings/test_anchored_paths.py::test_a_path_counts_from_the_files_folder",
     ),
     ("86-94", "an unknown command or option, missing, swapped, bad and extra arguments", ARGUMENTS),
     ("91", "an unknown sink", f"{REFUSALS}::test_an_unknown_sink"),
     ("92", "--config twice", f"{APP}::test_of_two_settings_files_the_last_one_counts"),
-    ("94", "a condition that is SQL", "unit/cdc/test_condition.py::test_h111_the_grammar_refuses"),
+    ("94", "a condition that is SQL", "unit/cdc/record/test_condition.py::test_h111_the_grammar_refuses"),
     (
         "95",
         "global options behind the command",

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from cdc.capture.windows import Written
 from tests.faults.lab import Found
-from tests.unit.cdc.test_windows import KEYS
-from tests.unit.cdc.test_windows_beside import beside
+from tests.unit.cdc.capture.test_windows import KEYS
+from tests.unit.cdc.capture.test_windows_beside import beside
 
 AT_ONCE = 200
 """Schedules of one seed."""

@@ -31,14 +31,16 @@ class Room(NamedTuple):
 
 
 _CDC = f"{_UNIT}/cdc"
+_OPERATE = f"{_CDC}/operate"
+_RECORD = f"{_CDC}/record"
 _WIRE = f"{_CDC}/wire/test_*.py"
 _DEBEZIUM = f"{_CDC}/wire/debezium/test_*.py"
-_POSTGRES = f"{_UNIT}/connectors/postgres"
+_POSTGRES = f"{_UNIT}/connectors/postgres/*"
 _SESSION = f"{_UNIT}/connectors/session"
 _SNAPSHOT = f"{_UNIT}/snapshot"
 _FIRST = f"{_SNAPSHOT}/first"
 _LATER = f"{_SNAPSHOT}/later"
-_SINKS = f"{_UNIT}/sinks"
+_SINKS = f"{_UNIT}/sinks/*"
 _SPARK = f"{_UNIT}/spark"
 _CONTRACT = "tests/contract"
 
@@ -50,15 +52,22 @@ def _of(folder: str, *names: str) -> tuple[str, ...]:
 
 ROOMS: Mapping[str, Room] = {
     "position": Room(
-        ("cdc/record/position.py", "cdc/record/topic_names.py"), _of(_CDC, "position", "topic", "stale", "progress")
+        ("cdc/record/position.py", "cdc/record/topic_names.py"),
+        (*_of(_RECORD, "position", "topic", "progress"), *_of(f"{_CDC}/capture", "stale")),
     ),
     "progress": Room(
         ("cdc/record/progress.py", "cdc/capture/advance.py"),
-        _of(_CDC, "progress", "advance", "epochs", "capture", "stored", "aside", "schema"),
+        (
+            *_of(_RECORD, "progress", "epochs", "stored", "aside", "schema"),
+            *_of(f"{_CDC}/capture", "advance", "capture"),
+        ),
     ),
     "aside": Room(
         ("cdc/record/tables_aside.py", "cdc/capture/fenced_records.py"),
-        (*_of(_CDC, "aside*", "stale"), *_of(_SESSION, "asides", "mending"), *_of(_POSTGRES, "aside")),
+        (
+            *_of(_RECORD, "aside*"), *_of(f"{_CDC}/capture", "stale"),
+            *_of(_SESSION, "asides", "mending"), *_of(_POSTGRES, "aside"),
+        ),
     ),
     "waiting": Room(
         ("connectors/postgres/assembly/waiting_tables.py", "connectors/postgres/assembly/pending_records.py"),
@@ -66,7 +75,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "windows": Room(
         ("cdc/capture/windows.py", "cdc/capture/visibility.py"),
-        (*_of(_CDC, "windows*"), *_of(_POSTGRES, "reselect"), *_of(_LATER, "window_read")),
+        (*_of(f"{_CDC}/capture", "windows*"), *_of(_POSTGRES, "reselect"), *_of(_LATER, "window_read")),
     ),
     "floors": Room(
         ("sinks/contract/store_notes.py", "sinks/contract/store.py", "sinks/contract/missing_values.py"),
@@ -119,21 +128,21 @@ ROOMS: Mapping[str, Room] = {
     "netting": Room(("connectors/postgres/assembly/net_changes.py",), _of(_POSTGRES, "netting", "assemble", "unread")),
     "condition": Room(
         ("cdc/record/row_condition.py", "snapshot/later/window_read.py"),
-        (*_of(_CDC, "condition"), *_of(_LATER, "condition_sql"))
+        (*_of(_RECORD, "condition"), *_of(_LATER, "condition_sql"))
     ),
     "stored": Room(
         ("cdc/record/state.py", "cdc/record/documents.py", "cdc/record/schema.py"),
         (
-            *_of(_CDC, "stored", "stored_shapes", "state_documents", "schema", "aside", "condition"),
+            *_of(_RECORD, "stored", "stored_shapes", "state_documents", "schema", "aside", "condition"),
             *_of(_FIRST, "ledger", "manifest"), *_of(_LATER, "chunk_queue", "watch_rules"),
-            *_of(f"{_CDC}/rereads", "*"), *_of(f"{_CDC}/status", "run"),
+            *_of(_OPERATE, "rereads", "masked_requests"), *_of(f"{_CDC}/status", "run"),
         ),
     ),
     "dead": Room(
         ("cdc/wire/dead_letter.py",),
         (
-            *_of(_CDC, "dead_letters", "orders", "stored"),
-            *_of(f"{_CDC}/letters", "*"), *_of(f"{_CDC}/rebuild", "*"),
+            *_of(f"{_CDC}/wire", "dead_letters", "orders"), *_of(_RECORD, "stored"),
+            *_of(_OPERATE, "letters", "rebuild*"),
         ),
     ),
     "store": Room(
@@ -142,18 +151,18 @@ ROOMS: Mapping[str, Room] = {
     ),
     "verification": Room(
         ("verification/passes.py", "verification/spool.py", "verification/repair.py", "verification/result.py"),
-        (*_of(f"{_CDC}/verification", "*"), *_of(_CDC, "aside")),
+        (*_of(f"{_CDC}/verification", "*"), *_of(_RECORD, "aside")),
     ),
     "handover": Room(
         (
             "cdc/operate/handover_rules.py", "cdc/operate/rebuild.py",
             "cdc/operate/rereads.py",
         ),
-        (*_of(f"{_CDC}/handover", "*"), *_of(f"{_CDC}/rebuild", "*"), *_of(f"{_CDC}/rereads", "*")),
+        _of(_OPERATE, "handover*", "rebuild*", "rereads", "masked_requests"),
     ),
     "status": Room(
         ("freshness/rules.py", "status/rules.py"),
-        (*_of(f"{_CDC}/freshness", "*"), *_of(f"{_CDC}/status", "*"), *_of(_CDC, "aside")),
+        (*_of(f"{_CDC}/freshness", "*"), *_of(f"{_CDC}/status", "*"), *_of(_RECORD, "aside")),
     ),
     "snapshot": Room(
         ("snapshot/source/planned_tables.py", "snapshot/first/manifest.py", "later/chunk_queue.py"),

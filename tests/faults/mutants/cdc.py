@@ -6,9 +6,9 @@ from tests.faults.mutants.mutant import Mutant
 
 _SCHEDULES = "tests/faults/test_schedules.py"
 _SPARK = "tests/unit/spark"
-_DROP = "tests/unit/cdc/drop"
-_HANDOVER = "tests/unit/cdc/handover"
-_REBUILD = "tests/unit/cdc/rebuild"
+_DROP = "tests/unit/cdc/operate"
+_HANDOVER = "tests/unit/cdc/operate"
+_REBUILD = "tests/unit/cdc/operate"
 
 MUTANTS = (
     Mutant(
@@ -58,12 +58,12 @@ MUTANTS = (
     Mutant(
         "carry an order out again that changed nothing", "cdc/wire/dead_letter.py",
         "if letter.why in (Why.RELEASED, Why.HELD):", "if letter.why is Why.RELEASED:",
-        "tests/unit/cdc/test_orders.py",
+        "tests/unit/cdc/wire/test_orders.py",
     ),
     Mutant(
         "leave an order about nothing unanswered", "cdc/wire/dead_letter.py",
         'answers.append(_answer(queue.order, Why.HELD, "nothing waits under this key any more", identity))', "pass",
-        "tests/unit/cdc/test_orders.py",
+        "tests/unit/cdc/wire/test_orders.py",
     ),
     Mutant(
         "acknowledge what no progress record says", "cdc/capture/capture_loop.py",
@@ -111,20 +111,20 @@ MUTANTS = (
     Mutant(
         "hold windows of all tables back with one that waits", "cdc/capture/windows.py",
         "max(moment.position, moment.stored) if moment.waiting else moment.position", "moment.position",
-        "tests/unit/cdc/test_windows_waiting.py",
+        "tests/unit/cdc/capture/test_windows_waiting.py",
     ),
     Mutant(
         "write a window's rows before what waits of its table", "cdc/capture/windows.py",
         "if window.overrun or window.lane in moment.waiting:", "if window.overrun:",
-        "tests/unit/cdc/test_windows_waiting.py",
+        "tests/unit/cdc/capture/test_windows_waiting.py",
     ),
     Mutant(
         "grant a window above what waits of its table", "cdc/capture/windows.py",
-        "window.overrun = window.lane in moment.waiting", "pass", "tests/unit/cdc/test_windows_waiting.py",
+        "window.overrun = window.lane in moment.waiting", "pass", "tests/unit/cdc/capture/test_windows_waiting.py",
     ),
     Mutant(
         "try each place of each star", "cdc/record/topic_names.py",
-        "(?>.*?{part})", ".*{part}", "tests/unit/connectors/postgres/test_selection.py",
+        "(?>.*?{part})", ".*{part}", "tests/unit/connectors/postgres/server/test_selection.py",
     ),
     Mutant(
         "repair at the fence", "cdc/verification/repair.py",
@@ -152,7 +152,7 @@ MUTANTS = (
     ),
     Mutant(
         "write an older window's row behind a newer one's", "cdc/capture/windows.py",
-        "                    self._outdate(window, records)\n", "", "tests/unit/cdc/test_windows_beside.py",
+        "                    self._outdate(window, records)\n", "", "tests/unit/cdc/capture/test_windows_beside.py",
     ),
     Mutant(
         "let a command count for a newer request", "cdc/record/state.py",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "let a condition end behind its first part", "cdc/record/row_condition.py",
-        "    parser.end()\n", "", "tests/unit/cdc/test_condition.py",
+        "    parser.end()\n", "", "tests/unit/cdc/record/test_condition.py",
     ),
     Mutant(
         "keep what is streamed from the gate", "cdc/capture/capture_loop.py",
@@ -174,19 +174,20 @@ MUTANTS = (
     ),
     Mutant(
         "try again at once whenever a session opened", "cdc/capture/capture_loop.py",
-        "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/test_capture.py",
+        "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/capture/test_capture.py",
     ),
     Mutant(
         "let a foreign position count as ours", "cdc/capture/fenced_records.py",
-        "self._top < pos <= self._most_text", "self._top < pos", "tests/unit/cdc/test_stale.py",
+        "self._top < pos <= self._most_text", "self._top < pos", "tests/unit/cdc/capture/test_stale.py",
     ),
     Mutant(
         "read a document of another format", "cdc/record/documents.py",
-        "if found != own:", "if False:", "tests/unit/cdc/test_stored.py",
+        "if found != own:", "if False:", "tests/unit/cdc/record/test_stored.py",
     ),
     Mutant(
         "take a member for what another version meant by it", "cdc/record/documents.py",
-        "return value if isinstance(value, kind) else _wrong(name)", "return value", "tests/unit/cdc/test_stored.py",
+        "return value if isinstance(value, kind) else _wrong(name)", "return value",
+        "tests/unit/cdc/record/test_stored.py",
     ),
     Mutant(
         "take a slot for a stranger's when its owner was not read", "cdc/checks/postgres.py",
@@ -200,24 +201,24 @@ MUTANTS = (
     ),
     Mutant(
         "hide a secret inside other words", "cdc/process/untrusted_text.py",
-        'r"(?<!\\w)" if word[0].isalnum() else ""', '""', "tests/unit/cdc/test_foreign.py",
+        'r"(?<!\\w)" if word[0].isalnum() else ""', '""', "tests/unit/cdc/process/test_foreign.py",
     ),
     Mutant(
         "take the first @ of a URL for the end of its password", "cdc/process/untrusted_text.py",
-        'behind.rpartition("@")', 'behind.partition("@")', "tests/unit/cdc/test_foreign.py",
+        'behind.rpartition("@")', 'behind.partition("@")', "tests/unit/cdc/process/test_foreign.py",
     ),
     Mutant(
         "show slot figures that nobody has looked at", "cdc/figures/capture_server.py",
-        "slot is not None and f.knows_server(now_s)", "slot is not None", "tests/unit/cdc/test_metrics.py",
+        "slot is not None and f.knows_server(now_s)", "slot is not None", "tests/unit/cdc/figures/test_metrics.py",
     ),
     Mutant(
         "show a lag by a server that does not answer", "cdc/figures/capture_metrics.py",
         "if not (self.flows(now_s) and self.knows_server(now_s))", "if not self.flows(now_s)",
-        "tests/unit/cdc/test_metrics.py",
+        "tests/unit/cdc/figures/test_metrics.py",
     ),
     Mutant(
         "forget a transaction of which more is to come", "cdc/figures/capture_metrics.py",
-        ", age_s(now_us, self.open_commit_us)]", "]", "tests/unit/cdc/test_metrics.py",
+        ", age_s(now_us, self.open_commit_us)]", "]", "tests/unit/cdc/figures/test_metrics.py",
     ),
     Mutant(
         "take a figure that is not known for one that is", "cdc/figures/http_server.py",
@@ -231,16 +232,16 @@ MUTANTS = (
     ),
     Mutant(
         "leave a sink's section unread whose kind there is not", "cdc/settings/sink_settings.py",
-        "faults.append(unknown_kind(name, kind))", "pass", "tests/unit/cdc/test_inputs.py",
+        "faults.append(unknown_kind(name, kind))", "pass", "tests/unit/cdc/settings/test_inputs.py",
     ),
     Mutant(
         "show a section that nobody checked", "cdc/settings/sink_settings.py",
-        'yield "kind", self.kind', "yield from super().__repr_args__()", "tests/unit/sinks/test_kinds.py",
+        'yield "kind", self.kind', "yield from super().__repr_args__()", "tests/unit/sinks/contract/test_kinds.py",
     ),
     Mutant(
         "check a sink's settings when the sink is opened only", "sinks/contract/kinds.py",
         "return load(path, environment, InstalledKinds())", "return load(path, environment)",
-        "tests/unit/cdc/test_inputs.py",
+        "tests/unit/cdc/settings/test_inputs.py",
     ),
     Mutant(
         "delete the state topic with those that it names", "cdc/operate/drop.py",
@@ -262,11 +263,12 @@ MUTANTS = (
     ),
     Mutant(
         "take a pipeline's slot for somebody else's where a broker lags (H591)", "connectors/operate/init.py",
-        "    if begun.state not in present and (", "    if False and (", "tests/unit/connectors/test_prepare.py",
+        "    if begun.state not in present and (", "    if False and (",
+        "tests/unit/connectors/operate/test_prepare.py",
     ),
     Mutant(
         "have a first init doubt that there is no state (H591)", "connectors/operate/init.py",
-        "(begun.progress in present or begun.slot())", "True", "tests/unit/connectors/test_prepare.py",
+        "(begun.progress in present or begun.slot())", "True", "tests/unit/connectors/operate/test_prepare.py",
     ),
     Mutant(
         "note a first run over what was noted (H591)", "connectors/operate/init.py",
@@ -278,7 +280,7 @@ MUTANTS = (
         "        with closing(self._ports.follow()) as feed:\n"
         "            self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n",
         "        self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n"
-        "        with closing(self._ports.follow()) as feed:\n", "tests/unit/cdc/letters",
+        "        with closing(self._ports.follow()) as feed:\n", "tests/unit/cdc/operate",
     ),
     Mutant(
         "call a pipeline well that captures nothing yet", "cdc/status/rules.py",
@@ -286,11 +288,12 @@ MUTANTS = (
     ),
     Mutant(
         "believe a progress record with an offset below zero", "cdc/record/progress.py",
-        "and lowest >= 0)", ")", "tests/unit/cdc/test_progress.py",
+        "and lowest >= 0)", ")", "tests/unit/cdc/record/test_progress.py",
     ),
     Mutant(
         "believe that no position is one ahead of progress", "cdc/record/progress.py",
-        "if not all(_POSITION.fullmatch(text) for text in ahead):", "if False:", "tests/unit/cdc/test_progress.py",
+        "if not all(_POSITION.fullmatch(text) for text in ahead):", "if False:",
+        "tests/unit/cdc/record/test_progress.py",
     ),
     Mutant(
         "ask a store for one key after the other", "cdc/verification/passes.py",
@@ -302,22 +305,22 @@ MUTANTS = (
     ),
     Mutant(
         "keep a place beyond the end of a topic", "cdc/record/progress.py",
-        "min(boundary, end) for boundary", "boundary for boundary", "tests/unit/cdc/test_epochs.py",
+        "min(boundary, end) for boundary", "boundary for boundary", "tests/unit/cdc/record/test_epochs.py",
     ),
     Mutant(
         "take a watermark that names no server for the token's", "cdc/record/tokens.py",
         "return Standing.UNNAMED", "return Standing.SHOWN",
-        "tests/unit/cdc/test_tokens.py",
+        "tests/unit/cdc/record/test_tokens.py",
     ),
     Mutant(
         "take a commit that a promotion left behind for one that is kept", "cdc/record/source_lineage.py",
         "Kinship.SAME if lsn <= left[timeline] else Kinship.LOST", "Kinship.SAME",
-        "tests/unit/cdc/test_tokens.py",
+        "tests/unit/cdc/record/test_tokens.py",
     ),
     Mutant(
         "take a timeline that nobody noted for one that is kept", "cdc/record/source_lineage.py",
         "return Kinship.UNKNOWN if timeline < oldest else Kinship.LOST", "return Kinship.SAME",
-        "tests/unit/cdc/test_tokens.py",
+        "tests/unit/cdc/record/test_tokens.py",
     ),
     Mutant(
         "answer the first of two values of a parameter", "cdc/figures/http_server.py",
@@ -326,6 +329,6 @@ MUTANTS = (
     ),
     Mutant(
         "wait for a signal's handler without a limit (H554)", "cdc/process/clock.py",
-        "_LOOK_EVERY_S = 0.5", "_LOOK_EVERY_S = 1e6", "tests/unit/cdc/test_signal_event.py",
+        "_LOOK_EVERY_S = 0.5", "_LOOK_EVERY_S = 1e6", "tests/unit/cdc/process/test_signal_event.py",
     ),
 )  # fmt: skip

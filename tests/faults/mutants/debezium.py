@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         "give a table a topic that was another's", "cdc/capture/topic_specs.py",
-        "elif before is None and topic in known.topics:", "elif False:", "tests/unit/cdc/test_kept_topics.py",
+        "elif before is None and topic in known.topics:", "elif False:", "tests/unit/cdc/capture/test_kept_topics.py",
     ),
     Mutant(
         "take every table for read where the connector is gone", "connectors/debezium/tables.py",
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "switch to a generation before the snapshot is over", "cdc/operate/rebuild.py",
         "            if whole is None or not has_read", "            if whole is not None and not has_read",
-        "tests/unit/cdc/rebuild/test_run.py",
+        "tests/unit/cdc/operate/test_rebuild.py",
     ),
     Mutant(
         "count what moves as a difference by offsets", "cdc/verification/passes.py",
@@ -174,6 +174,6 @@ MUTANTS = (
     ),
     Mutant(
         "hand over beside a reading that began meanwhile", "cdc/operate/handover.py",
-        "            if unread:\n", "            if False:\n", "tests/unit/cdc/handover/test_run.py",
+        "            if unread:\n", "            if False:\n", "tests/unit/cdc/operate/test_handover.py",
     ),
 )  # fmt: skip

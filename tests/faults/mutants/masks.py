@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.faults.mutants.mutant import Mutant
 
-_NOTES = "tests/unit/cdc/test_mask_notes.py"
-_SHAPES = "tests/unit/connectors/postgres/test_masked_shapes.py"
+_NOTES = "tests/unit/cdc/capture/test_mask_notes.py"
+_SHAPES = "tests/unit/connectors/postgres/encoding/test_masked_shapes.py"
 _VIEWS = "tests/unit/cdc/views/test_masked_views.py"
-_ROWS = "tests/unit/connectors/postgres/test_masked_rows.py"
+_ROWS = "tests/unit/connectors/postgres/encoding/test_masked_rows.py"
 _RELATIONS = "tests/unit/connectors/session/test_masked_relations.py"
 _REGISTRY = "tests/unit/connectors/kafka/test_masked_registry.py"
 _REMEDIES = "tests/integration/catalog/test_masked_remedies.py"
-_FORGET = "tests/unit/cdc/forget/test_asked_key.py"
+_FORGET = "tests/unit/cdc/operate/test_asked_key.py"
 _HALVES = "tests/unit/cdc/wire/debezium/test_halves.py"
 
 MUTANTS = (
@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant(
         "quote an error over a value of a row (H348)", "connectors/postgres/server/cut_reader.py",
         "    if (error.sqlstate or \"\")[:2] in QUOTES_VALUES:\n", "    if False:\n",
-        "tests/unit/connectors/postgres/test_cut.py",
+        "tests/unit/connectors/postgres/server/test_cut.py",
     ),
     Mutant(
         "compute with a masked value within a row of a query below (H294)", "cdc/views/masked_columns.py",
@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant(
         "note no masks of the settings in a shape (H294)", "cdc/settings/mask_rules.py",
         "rules = {column: rule for column, rule in self.of(schema.table).items() if column not in schema.noted_masks}",
-        "rules: dict[str, MaskRule] = {}", "tests/unit/cdc/test_mask_rules.py",
+        "rules: dict[str, MaskRule] = {}", "tests/unit/cdc/settings/test_mask_rules.py",
     ),
     Mutant(
         "go on with a view over a column that is masked meanwhile (H295)", "cdc/views/view_records.py",
@@ -202,12 +202,12 @@ MUTANTS = (
     ),
     Mutant(
         "let a view's function compute with masked values (H337)", "connectors/views/view_planning.py",
-        "    if plan.masked:\n", "    if False:\n", "tests/unit/connectors/test_view_posts.py -k h337",
+        "    if plan.masked:\n", "    if False:\n", "tests/unit/connectors/views/test_view_posts.py -k h337",
     ),
     Mutant(
         "keep masks under a name in quotes that no table has (H338)", "cdc/settings/setting_types.py",
         "        found[table] = section\n", "        found[name] = section\n",
-        "tests/unit/cdc/test_mask_rules.py -k h338",
+        "tests/unit/cdc/settings/test_mask_rules.py -k h338",
     ),
     Mutant(
         "do not look into the sides of what ties (H330)", "cdc/views/masked_columns.py",

@@ -11,12 +11,12 @@ MUTANTS = (
     Mutant(
         "ask all tables that wait in one turn", "connectors/postgres/assembly/waiting_tables.py",
         "            if refused >= _REFUSALS:\n                break\n", "",
-        "tests/unit/connectors/postgres/test_waiting_queue.py",
+        "tests/unit/connectors/postgres/assembly/test_waiting_queue.py",
     ),
     Mutant(
         "ask the same tables that wait in each turn", "connectors/postgres/assembly/waiting_tables.py",
         "            self._queues.remove(queue)\n            self._queues.append(queue)\n", "",
-        "tests/unit/connectors/postgres/test_waiting_queue.py",
+        "tests/unit/connectors/postgres/assembly/test_waiting_queue.py",
     ),
     Mutant(
         "give each locked table of a question its own time limit", "connectors/postgres/server/reselect.py",
@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "write netted rows where a reading of their file ended", "connectors/postgres/assembly/net_changes.py",
-        "            self._file.seek(self._end)\n", "", "tests/unit/connectors/postgres/test_netting.py",
+        "            self._file.seek(self._end)\n", "", "tests/unit/connectors/postgres/assembly/test_netting.py",
     ),
     Mutant(
         "count no row that went", "connectors/postgres/assembly/net_changes.py",
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         "keep files of waiting records that were read out", "connectors/postgres/assembly/spill_files.py",
         "            self._segments.popleft().close()\n        elif", "            pass\n        elif",
-        "tests/unit/connectors/postgres/test_spilled.py",
+        "tests/unit/connectors/postgres/assembly/test_spilled.py",
     ),
     Mutant(
         "let a record overtake those of its table that wait", "connectors/postgres/assembly/transaction.py",
@@ -135,23 +135,25 @@ MUTANTS = (
     ),
     Mutant(
         "read a value past the end of its message", "connectors/postgres/protocol/pgoutput.py",
-        "            if stop > end:\n", "            if False:\n", "tests/unit/connectors/postgres/test_pgoutput.py",
+        "            if stop > end:\n", "            if False:\n",
+        "tests/unit/connectors/postgres/protocol/test_pgoutput.py",
     ),
     Mutant(
         "leave bytes of a message over", "connectors/postgres/protocol/pgoutput.py",
-        "    reader.end()\n", "", "tests/unit/connectors/postgres/test_pgoutput.py",
+        "    reader.end()\n", "", "tests/unit/connectors/postgres/protocol/test_pgoutput.py",
     ),
     Mutant(
         "match text that nulls may follow", "connectors/postgres/encoding/compiled.py",
-        'walked=tier == "loose" and form.anything', "walked=False", "tests/unit/connectors/postgres/test_row_steps.py",
+        'walked=tier == "loose" and form.anything', "walked=False",
+        "tests/unit/connectors/postgres/encoding/test_row_steps.py",
     ),
     Mutant(
         "match a text key that nulls follow", "connectors/postgres/encoding/compiled.py",
-        "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/test_row_steps.py",
+        "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/encoding/test_row_steps.py",
     ),
     Mutant(
         "take a row that was cut short for a whole one", "connectors/postgres/encoding/row_reading.py",
-        "if at != len(frame): break", "pass", "tests/unit/connectors/postgres/test_encoder.py",
+        "if at != len(frame): break", "pass", "tests/unit/connectors/postgres/encoding/test_encoder.py",
     ),
     Mutant(
         "believe a value's length", "connectors/postgres/encoding/row_reading.py",
@@ -159,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "tell the server what was received", "connectors/postgres/protocol/frames.py",
-        "flushed=self.position", "flushed=written", "tests/unit/connectors/postgres/test_frames.py",
+        "flushed=self.position", "flushed=written", "tests/unit/connectors/postgres/protocol/test_frames.py",
     ),
     Mutant(
         "settle for what commits while a cut waits", "connectors/postgres/server/cut_reader.py",
@@ -192,11 +194,11 @@ MUTANTS = (
     Mutant(
         "take a timeline's number for its name", "connectors/postgres/server/failover.py",
         "        shared = min(our_end, end)\n", "        shared = max(our_end, end)\n",
-        "tests/unit/connectors/postgres/test_failover.py",
+        "tests/unit/connectors/postgres/server/test_failover.py",
     ),
     Mutant(
         "take a slot that no promotion proves for the pipeline's", "connectors/postgres/server/failover.py",
-        "(slot.confirmed_flush_lsn or 0) > begun", "True", "tests/unit/connectors/postgres/test_failover.py",
+        "(slot.confirmed_flush_lsn or 0) > begun", "True", "tests/unit/connectors/postgres/server/test_failover.py",
     ),
     Mutant(
         "wait for an answer without asking for a stop", "connectors/postgres/server/connections.py",
@@ -204,7 +206,8 @@ MUTANTS = (
     ),
     Mutant(
         "go on with a promoted standby that misses what the log holds", "connectors/postgres/server/failover.py",
-        "lsn > self.switch_lsn", "lsn > self.switch_lsn + 2**32", "tests/unit/connectors/postgres/test_failover.py",
+        "lsn > self.switch_lsn", "lsn > self.switch_lsn + 2**32",
+        "tests/unit/connectors/postgres/server/test_failover.py",
     ),
     Mutant(
         "list partitions by a function that locks them", "connectors/postgres/server/queries.sql",
@@ -216,11 +219,12 @@ MUTANTS = (
         "look for a table by what stands before its first dot", "connectors/postgres/server/table_selection.py",
         "any(Pattern.parse(text).names(table) for text in tables)",
         "any(Pattern.parse(text).takes(TableName(*table.split('.', 1))) for text in tables)",
-        "tests/unit/connectors/postgres/test_selection.py",
+        "tests/unit/connectors/postgres/server/test_selection.py",
     ),
     Mutant(
         "let a table that is gone hide the others", "connectors/postgres/server/table_selection.py",
-        "            missing(error)", "            raise error", "tests/unit/connectors/postgres/test_selection.py",
+        "            missing(error)", "            raise error",
+        "tests/unit/connectors/postgres/server/test_selection.py",
     ),
     Mutant(
         "let two captures in", "connectors/postgres/server/slot.py",
@@ -229,47 +233,48 @@ MUTANTS = (
     Mutant(
         "let progress pass what cannot be read yet", "connectors/postgres/assembly/assembler.py",
         "return _oldest(self._waiting.oldest, self._unread.oldest)", "return self._waiting.oldest",
-        "tests/unit/connectors/postgres/test_unread.py",
+        "tests/unit/connectors/postgres/assembly/test_unread.py",
     ),
     Mutant(
         "take rows as they come while older ones are kept", "connectors/postgres/assembly/undecoded_tables.py",
         "return not group.raw and group.awaited is None", "return group.awaited is None",
-        "tests/unit/connectors/postgres/test_unread.py",
+        "tests/unit/connectors/postgres/assembly/test_unread.py",
     ),
     Mutant(
         "decode what was kept in the transaction that is open", "connectors/postgres/assembly/undecoded_tables.py",
         "            group.since_lsn = group.stamp.commit_lsn\n            self._tx.visit(group.stamp)\n",
         "            group.since_lsn = group.stamp.commit_lsn\n",
-        "tests/unit/connectors/postgres/test_unread.py",
+        "tests/unit/connectors/postgres/assembly/test_unread.py",
     ),
     Mutant(
         "leave netted rows of a table that waits with the others", "connectors/postgres/assembly/assembler.py",
         "self._changes.hand_over(oid, self._unread.begin(relation, xid))", "self._unread.begin(relation, xid)",
-        "tests/unit/connectors/postgres/test_unread.py",
+        "tests/unit/connectors/postgres/assembly/test_unread.py",
     ),
     Mutant(
         "drop changes under a key that cannot be followed", "connectors/postgres/assembly/assembler.py",
         "            self._set_aside(self._refused.pop(message.relation_oid))", "            pass",
-        "tests/unit/connectors/postgres/test_aside.py",
+        "tests/unit/connectors/postgres/assembly/test_aside.py",
     ),
     Mutant(
         "compile for each table what no change of it needs", "connectors/postgres/assembly/routes.py",
         "        self._parts: Templates | None = None\n",
         "        self._parts: Templates | None = None\n        getattr(table.encoder.rows, form)\n",
-        "tests/unit/connectors/postgres/test_routes.py",
+        "tests/unit/connectors/postgres/assembly/test_routes.py",
     ),
     Mutant(
         "say nothing of a value that was selected again", "connectors/postgres/assembly/pending_records.py",
-        "        elif selected:\n", "        elif False:\n", "tests/unit/connectors/postgres/test_held.py -k v25",
+        "        elif selected:\n", "        elif False:\n",
+        "tests/unit/connectors/postgres/assembly/test_held.py -k v25",
     ),
     Mutant(
         "say nothing of a row that netting looked up", "connectors/postgres/assembly/pending_records.py",
-        "tail = read_at(tail, answer.seen_lsn)", "pass", "tests/unit/connectors/postgres/test_netting.py",
+        "tail = read_at(tail, answer.seen_lsn)", "pass", "tests/unit/connectors/postgres/assembly/test_netting.py",
     ),
     Mutant(
         "take a token before the commit that it is to cover", "connectors/postgres/server/taken_tokens.py",
         "if opened and not _commits_itself(connection):", "if False:",
-        "tests/unit/connectors/postgres/test_taken_tokens.py",
+        "tests/unit/connectors/postgres/server/test_taken_tokens.py",
     ),
     Mutant(
         "take a token before its commit where the driver says nothing", "connectors/postgres/server/token.sql",

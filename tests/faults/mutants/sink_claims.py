@@ -58,28 +58,28 @@ MUTANTS = (
     Mutant(
         "cut a full batch into two merges (H537)", "sinks/warehouse/warehouse_rows.py",
         "_PIECES = -(-_MERGE_ROWS // _SCAN_ROWS)", "_PIECES = _MERGE_ROWS // _SCAN_ROWS",
-        "tests/unit/sinks/test_warehouse_lots.py",
+        "tests/unit/sinks/warehouse/test_warehouse_lots.py",
     ),
     Mutant(
         "go on with a switch however long ago the filling was (H541)", "cdc/operate/rebuild.py",
         "return run if in_use == run.generation else run.at(Step.BUILDING)", "return run",
-        "tests/unit/cdc/rebuild/test_run.py",
+        "tests/unit/cdc/operate/test_rebuild.py",
     ),
     Mutant(
         "end with a generation that the log cannot go on with (H542)", "cdc/operate/rebuild.py",
         "            if not self._resumed:\n                raise", "            raise",
-        "tests/unit/cdc/rebuild/test_run.py",
+        "tests/unit/cdc/operate/test_rebuild.py",
     ),
     Mutant(
         "refuse a rollback that is done (H543)", "cdc/operate/rebuild.py",
         "last.step not in (Step.DONE, Step.ROLLED_BACK)", "last.step != Step.DONE",
-        "tests/unit/cdc/rebuild/test_run.py",
+        "tests/unit/cdc/operate/test_rebuild.py",
     ),
     Mutant(
         "leave letters of a discarded generation waiting (H542)", "cdc/operate/rebuild.py",
         "self._ports.letters.write(given_up(run, self._ports.letters.read()))",
         "given_up(run, self._ports.letters.read())",
-        "tests/unit/cdc/rebuild/test_run.py",
+        "tests/unit/cdc/operate/test_rebuild.py",
     ),
     Mutant(
         "let a sink feed another index than readers see (H540)", "sinks/search/search_generations.py",

@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "copy a batch's rows though all of them count", "sinks/contract/batch_plan.py",
-        "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
+        "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/contract/test_plan.py",
     ),
     Mutant(
         "give up a table for one value of another form (SQL)", "sinks/sql/sql_rows.py",
@@ -44,15 +44,16 @@ MUTANTS = (
     ),
     Mutant(
         "read all stored rows that fill a batch at once", "sinks/contract/store.py",
-        "            if left < PORTION_BYTES // 4:", "            if left is None:", "tests/unit/sinks/test_fill.py",
+        "            if left < PORTION_BYTES // 4:", "            if left is None:",
+        "tests/unit/sinks/contract/test_fill.py",
     ),
     Mutant(
         "ask for many stored rows whatever their size", "sinks/contract/store.py",
-        "max(1, min(most, left // max(1, row_bytes)))", "most", "tests/unit/sinks/test_fill.py",
+        "max(1, min(most, left // max(1, row_bytes)))", "most", "tests/unit/sinks/contract/test_fill.py",
     ),
     Mutant(
         "give a store all its rows in one piece", "sinks/contract/batch_plan.py",
-        "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/test_plan.py",
+        "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/contract/test_plan.py",
     ),
     Mutant(
         "apply an older row (store in memory)", "sinks/contract/memory.py",
@@ -127,15 +128,15 @@ MUTANTS = (
     Mutant(
         "take the last offset for the newest", "sinks/contract/newest.py",
         'words = _characters(rows[POS]).view(">u8")', 'words = _characters(rows[POS]).view(">u8") * 0',
-        "tests/unit/sinks/test_newest.py",
+        "tests/unit/sinks/contract/test_newest.py",
     ),
     Mutant(
         "count a mark for its own sweep alone", "sinks/contract/store_notes.py",
-        "if other >= floor", "if other == floor", "tests/unit/sinks/test_rows.py",
+        "if other >= floor", "if other == floor", "tests/unit/sinks/contract/test_rows.py",
     ),
     Mutant(
         "take one of two packages that bring a kind of one name", "sinks/contract/kinds.py",
-        "for point in brought}) > 1:", "for point in brought}) > 2:", "tests/unit/sinks/test_kinds.py",
+        "for point in brought}) > 1:", "for point in brought}) > 2:", "tests/unit/sinks/contract/test_kinds.py",
     ),
     Mutant(
         "write a watermark again that was checked before the store went away", "sinks/contract/port.py",
@@ -159,7 +160,8 @@ MUTANTS = (
     ),
     Mutant(
         "keep rows below a floor of others", "sinks/contract/store.py",
-        "            if floor > before:\n", "            if False:\n", "tests/unit/sinks/test_store_steps.py -k h473",
+        "            if floor > before:\n", "            if False:\n",
+        "tests/unit/sinks/contract/test_store_steps.py -k h473",
     ),
     Mutant(
         "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_generations.py",
@@ -167,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "take either of two spellings of a key at one position", "sinks/contract/batch_plan.py",
-        "(batch.pos[n], offsets[n] or 0)", "batch.pos[n]", "tests/unit/sinks/test_plan.py",
+        "(batch.pos[n], offsets[n] or 0)", "batch.pos[n]", "tests/unit/sinks/contract/test_plan.py",
     ),
     Mutant(
         "believe a watermark's offset below 0", "cdc/record/progress.py",
@@ -238,7 +240,7 @@ MUTANTS = (
     ),
     Mutant(
         "measure the gaps between keys by what all begin with", "sinks/warehouse/warehouse_spark.py",
-        "key[common : common + _DIGITS]", "key[:_DIGITS]", "tests/unit/sinks/test_key_ranges.py",
+        "key[common : common + _DIGITS]", "key[:_DIGITS]", "tests/unit/sinks/warehouse/test_key_ranges.py",
     ),
     Mutant(
         "let Spark put the environment into a row's key (H491)", "sinks/warehouse/warehouse_spark.py",
@@ -268,7 +270,7 @@ MUTANTS = (
     Mutant(
         "write a batch's place with a part of its rows", "sinks/contract/store.py",
         "last = readable is versions[-1] and len(portion.batch) == len(readable.batch)", "last = True",
-        "tests/unit/sinks/test_store_steps.py",
+        "tests/unit/sinks/contract/test_store_steps.py",
     ),
     Mutant(
         "let the place share a file with rows (Delta)", "sinks/delta/delta_rewrite.py",

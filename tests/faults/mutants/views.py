@@ -14,7 +14,7 @@ _DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
 _NUMBERED = "tests/unit/cdc/views/test_numbered_above.py"
-_POSTS = "tests/unit/connectors/test_view_posts.py"
+_POSTS = "tests/unit/connectors/views/test_view_posts.py"
 _SESSIONS = "tests/integration/views/test_sessions.py"
 _GENERATIONS = "tests/unit/cdc/views/test_view_generations.py"
 
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "take a changed function for the same view", "connectors/views/view_planning.py",
         "blake2b(source + name.encode(), digest_size=16)", "blake2b(name.partition(':')[2].encode(), digest_size=16)",
-        "tests/unit/connectors/test_view_posts.py",
+        "tests/unit/connectors/views/test_view_posts.py",
     ),
     Mutant(
         "carry any type into a view as it stands on the wire", "cdc/views/sql_types.py",
@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "read a view's state whatever its format", "cdc/views/state_reach.py",
         "members = read_members(text, _ABOUT, _FORMAT)", "members = orjson.loads(text)",
-        "tests/unit/cdc/test_stored.py",
+        "tests/unit/cdc/record/test_stored.py",
     ),
     Mutant(
         "take a cut for whole whatever its progress record's age", "cdc/views/keeper_rules.py",
@@ -168,7 +168,7 @@ MUTANTS = (
     ),
     Mutant(
         "look up a NULL in a view's key as if it were equal", "connectors/postgres/server/cut_reader.py",
-        '"{} is not distinct from {}"', '"{} = {}"', "tests/unit/connectors/postgres/test_cut.py -k v13",
+        '"{} is not distinct from {}"', '"{} = {}"', "tests/unit/connectors/postgres/server/test_cut.py -k v13",
     ),
     Mutant(
         "leave the one row out where there are no rows", "cdc/views/group_state.py",
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         "ask for a table's statistics for each view", "connectors/views/view_planning.py",
-        "self._asked.update(missing)", "pass", "tests/unit/connectors/test_view_statistics.py",
+        "self._asked.update(missing)", "pass", "tests/unit/connectors/views/test_view_statistics.py",
     ),
     Mutant(
         "leave out the row at the end of a range", "cdc/views/row_ranges.py",
@@ -243,12 +243,12 @@ MUTANTS = (
     Mutant(
         "end all views for one whose state is away", "connectors/views/view_turns.py",
         "            one.away(failure)\n", "            raise\n",
-        "tests/unit/connectors/test_view_turns.py -k h259",
+        "tests/unit/connectors/views/test_view_turns.py -k h259",
     ),
     Mutant(
         "end all views for one that is refused", "connectors/views/view_turns.py",
         "            one.stop(failure)\n", "            raise\n",
-        "tests/unit/connectors/test_view_turns.py -k h259",
+        "tests/unit/connectors/views/test_view_turns.py -k h259",
     ),
     Mutant(
         "take a view over a wider type for another one (H466)", "cdc/views/state_reach.py",
@@ -286,6 +286,6 @@ MUTANTS = (
     Mutant(
         "try a view that fails as often for ever (H469)", "connectors/views/view_turns.py",
         "return min(AGAIN_S * 2.0 ** min(failures - 1, 10), _LONGEST_S)", "return AGAIN_S",
-        "tests/unit/connectors/test_view_turns.py -k h469",
+        "tests/unit/connectors/views/test_view_turns.py -k h469",
     ),
 )  # fmt: skip

@@ -36,6 +36,6 @@ MUTANTS = (
     Mutant(
         "keep the buffer that JSON was written into", "cdc/record/documents.py",
         "bytes(memoryview(orjson.dumps(value, option=option)))", "orjson.dumps(value, option=option)",
-        "tests/unit/cdc/test_json_bytes.py",
+        "tests/unit/cdc/record/test_json_bytes.py",
     ),
 )  # fmt: skip

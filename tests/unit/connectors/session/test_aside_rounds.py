@@ -21,7 +21,7 @@ from cdc.testing import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
 from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits
 from connectors.session.asides import Rounds, SetAside
 from tests.unit.connectors.postgres import written as w
-from tests.unit.connectors.postgres.assembling import PIPELINE, Rows, Shapes
+from tests.unit.connectors.postgres.assembly.assembling import PIPELINE, Rows, Shapes
 from tests.unit.connectors.session.noting import NAME, OTHER, PROGRESS, SHAPE, WHY, noted, set_aside
 
 

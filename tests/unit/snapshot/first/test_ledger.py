@@ -10,8 +10,8 @@ from cdc.record.state import RequestState
 from cdc.testing import MemoryCompactedTopic
 from snapshot.first.manifest import Ledger, Manifest, Sizing
 from snapshot.source.planned_tables import InspectedTable, Inspection, TableForm
-from tests.unit.snapshot.example_forms import leaf, look
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, read
+from tests.unit.snapshot.source.example_forms import leaf, look
 
 SIZING = Sizing(workers=2, most_bytes=10 * 8192, server_version=180_000)
 

@@ -11,7 +11,7 @@ from cdc.record.state import ChunkState, SlotIntent, SlotState
 from cdc.testing import MemoryCompactedTopic
 from snapshot.first.manifest import COMPLETE, DONE, Manifest, Records
 from snapshot.source.planned_tables import TableForm, form_change, table_chunks
-from tests.unit.snapshot.example_forms import leaf, look
+from tests.unit.snapshot.source.example_forms import leaf, look
 
 SLOT = SlotState(
     epoch=1,

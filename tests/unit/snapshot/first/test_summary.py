@@ -10,7 +10,7 @@ from cdc.record.state import ChunkState, SlotState
 from snapshot.first.manifest import Manifest
 from snapshot.first.summary import Tally, covered_s, summarise
 from snapshot.source.planned_tables import table_chunks
-from tests.unit.snapshot.example_forms import BLOCK, leaf, look
+from tests.unit.snapshot.source.example_forms import BLOCK, leaf, look
 
 SECOND = 1_000_000_000
 

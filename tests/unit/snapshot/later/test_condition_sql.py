@@ -11,7 +11,7 @@ from cdc.operate.rereads import condition_on
 from cdc.process.errors import ConfigError
 from cdc.record.row_condition import Condition, parse
 from snapshot.later.window_read import as_sql
-from tests.unit.cdc.test_condition import conditions
+from tests.unit.cdc.record.test_condition import conditions
 from tests.unit.snapshot.later.test_table_reading import SHAPE
 
 QUOTED = re.compile(r""" E'(?:\\.|''|[^'\\])*'|'(?:''|[^'])*'|"(?:""|[^"])*" """.strip(), re.DOTALL)

@@ -25,7 +25,7 @@ from snapshot.later.table_reading import (
     next_reading,
 )
 from snapshot.source.planned_tables import InspectedTable, LeafForm
-from tests.unit.snapshot.example_forms import BLOCK, leaf, look
+from tests.unit.snapshot.source.example_forms import BLOCK, leaf, look
 
 SHAPE = TableSchema(
     table=TableName("public", "orders"),
