@@ -32,6 +32,19 @@ from tests.waiting import wait_until
 
 CLIENTS = 4
 TRANSACTIONS_PER_S = 120
+ACCOUNTS = 20_000
+"""A fifth of what pgbench makes: a store is filled with all of them while the rest goes on."""
+TPC_B = f"""
+\\set aid random(1, {ACCOUNTS})
+\\set tid random(1, 10)
+\\set delta random(-5000, 5000)
+begin;
+update pgbench_accounts set abalance = abalance + :delta where aid = :aid;
+update pgbench_tellers set tbalance = tbalance + :delta where tid = :tid;
+update pgbench_branches set bbalance = bbalance + :delta where bid = 1;
+insert into pgbench_history (tid, bid, aid, delta, mtime) values (:tid, 1, :aid, :delta, current_timestamp);
+end;
+"""
 BALANCES = {"pgbench_accounts": "abalance", "pgbench_tellers": "tbalance", "pgbench_branches": "bbalance"}
 TABLES = (*BALANCES, "pgbench_history")
 
@@ -65,6 +78,7 @@ def pipeline(
         pgbench(made.dsn, "-i", "-q", "-s", "1"), env=libpq(made.dsn), capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    made.sql(f"delete from pgbench_accounts where aid > {ACCOUNTS}")
     return made
 
 
@@ -136,7 +150,7 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     pipeline.sql("alter table pgbench_history add column id bigint generated always as identity primary key")
     pipeline.good("init")
 
-    load_ = spawn(*pgbench(pipeline.dsn, *bench_options()), env=libpq(pipeline.dsn))
+    load_ = spawn(*pgbench(pipeline.dsn, *bench_options(pipeline.folder)), env=libpq(pipeline.dsn))
     sinks = Lives(spawn, pipeline, "sink", alive="sink_started")
     killed = snapshot_killed_twice(pipeline, spawn, delays)
     capture = Lives(spawn, pipeline, "run", alive='"streaming"')
@@ -180,8 +194,10 @@ def differences_are_found(pipeline: Pipeline) -> None:
     assert found["keys"] == {"missing": ["1"], "extra": ["999"], "stale": ["2"]}
 
 
-def bench_options() -> list[str]:
-    return ["-n", "-c", str(CLIENTS), "-j", "2", "-R", str(TRANSACTIONS_PER_S), "-T", "900"]
+def bench_options(folder: Path) -> list[str]:
+    script = folder / "tpc_b.sql"
+    script.write_text(TPC_B, encoding="utf-8")
+    return ["-n", "-f", str(script), "-c", str(CLIENTS), "-j", "2", "-R", str(TRANSACTIONS_PER_S), "-T", "900"]
 
 
 def sums_agree(settings: Settings, dsn: str) -> None:
