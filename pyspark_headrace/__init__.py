@@ -25,7 +25,7 @@ class DefaultSource(HeadraceSource):
     @property
     def connect(self) -> Connect:  # type: ignore[override]
         """Kafka. Imported where the log is asked, because executors have no need of it."""
-        from connectors.reading.spark_log import KafkaConnect  # noqa: PLC0415
+        from connectors.reading.frame_log import KafkaConnect  # noqa: PLC0415
 
         return KafkaConnect()
 

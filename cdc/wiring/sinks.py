@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cdc.settings.model import Settings
     from cdc.verification.passes import Watch
     from cdc.verification.run import KnownPipeline, Verification
-    from connectors.reading.spark_log import SinkLog
+    from connectors.reading.sink_log import SinkLog
     from spark.runner.application import SinkApplication
     from spark.session.spark_session import SessionSpec
 
@@ -121,7 +121,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
 def open_sink_log(settings: Settings) -> SinkLog:
     """The log as the queries ask about it. Nothing is opened before the first question."""
-    from connectors.reading.spark_log import SinkLog
+    from connectors.reading.sink_log import SinkLog
 
     return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 

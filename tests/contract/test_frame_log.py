@@ -21,7 +21,7 @@ from cdc.settings.model import LogSettings
 from cdc.wire.records import BEGINNING, Lot, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.reading.spark_log import KafkaConnect
+from connectors.reading.frame_log import KafkaConnect
 from spark.frames.memory_frames import MemoryConnect, MemoryFrameLog
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Connect
