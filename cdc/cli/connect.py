@@ -13,13 +13,12 @@ from cdc.cli.terminal import echo
 from cdc.process.errors import ConfigError, DifferenceFound, UsageError
 from cdc.record.ports import Unknown, look
 from cdc.record.position import Lsn
-from cdc.wiring.debezium import open_connector, open_handover, warnings_of_connect
+from cdc.wiring.debezium import open_connector, open_handover
 
 _READS = {
     "reads": "it reads the slot",
     "idle": "it reads the slot; no captured table was written meanwhile",
     "restarts": "no session has had the slot for 15 s",
-    "stuck": "captured tables were written, and its session got no further",
     "unstored": "captured tables were written, and its stored offsets did not move within a minute",
 }
 
@@ -124,7 +123,7 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         for entry in found.offsets:
             echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
-        raise DifferenceFound(f"the connector {found.name} is {_state(found)}", hint=_next_step(connector, found))
+        raise DifferenceFound(f"the connector {found.name} is {_state(found)}", hint=_next_step(found))
     if reads is not None and not reads.good:
         raise DifferenceFound(
             f"the connector {found.name} says RUNNING and does not get on: {_READS[reads]}",
@@ -210,10 +209,7 @@ def handover(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _connector(context: typer.Context) -> Any:
-    settings = context.obj.settings()
-    for warning in warnings_of_connect(settings):
-        _say(context, f"warning: {warning}")
-    return open_connector(settings)
+    return open_connector(context.obj.settings())
 
 
 def _say(context: typer.Context, words: str) -> None:
@@ -265,7 +261,7 @@ def _state(status: Any) -> str:
     return f"running with {len(status.failed)} failed tasks" if status.failed else str(status.state).lower()
 
 
-def _next_step(connector: Any, status: Any) -> str:
+def _next_step(status: Any) -> str:
     if status.failed or status.state == "FAILED":
         return str(status.error().hint)
     return "cdc connect resume"

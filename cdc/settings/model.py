@@ -216,7 +216,7 @@ class DebeziumSettings(SettingsModel):
     snapshot_mode: str = Field("initial", description="Debezium's snapshot.mode")
     heartbeat: Duration = Field(timedelta(seconds=10), description="how often an idle connector moves on")
     signal_table: str | None = Field(
-        None, description='"schema.table" that takes signals, a Kafka topic and no table unless set'
+        None, description='"schema.table" where the connector marks the parts of a reading, none unless set'
     )
     deploy_timeout: Duration = Field(timedelta(seconds=60), description="how long a connector may take to run")
     options: dict[str, str] = Field(default_factory=dict, description="connector options on top of the generated ones")

@@ -33,13 +33,6 @@ def open_connector(settings: Settings) -> Connector:
     return Connector(settings)
 
 
-def warnings_of_connect(settings: Settings) -> list[str]:
-    """Warnings about the settings, before Kafka Connect is asked anything."""
-    from connectors.debezium.checks import connect_warnings
-
-    return connect_warnings(settings)
-
-
 def check_connect(settings: Settings) -> list[Finding]:
     """The Kafka Connect side of ``cdc check``."""
     from connectors.debezium.checks import check_connect as check

@@ -9,7 +9,7 @@ from cdc.checks.findings import Finding, Level, fail, failure, ok, warn
 from cdc.process.errors import CdcError, Exit
 from cdc.record.ports import Unknown, look
 from cdc.settings.model import Settings
-from connectors.debezium.client import MissingConnector, unencrypted
+from connectors.debezium.client import MissingConnector
 from connectors.debezium.config import debezium_settings
 from connectors.debezium.connector import Connector
 from connectors.debezium.databases import named_tables
@@ -32,12 +32,6 @@ def check_connect(settings: Settings) -> list[Finding]:
     return [warn(PART, "section", _UNUSED, "take the section out, unless a handover is planned or was done"), *found]
 
 
-def connect_warnings(settings: Settings) -> list[str]:
-    """Warnings about the settings, before Kafka Connect is asked anything."""
-    warning = unencrypted(settings.debezium.url) if settings.debezium is not None else None
-    return [warning] if warning is not None else []
-
-
 def _findings(settings: Settings) -> Iterator[Finding]:
     try:
         debezium = debezium_settings(settings)
@@ -49,9 +43,6 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         return
     yield ok(PART, "reachable", f"Kafka Connect {cluster.get('version', '?')} answers at {debezium.url}")
     yield from _same_kafka(settings, str(cluster.get("kafka_cluster_id", "")))
-    clear_text = unencrypted(debezium.url)
-    if clear_text is not None:
-        yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
     yield from (fail(PART, "topics", problem, fix) for problem, fix in _unfit(settings))
     partly = look(lambda: partial_tables(settings))
     if not isinstance(partly, Unknown):  # a source that does not answer is a finding of its own
@@ -83,17 +74,17 @@ def _unfit(settings: Settings) -> list[tuple[str, str]]:
 def _same_kafka(settings: Settings, workers: str) -> Iterator[Finding]:
     """Records that the worker writes to another Kafka never reach the sinks. Silent where [log] does not answer, which
     is a finding of its own."""
-    ours = look(lambda: _cluster(settings))
+
+    def cluster() -> str:
+        require_broker(settings.log)
+        return TopicAdmin(settings.log).cluster_id()
+
+    ours = look(cluster)
     if workers and not isinstance(ours, Unknown) and ours != workers:
         message = f"the worker writes to the Kafka cluster {workers}, and [log] is the cluster {ours}"
         yield fail(
             PART, "cluster", message, "set [log] bootstrap_servers to the worker's Kafka, or take another worker"
         )
-
-
-def _cluster(settings: Settings) -> str:
-    require_broker(settings.log)
-    return TopicAdmin(settings.log).cluster_id()
 
 
 def _running(connector: Connector) -> Iterator[Finding]:

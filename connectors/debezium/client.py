@@ -5,7 +5,6 @@ Format: https://kafka.apache.org/documentation/#connect_rest (4.x), errors as ``
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import requests
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, Exit, Retry
@@ -48,14 +46,6 @@ class _Passing(ConnectError):
         self.attempts = attempts
 
 
-def unencrypted(url: str) -> str | None:
-    """A warning where configurations and passwords would cross a network in clear text. Else None."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or _is_loopback(parts.hostname or ""):
-        return None
-    return f"{without_urls(url)} is plain http to another host: configurations and the password can be read on the way"
-
-
 class ConnectClient:
     """One Kafka Connect cluster. Every call raises ConnectError or ConfigError, with a hint, and never the password."""
 
@@ -85,7 +75,10 @@ class ConnectClient:
 
     def plugins(self) -> list[dict[str, Any]]:
         """The worker's plugins: ``class``, ``type``, ``version``."""
-        return self._array("GET", "/connector-plugins?connectorsOnly=false")
+        answer = self._call("GET", "/connector-plugins?connectorsOnly=false")
+        if not isinstance(answer, list):
+            raise self._not_connect()
+        return answer
 
     def validate(self, config: Mapping[str, str]) -> dict[str, list[str]]:
         """The server's own validation: option -> what is wrong with it. ConfigError for an unknown plugin."""
@@ -104,13 +97,11 @@ class ConnectClient:
 
     def running_config(self, name: str) -> dict[str, str]:
         """The configuration in force. MissingConnector where there is none."""
-        return {
-            option: str(value) for option, value in self._object("GET", f"/connectors/{_path(name)}/config").items()
-        }
+        return {option: str(value) for option, value in self._object("GET", _path(name, "config")).items()}
 
     def put_config(self, name: str, config: Mapping[str, str]) -> None:
         """Create the connector or replace its configuration. ConfigError with the server's words."""
-        self._object("PUT", f"/connectors/{_path(name)}/config", {**config, "name": name})
+        self._object("PUT", _path(name, "config"), {**config, "name": name})
 
     def create_stopped(self, name: str, config: Mapping[str, str]) -> None:
         """Create the connector without starting it. ConfigError where another of the name exists already."""
@@ -124,33 +115,33 @@ class ConnectClient:
 
     def status(self, name: str) -> dict[str, Any]:
         """``connector`` and ``tasks`` with their ``state``, ``worker_id`` and ``trace``."""
-        return self._object("GET", f"/connectors/{_path(name)}/status")
+        return self._object("GET", _path(name, "status"))
 
     def restart(self, name: str, *, failed_only: bool = True) -> None:
         """Restart the connector and its tasks. By default those that failed."""
         only = str(failed_only).lower()
-        self._call("POST", f"/connectors/{_path(name)}/restart?includeTasks=true&onlyFailed={only}")
+        self._call("POST", _path(name, f"restart?includeTasks=true&onlyFailed={only}"))
 
     def resume(self, name: str) -> None:
         """Go on after :meth:`stop`."""
-        self._call("PUT", f"/connectors/{_path(name)}/resume")
+        self._call("PUT", _path(name, "resume"))
 
     def stop(self, name: str) -> None:
         """End the tasks. The connector and its offsets stay."""
-        self._call("PUT", f"/connectors/{_path(name)}/stop")
+        self._call("PUT", _path(name, "stop"))
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """``partition`` and ``offset`` of each source partition, as the connector stored them."""
         with answering("the connector's stored offsets"):
-            return [entry(one) for one in self._object("GET", f"/connectors/{_path(name)}/offsets").get("offsets", [])]
+            return [entry(one) for one in self._object("GET", _path(name, "offsets")).get("offsets", [])]
 
     def reset_offsets(self, name: str) -> None:
         """Forget the offsets of a stopped connector."""
-        self._call("DELETE", f"/connectors/{_path(name)}/offsets")
+        self._call("DELETE", _path(name, "offsets"))
 
     def delete(self, name: str) -> None:
         """Remove the connector. Its slot, topics and offsets stay."""
-        self._call("DELETE", f"/connectors/{_path(name)}")
+        self._call("DELETE", _path(name))
 
     def _object(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         answer = self._call(method, path, body)
@@ -158,44 +149,31 @@ class ConnectClient:
             raise self._not_connect()
         return answer
 
-    def _array(self, method: str, path: str) -> list[Any]:
-        answer = self._call(method, path)
-        if not isinstance(answer, list):
-            raise self._not_connect()
-        return answer
-
     def _call(self, method: str, path: str, body: Any = None) -> Any:
-        for attempt in self._retrying():
-            with attempt:
-                try:
-                    return self._once(method, path, body)
-                except MissingConnector:
-                    # Removed by an attempt whose answer did not arrive.
-                    if method == "DELETE" and attempt.retry_state.attempt_number > 1:
-                        return {}
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._once(method, path, body)
+            except MissingConnector:
+                # Removed by an attempt whose answer did not arrive.
+                if method == "DELETE" and attempt > 1:
+                    return {}
+                raise
+            except _Passing as passing:
+                if attempt >= passing.attempts:
                     raise
-        raise AssertionError("unreachable")
-
-    def _retrying(self) -> Retrying:
-        def stop(state: RetryCallState) -> bool:
-            failure = state.outcome.exception() if state.outcome is not None else None
-            return not isinstance(failure, _Passing) or state.attempt_number >= failure.attempts
-
-        return Retrying(
-            sleep=self._clock.sleep,
-            stop=stop,
-            wait=wait_exponential(multiplier=0.25, max=4),
-            retry=retry_if_exception_type(_Passing),
-            reraise=True,
-        )
+            self._clock.sleep(min(4.0, 0.125 * 2**attempt))
 
     def _once(self, method: str, path: str, body: Any) -> Any:
+        user, password = self._settings.user, self._settings.password
+        login = None if user is None else (user, password.reveal() if password is not None else "")
         try:
             answer = self._session.request(
                 method,
                 self.url + path,
                 json=body,
-                auth=self._login(),
+                auth=login,
                 timeout=_TIMEOUT_S,
                 headers={"Accept": "application/json"},
                 allow_redirects=False,
@@ -211,9 +189,6 @@ class ConnectClient:
                 hint="check [debezium] url, and that the worker runs (cdc stack up --with connect)",
                 attempts=3,
             ) from None
-        return self._read(answer)
-
-    def _read(self, answer: requests.Response) -> Any:
         if answer.status_code in (401, 403):
             raise ConfigError(
                 f"Kafka Connect at {self.url} refuses the login ({answer.status_code})",
@@ -256,11 +231,6 @@ class ConnectClient:
             )
         return _Passing(f"Kafka Connect at {self.url} answers {status}: {words}", hint="its log says why")
 
-    def _login(self) -> tuple[str, str] | None:
-        if self._settings.user is None:
-            return None
-        return self._settings.user, self._settings.password.reveal() if self._settings.password is not None else ""
-
     def _not_connect(self) -> ConfigError:
         return ConfigError(
             f"what answers at {self.url} is not Kafka Connect", hint="check [debezium] url: host, port and path"
@@ -276,17 +246,8 @@ class ConnectClient:
         )
 
 
-def _path(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _path(name: str, deed: str = "") -> str:
+    return f"/connectors/{quote(name, safe='')}" + (f"/{deed}" if deed else "")
 
 
 def _json(answer: requests.Response) -> Any:
@@ -318,7 +279,7 @@ def _reason(error: BaseException) -> str:
             return known.lower()
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return text.partition("CERTIFICATE_VERIFY_FAILED] ")[2].split("(_ssl")[0].strip() or "verification failed"
-    if "nodename nor servname" in text or "Temporary failure in name resolution" in text:
+    if "Temporary failure in name resolution" in text:
         return "the host name is not known"
     return type(error).__name__
 

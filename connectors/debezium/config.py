@@ -61,6 +61,7 @@ def connector_config(settings: Settings) -> ConnectorConfig:
     debezium = debezium_settings(settings)
     require_nameable(settings)
     _refuse_unreadable(settings, debezium)
+    topics = table_topic_spec(settings.log, "")
     config = {
         "tasks.max": "1",
         "topic.prefix": settings.name,
@@ -68,9 +69,27 @@ def connector_config(settings: Settings) -> ConnectorConfig:
         "tombstones.on.delete": "true",
         "heartbeat.interval.ms": str(int(debezium.heartbeat.total_seconds() * 1000)),
         **_encodings(settings),
-        **_converters(debezium),
-        **_topic_creation(settings),
-        **_producer(settings),
+        "key.converter": _JSON,
+        "key.converter.schemas.enable": "false",
+        "value.converter": _JSON,
+        "value.converter.schemas.enable": str(debezium.schemas).lower(),
+        # Without it a NULL is written as the column's default.
+        "value.converter.replace.null.with.default": "false",
+        # Debezium's own types leave out a length, a precision and what kind of text it is.
+        **({"column.propagate.source.type": ".*"} if debezium.schemas else {}),
+        # Topics as cdc init makes them. Heartbeats get one partition of their own.
+        "topic.creation.default.partitions": str(topics.partitions),
+        "topic.creation.default.replication.factor": str(topics.replication_factor),
+        **{f"topic.creation.default.{option}": value for option, value in topics.config.items()},
+        "topic.creation.groups": "heartbeat",
+        "topic.creation.heartbeat.include": "__debezium-heartbeat\\..*",
+        "topic.creation.heartbeat.partitions": "1",
+        "topic.creation.heartbeat.replication.factor": str(topics.replication_factor),
+        "topic.creation.heartbeat.cleanup.policy": "compact",
+        # The guarantees of the native writer. Java's default partitioner is murmur2 of the key already.
+        "producer.override.acks": "all",
+        "producer.override.compression.type": settings.log.compression,
+        "producer.override.max.request.size": str(settings.log.max_message_bytes + 64 * 1024),
         **database_options(settings, debezium),
     }
     config |= _kafka_clients(settings.log, debezium, config | debezium.options) | debezium.options
@@ -95,6 +114,12 @@ def changed_options(wanted: Mapping[str, str], running: Mapping[str, str]) -> di
         for option in options
         if wanted.get(option) != running.get(option)
     }
+
+
+def _encodings(settings: Settings) -> ConnectorConfig:
+    if settings.log.encoding == "debezium":
+        return {}
+    return {"decimal.handling.mode": "string", "time.precision.mode": "isostring"}
 
 
 def reselects(settings: Settings) -> bool:
@@ -171,54 +196,6 @@ def _routers(settings: Settings, theirs: str) -> ConnectorConfig:
             f"transforms.topic{number}.replacement": topic,
         }
     return config | ({"transforms": ",".join(names)} if config else {})
-
-
-# What every connector has.
-
-
-def _encodings(settings: Settings) -> ConnectorConfig:
-    if settings.log.encoding == "debezium":
-        return {}
-    return {"decimal.handling.mode": "string", "time.precision.mode": "isostring"}
-
-
-def _converters(debezium: DebeziumSettings) -> ConnectorConfig:
-    config = {
-        "key.converter": _JSON,
-        "key.converter.schemas.enable": "false",
-        "value.converter": _JSON,
-        "value.converter.schemas.enable": str(debezium.schemas).lower(),
-        # Without it a NULL is written as the column's default.
-        "value.converter.replace.null.with.default": "false",
-    }
-    if debezium.schemas:
-        # Debezium's own types leave out a length, a precision and what kind of text it is.
-        config["column.propagate.source.type"] = ".*"
-    return config
-
-
-def _topic_creation(settings: Settings) -> ConnectorConfig:
-    """Topics as ``cdc init`` makes them. Heartbeats get one partition of their own."""
-    spec = table_topic_spec(settings.log, "")
-    config = {
-        "topic.creation.default.partitions": str(spec.partitions),
-        "topic.creation.default.replication.factor": str(spec.replication_factor),
-        "topic.creation.groups": "heartbeat",
-        "topic.creation.heartbeat.include": "__debezium-heartbeat\\..*",
-        "topic.creation.heartbeat.partitions": "1",
-        "topic.creation.heartbeat.replication.factor": str(spec.replication_factor),
-        "topic.creation.heartbeat.cleanup.policy": "compact",
-    }
-    return config | {f"topic.creation.default.{option}": value for option, value in spec.config.items()}
-
-
-def _producer(settings: Settings) -> ConnectorConfig:
-    """The same guarantees as the native writer's. Java's default partitioner is murmur2 of the key already."""
-    return {
-        "producer.override.acks": "all",
-        "producer.override.compression.type": settings.log.compression,
-        "producer.override.max.request.size": str(settings.log.max_message_bytes + 64 * 1024),
-    }
 
 
 # The connector's own clients of Kafka: one reads signals, two keep the schema history. Neither takes the worker's

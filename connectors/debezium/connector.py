@@ -13,44 +13,14 @@ from cdc.record.position import Lsn
 from cdc.record.progress import require_turn
 from cdc.settings.model import Settings
 from cdc.status.facts import ConnectorFacts
+from connectors.debezium import offsets, snapshots, topics
 from connectors.debezium.client import ConnectClient, MissingConnector
-from connectors.debezium.config import (
-    ConnectorConfig,
-    changed_options,
-    connector_config,
-    connector_name,
-    debezium_settings,
-)
+from connectors.debezium.config import changed_options, connector_config, connector_name, debezium_settings
 from connectors.debezium.databases import described_address
 from connectors.debezium.new_log import begin_new_log, require_no_resnapshot
-from connectors.debezium.offsets import (
-    Streaming,
-    read_lag,
-    reads_incrementally,
-    shown_lsn,
-    snapshot_state,
-    watch_connector,
-)
-from connectors.debezium.snapshots import (
-    AGAIN_MS,
-    Signal,
-    empty_tables,
-    execute_snapshot,
-    make_signal_topic,
-    note_signalled,
-    note_unread,
-    require_captured,
-    require_incremental,
-    require_running,
-    send,
-    steering,
-    unread_cautions,
-    unread_tables,
-    waiting_snapshot,
-)
+from connectors.debezium.offsets import Streaming
 from connectors.debezium.status import FAILED, ConnectorStates, ConnectorStatus
 from connectors.debezium.tables import captured_tables, joined_tables, publish, settled
-from connectors.debezium.topics import noted_documents, noted_ends, noted_topics, prepare_topics, require_topics
 
 _EXACTLY_ONCE = "exactly.once.support"
 
@@ -96,7 +66,7 @@ class Connector:
 
     # Looking at it.
 
-    def wanted(self) -> ConnectorConfig:
+    def wanted(self) -> dict[str, str]:
         """The configuration as the settings want it."""
         return connector_config(self._settings)
 
@@ -114,20 +84,20 @@ class Connector:
 
     def status(self) -> ConnectorStatus:
         """State, tasks, stored offsets and the slot's lag (None where the source cannot be asked)."""
-        lag, unknown = read_lag(self._settings)
+        lag, unknown = offsets.read_lag(self._settings)
         return replace(self._states.now(), offsets=tuple(self.offsets()), lag=lag, lag_unknown=unknown)
 
     def facts(self) -> ConnectorFacts:
         """The connector's state in Kafka Connect, for the pipeline's status. ConnectError where it does not answer."""
         status, stored = self._states.now(), self.offsets()
-        lsn = shown_lsn(stored) if self.database == "postgres" else None
+        lsn = offsets.shown_lsn(stored) if self.database == "postgres" else None
         return ConnectorFacts(
             name=self.name,
             database=self.database,
             address=described_address(self._settings),
             state=status.state if status.runs or status.fault or status.state != "RUNNING" else "STARTING",
             fault=status.fault,
-            snapshot=snapshot_state(stored),
+            snapshot=offsets.snapshot_state(stored),
             position=str(Lsn(lsn)) if lsn is not None else "",
             lsn=lsn,
         )
@@ -143,7 +113,7 @@ class Connector:
         cannot be asked."""
         if self.database != "postgres":
             return None
-        return watch_connector(self._settings, self.offsets, self._clock)
+        return offsets.watch_connector(self._settings, self.offsets, self._clock)
 
     def offsets(self) -> list[dict[str, Any]]:
         """The stored source offsets."""
@@ -151,11 +121,11 @@ class Connector:
 
     def unread(self) -> list[tuple[str, str]]:
         """See :func:`connectors.debezium.snapshots.unread_cautions`."""
-        return unread_cautions(self._settings, self._now_ms())
+        return snapshots.unread_cautions(self._settings, self._now_ms())
 
     def waiting_snapshot(self, status: ConnectorStatus) -> str:
         """See :func:`connectors.debezium.snapshots.waiting_snapshot`."""
-        return waiting_snapshot(self._settings, status.offsets)
+        return snapshots.waiting_snapshot(self._settings, status.offsets)
 
     # Deploying it.
 
@@ -180,18 +150,18 @@ class Connector:
         if running is None or changes:
             self._refuse_invalid()
         tables = captured_tables(self._settings)
-        require_topics(self._settings, tables)
+        topics.require_topics(self._settings, tables)
         halted = running is not None and self._states.now().halted
-        noted, waiting = noted_topics(self._settings), unread_tables(self._settings)
+        noted, waiting = topics.noted_topics(self._settings), snapshots.unread_tables(self._settings)
         joined = joined_tables(tables, publish(self._settings), noted, running)
         added = tuple(dict.fromkeys([*joined, *self._due(running, waiting)]))
         there, asked = running is not None or noted is not None, _NOT_ASKED
         if there:
             # Noted first: whatever fails behind it, the next deploy asks again.
-            note_unread(self._settings, waiting, added)
+            snapshots.note_unread(self._settings, waiting, added)
         waits = bool(there and added) and not settled(self._settings, self._clock, self._timeout_s)
         if running is None or changes or joined:
-            make_signal_topic(self._settings)
+            snapshots.make_signal_topic(self._settings)
             with self._standing_still(there, goes_on=running is not None and not halted):
                 # While it stands still, and before the configuration and the notes by which the tables count as known.
                 # Given to one that says RUNNING, a signal may reach the task of before the change, which passes over a
@@ -201,8 +171,8 @@ class Connector:
                     asked = self._ask(waiting, added, waits=waits)
                 elif there and running is None and not stored:
                     self._refuse_former_rows()
-                    note_unread(self._settings, {})  # its first snapshot reads every table
-                prepare_topics(self._settings, tables)
+                    snapshots.note_unread(self._settings, {})  # its first snapshot reads every table
+                topics.prepare_topics(self._settings, tables)
                 if running is None or changes:
                     self.client.put_config(self.name, wanted)
         elif halted:
@@ -221,39 +191,38 @@ class Connector:
             exact=wanted.get(_EXACTLY_ONCE) == "required",
         )
 
-    def _wanted_here(self) -> ConnectorConfig:
+    def _wanted_here(self) -> dict[str, str]:
         """The same with transactions, where the worker has them: records of a worker that was fenced never show."""
         wanted, exact = self.wanted(), {_EXACTLY_ONCE: "required"}
         if _EXACTLY_ONCE in wanted or self.client.validate({**wanted, **exact, "name": self.name}).get(_EXACTLY_ONCE):
             return wanted
         return wanted | exact
 
-    def _running(self) -> ConnectorConfig | None:
+    def _running(self) -> dict[str, str] | None:
         try:
             return self.client.running_config(self.name)
         except MissingConnector:
             return None
 
-    def _due(self, running: ConnectorConfig | None, waiting: Mapping[str, int]) -> list[str]:
+    def _due(self, running: dict[str, str] | None, waiting: Mapping[str, int]) -> list[str]:
         """Tables that were asked for a while ago and have no row yet, while no incremental snapshot is under way."""
-        late = [table for table, at_ms in waiting.items() if self._now_ms() - at_ms >= AGAIN_MS]
-        return late if running is not None and late and not reads_incrementally(self.offsets()) else []
+        late = [table for table, at_ms in waiting.items() if self._now_ms() - at_ms >= snapshots.AGAIN_MS]
+        return late if running is not None and late and not offsets.reads_incrementally(self.offsets()) else []
 
     def _ask(self, waiting: Mapping[str, int], tables: tuple[str, ...], *, waits: bool) -> _Asked:
         """Ask for the rows that tables had when they joined. ``waits``: an older transaction is still open."""
         if waits:
             return "", "a transaction that is older than the table is open"
         try:
-            require_incremental(self._settings, self.wanted())
+            snapshots.require_incremental(self._settings, self.wanted())
         except ConfigError as refusal:
             return "", refusal.message
-        signal = execute_snapshot(tables)
-        send(signal, self._settings)
+        signal = snapshots.send(self._settings, "execute-snapshot", snapshots.snapshot_data(tables))
         # Asked behind the last older transaction: rows that come to an empty table are streamed.
-        empty = empty_tables(self._settings, tables)
+        empty = snapshots.empty_tables(self._settings, tables)
         left = {table: at_ms for table, at_ms in waiting.items() if table not in tables}
-        note_unread(self._settings, left, [table for table in tables if table not in empty], self._now_ms())
-        return signal.identifier, ""
+        snapshots.note_unread(self._settings, left, [table for table in tables if table not in empty], self._now_ms())
+        return signal, ""
 
     @contextmanager
     def _standing_still(self, there: bool, *, goes_on: bool) -> Iterator[None]:
@@ -266,16 +235,13 @@ class Connector:
             if there:
                 self.client.resume(self.name)
         except BaseException as failure:
-            if goes_on:
-                self._go_on(failure)
+            try:
+                if goes_on:
+                    self.client.resume(self.name)
+            except CdcError:
+                if isinstance(failure, CdcError):
+                    failure.hint = f"the connector is left stopped: cdc connect resume; {failure.hint}".rstrip("; ")
             raise
-
-    def _go_on(self, failure: BaseException) -> None:
-        try:
-            self.client.resume(self.name)
-        except CdcError:
-            if isinstance(failure, CdcError):
-                failure.hint = f"the connector is left stopped: cdc connect resume; {failure.hint}".rstrip("; ")
 
     def _stop_or_make(self) -> None:
         """Stop it. One that is missing is made, stopped: it may have offsets of before."""
@@ -287,13 +253,13 @@ class Connector:
 
     def _require_own_turn(self) -> None:
         """ConfigError while the native capture writes the topics, or a handover or a resnapshot is under way."""
-        documents = noted_documents(self._settings)
+        documents = topics.noted_documents(self._settings)
         require_turn(documents, "debezium")
         require_no_resnapshot(documents)
 
     def _refuse_former_rows(self) -> None:
         """ConfigError where a first snapshot would be laid over records of before. The connector is gone again."""
-        if any(end for parts in noted_ends(self._settings).values() for end in parts.values()):
+        if any(end for parts in topics.noted_ends(self._settings).values() for end in parts.values()):
             self.client.delete(self.name)
             raise ConfigError(
                 "the topics hold records of a connector that is gone with its offsets, and a new snapshot would leave "
@@ -365,24 +331,23 @@ class Connector:
         UsageError for a table that is not captured. ConfigError for a connector that would not act.
         """
         names = list(tables)
-        require_captured(self._settings, names)
+        snapshots.require_captured(self._settings, names)
         running = self.client.running_config(self.name)
         if not blocking:
-            require_incremental(self._settings, running)
-        note_signalled(self._settings, self._now_ms())
-        return self._send(execute_snapshot(names, blocking=blocking, where=where))
+            snapshots.require_incremental(self._settings, running)
+        snapshots.note_signalled(self._settings, self._now_ms())
+        return self._send("execute-snapshot", snapshots.snapshot_data(names, blocking=blocking, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
         """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id.
 
         Raises UsageError for any other word.
         """
-        return self._send(steering(word, tables))
+        return self._send(f"{word}-snapshot", snapshots.steering_data(word, tables))
 
-    def _send(self, signal: Signal) -> str:
-        require_running(self._states.now())
-        send(signal, self._settings)
-        return signal.identifier
+    def _send(self, kind: str, data: Mapping[str, Any]) -> str:
+        snapshots.require_running(self._states.now())
+        return snapshots.send(self._settings, kind, data)
 
     def _now_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000

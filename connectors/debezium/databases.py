@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from cdc.process.errors import ConfigError
@@ -67,8 +66,7 @@ def described_address(settings: Settings) -> str:
         parts = urlsplit(dsn)
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
     found = _address(settings, 0)
-    port = f":{found['port']}" if found["port"] != "0" else ""
-    return f"{found['host']}{port}" + (f"/{found['dbname']}" if "dbname" in found else "")
+    return f"{found['host']}:{found['port']}/{found.get('dbname', '')}".replace(":0/", "/").rstrip("/")
 
 
 # Names of tables.
@@ -144,10 +142,10 @@ def _address(settings: Settings, port: int) -> dict[str, str]:
 
 def _database(settings: Settings) -> str:
     """The database of the dsn. ConfigError where it names none."""
-    parts = _address(settings, 0)
-    if "dbname" not in parts:
+    found = _address(settings, 0).get("dbname")
+    if found is None:
         raise ConfigError("[source] dsn names no database", hint="add dbname=... to it")
-    return parts["dbname"]
+    return found
 
 
 # Options that several databases have.
@@ -294,13 +292,11 @@ def _sqlserver(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]
     }
 
 
-_OPTIONS: Mapping[str, Callable[[Settings, DebeziumSettings], dict[str, str]]] = MappingProxyType(
-    {
-        "postgres": _postgres,
-        "mysql": _binlog,
-        "mariadb": _binlog,
-        "mongodb": _mongodb,
-        "oracle": _oracle,
-        "sqlserver": _sqlserver,
-    }
-)
+_OPTIONS: Mapping[str, Callable[[Settings, DebeziumSettings], dict[str, str]]] = {
+    "postgres": _postgres,
+    "mysql": _binlog,
+    "mariadb": _binlog,
+    "mongodb": _mongodb,
+    "oracle": _oracle,
+    "sqlserver": _sqlserver,
+}

@@ -125,22 +125,18 @@ class ConnectProgress:
             self._clock.sleep(min(timeout_s, self._due_s - now_s))
             return []
         self._due_s = now_s + _ASK_S
+        found = []
         try:
-            found = self._look()
+            lsn = shown_lsn(self._ask())
+            if lsn is not None and (now := (self._epoch(), lsn)) != self._last:
+                found.append(Progress(epoch=now[0], lsn=lsn, offsets=self._ends()))
+                self._last = now
         except CdcError as error:
             if self._logged.is_new("connect", error.message):
                 log.warning("connect_away", extra={"reason": error.message})
             return []
         self._logged.over("connect")
         return found
-
-    def _look(self) -> list[Progress]:
-        lsn = shown_lsn(self._ask())
-        if lsn is None or (now := (self._epoch(), lsn)) == self._last:
-            return []
-        ends = self._ends()
-        self._last = now
-        return [Progress(epoch=now[0], lsn=lsn, offsets=ends)]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -172,8 +168,6 @@ class Streaming(StrEnum):
     """Captured tables were written meanwhile, and the connector's stored offsets did not move."""
     RESTARTS = "restarts"
     """No session has had the slot for long enough."""
-    STUCK = "stuck"
-    """Captured tables were written meanwhile, and the session got no further."""
 
     @property
     def good(self) -> bool:
@@ -186,26 +180,23 @@ class SlotSample:
     """The slot at one moment.
 
     ``pid``: the session that has it. ``age_s``: how long that session exists, None where our role may not see it.
-    ``sent_lsn``: how far it has read, None likewise. ``writes``: rows of captured tables written so far, by the
-    server's statistics, which come late. ``wal_lsn``: how far the server has written its log. ``offsets``: as Kafka
-    Connect has stored them, compared alone.
+    ``writes``: rows of captured tables written so far, by the server's statistics, which come late. ``offsets``: as
+    Kafka Connect has stored them, compared alone.
     """
 
     pid: int | None
     age_s: float | None
-    sent_lsn: int | None
     writes: int
-    wal_lsn: int
     offsets: object = None
 
 
 def judge(first: SlotSample, last: SlotSample, between_s: float) -> Streaming:
     """Judge by two looks, ``between_s`` seconds apart.
 
-    >>> old = SlotSample(pid=7, age_s=60.0, sent_lsn=100, writes=5, wal_lsn=100)
-    >>> judge(old, SlotSample(pid=7, age_s=61.0, sent_lsn=100, writes=5, wal_lsn=100), 1.0).value
+    >>> old = SlotSample(pid=7, age_s=60.0, writes=5)
+    >>> judge(old, SlotSample(pid=7, age_s=61.0, writes=5), 1.0).value
     'idle'
-    >>> judge(old, SlotSample(pid=8, age_s=0.5, sent_lsn=100, writes=5, wal_lsn=100), 15.0).value
+    >>> judge(old, SlotSample(pid=8, age_s=0.5, writes=5), 15.0).value
     'restarts'
     """
     own_age_s = between_s if first.pid == last.pid else 0.0
@@ -213,14 +204,7 @@ def judge(first: SlotSample, last: SlotSample, between_s: float) -> Streaming:
         return Streaming.RESTARTS
     if last.writes == first.writes:
         return Streaming.IDLE
-    if last.offsets != first.offsets:
-        return Streaming.READS
-    if first.sent_lsn is None:
-        return Streaming.UNSTORED
-    if first.sent_lsn >= first.wal_lsn == last.wal_lsn:
-        # It had read all that there is. The writes are older, and the server counted them late.
-        return Streaming.READS
-    return Streaming.STUCK if last.sent_lsn == first.sent_lsn < first.wal_lsn else Streaming.UNSTORED
+    return Streaming.READS if last.offsets != first.offsets else Streaming.UNSTORED
 
 
 def watch(look: Callable[[], SlotSample], clock: Clock) -> Streaming:
@@ -255,7 +239,7 @@ def _look(session: Connection, settings: Settings) -> SlotSample:
         query = load(__package__)["reading"].encode()
         cursor.execute(query, {"slot": settings.slot, "publication": settings.publication})
         found = cursor.fetchone()
-    return found or SlotSample(pid=None, age_s=None, sent_lsn=None, writes=0, wal_lsn=0)
+    return found or SlotSample(pid=None, age_s=None, writes=0)
 
 
 def read_lag(settings: Settings) -> tuple[Lag | None, str]:

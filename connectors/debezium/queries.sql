@@ -1,6 +1,3 @@
--- name: send_signal
-insert into {table} (id, type, data) values (%s, %s, %s);
-
 -- name: primary_keys
 select n.nspname::text as schema,
        c.relname::text as name,
@@ -25,7 +22,7 @@ where c.oid = any(%(oids)s::oid[]) and c.reltoastrelid <> 0
 order by c.oid
 
 -- name: reading
--- Who has the slot, since when, and how far it is; and how often the captured tables were written. No table is locked.
+-- Who has the slot, since when; and how often the captured tables were written. No table is locked.
 with recursive captured (oid) as (
   select r.prrelid from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where p.pubname = %(publication)s
   union
@@ -33,11 +30,9 @@ with recursive captured (oid) as (
 )
 select s.active_pid as pid,
        extract(epoch from clock_timestamp() - r.backend_start)::float8 as age_s,
-       (r.sent_lsn - '0/0'::pg_lsn)::int8 as sent_lsn,
        (select coalesce(sum(pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
                             + pg_stat_get_tuples_deleted(oid)), 0)::int8
-        from captured) as writes,
-       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 as wal_lsn
+        from captured) as writes
 from pg_replication_slots s
 left join pg_stat_replication r on r.pid = s.active_pid
 where s.slot_name = %(slot)s

@@ -8,17 +8,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar
 
-import orjson
 import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
 
 from cdc.capture.topic_specs import TopicSpec, pipeline_topic_specs
-from cdc.process.errors import CdcError, ConfigError, SourceError, UsageError
+from cdc.process.errors import CdcError, ConfigError, UsageError
 from cdc.process.sql_files import load
 from cdc.record.documents import dumped
 from cdc.record.state import Document
@@ -34,23 +33,15 @@ from connectors.debezium.topics import noted_documents
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, log_error, read_range
-from connectors.postgres.server.connections import connect, first_line
+from connectors.postgres.server.connections import connect
 
 _TAKEN_MS = 20_000
 _FLUSH_S = 25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
-    """One signal. ``identifier`` shows up in the connector's log and notifications."""
-
-    identifier: str
-    type: str
-    data: dict[str, Any]
-
-
-def execute_snapshot(tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> Signal:
-    """Read these tables again while streaming goes on (incremental) or is paused (blocking).
+def snapshot_data(tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> dict[str, Any]:
+    """The data of ``execute-snapshot``: read these tables again while streaming goes on (incremental) or is paused
+    (blocking).
 
     ``where``: only rows for which this SQL condition holds. For one table only. UsageError where none is named.
     """
@@ -62,17 +53,16 @@ def execute_snapshot(tables: Iterable[str], *, blocking: bool = False, where: st
     data: dict[str, Any] = {"type": "blocking" if blocking else "incremental", "data-collections": names}
     if where is not None:
         data["additional-conditions"] = [{"data-collection": names[0], "filter": where}]
-    return Signal(identifier=str(uuid.uuid4()), type="execute-snapshot", data=data)
+    return data
 
 
-def steering(word: str, tables: Iterable[str] = ()) -> Signal:
-    """``stop`` the incremental snapshot (of these tables, or all of it), ``pause`` or ``resume`` it. UsageError for any
-    other word."""
+def steering_data(word: str, tables: Iterable[str] = ()) -> dict[str, Any]:
+    """The data of ``stop-snapshot`` (of these tables, or all of them), ``pause-snapshot`` or ``resume-snapshot``.
+    UsageError for any other word."""
     if word not in ("stop", "pause", "resume"):
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
     names = [*map(_collection, tables)] if word == "stop" else []
-    data = {"type": "incremental"} | ({"data-collections": names} if names else {})
-    return Signal(identifier=str(uuid.uuid4()), type=f"{word}-snapshot", data=data)
+    return {"type": "incremental"} | ({"data-collections": names} if names else {})
 
 
 def _collection(table: str) -> str:
@@ -145,24 +135,17 @@ def make_signal_topic(settings: Settings) -> None:
     )
 
 
-def send(signal: Signal, settings: Settings) -> None:
-    """Give the connector a signal: through a Kafka topic, or through a table of a Postgres. ConnectError or LogError
-    where Kafka does not take it, SourceError where Postgres does not."""
-    table = debezium_settings(settings).signal_table
-    if table is not None and is_postgres(settings):
-        _insert(signal, table, settings)
-    else:
-        _produce(signal, settings)
-
-
-def _produce(signal: Signal, settings: Settings) -> None:
+def send(settings: Settings, kind: str, data: Mapping[str, Any]) -> str:
+    """Give the connector a signal. Returns its id, which the connector logs. Raises ConnectError or LogError where
+    Kafka does not take it."""
     failures: list[Any] = []
+    identifier = str(uuid.uuid4())
     options = {"acks": "all", "message.timeout.ms": _TAKEN_MS}
     producer = Producer(client_config(settings.log, **options))
     producer.produce(
         signal_topic(settings),
         key=settings.name.encode(),
-        value=dumped({"id": signal.identifier, "type": signal.type, "data": signal.data}),
+        value=dumped({"id": identifier, "type": kind, "data": dict(data)}),
         partition=0,
         on_delivery=lambda error, _message: failures.append(error) if error is not None else None,
     )
@@ -170,24 +153,7 @@ def _produce(signal: Signal, settings: Settings) -> None:
         raise ConnectError("the signal was not taken by Kafka in time", hint="check [log] bootstrap_servers")
     if failures:
         raise log_error(failures[0], "sending the signal", settings.log, signal_topic(settings))
-
-
-def _insert(signal: Signal, table: str, settings: Settings) -> None:
-    statement = sql.SQL(load(__package__)["send_signal"]).format(table=sql.Identifier(*table.split(".")))
-    # The connector may stand still meanwhile, and all its tables with it.
-    limits = {"lock_timeout": "15s", "statement_timeout": "20s"}
-    with connect(settings.source, options=limits, turn=_go_on, limit_s=25.0) as session:
-        try:
-            session.execute(statement, (signal.identifier, signal.type, orjson.dumps(signal.data).decode()))
-        except psycopg.Error as error:
-            raise SourceError(
-                f"the signal table {table} does not take the signal: {first_line(error)}",
-                hint="[debezium] signal_table names it; who holds a lock on it, and may the role insert?",
-            ) from None
-
-
-def _go_on() -> None:
-    """Nothing asks for an end while an answer is waited for."""
+    return identifier
 
 
 # What was asked for, noted in ``<name>.state``.
@@ -206,38 +172,20 @@ _MOST = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignalledState(Document):
-    """When a snapshot was asked for last, in ms since 1970: a connector hears of it up to half a minute later."""
-
-    WHAT: ClassVar[str] = "signalled"
-    at_ms: int
-
-
-def note_signalled(settings: Settings, at_ms: int) -> None:
-    """Note that a snapshot is asked for now."""
-    note = SignalledState(at_ms=at_ms)
-    KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(note.key(), note.to_json())])
-
-
-def signalled_ms(settings: Settings) -> int:
-    """When a snapshot was asked for last. 0 where none was."""
-    found = SignalledState.find(noted_documents(settings))
-    return found.at_ms if found is not None else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadState(Document):
     """Tables whose rows of before were asked for. ``asked_ms``: table -> when, since 1970. ``ends``: table -> partition
-    (as text) -> where its topic ended then. Nothing for a topic that was not there."""
+    (as text) -> where its topic ended then. Nothing for a topic that was not there. ``signalled_ms``: when somebody
+    asked for a snapshot last, 0 where nobody did: a connector hears of it up to half a minute later."""
 
     WHAT: ClassVar[str] = "unread_tables"
     asked_ms: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    signalled_ms: int = 0
 
     def require_sound(self) -> None:
         """ValueError unless each time and each offset is a number."""
         offsets = [offset for ends in self.ends.values() for offset in ends.values()]
-        if any(type(one) is not int for one in [*self.asked_ms.values(), *offsets]):
+        if any(type(one) is not int for one in [self.signalled_ms, *self.asked_ms.values(), *offsets]):
             raise ValueError("a time or an offset that is no number")
 
 
@@ -285,20 +233,31 @@ def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     found = admin.end_offsets({topic: facts.partitions for topic, facts in admin.describe(new.values()).items()})
     ends = {table: {str(p): end for p, end in found.get(topic, {}).items()} for table, topic in new.items()}
-    state = UnreadState(asked_ms=asked_ms, ends={**kept, **ends})
+    _note(settings, replace(before, asked_ms=asked_ms, ends={**kept, **ends}))
+
+
+def note_signalled(settings: Settings, at_ms: int) -> None:
+    """Note that a snapshot is asked for now."""
+    _note(settings, replace(_noted(settings), signalled_ms=at_ms))
+
+
+def signalled_ms(settings: Settings) -> int:
+    """When a snapshot was asked for last. 0 where none was."""
+    return _noted(settings).signalled_ms
+
+
+def _note(settings: Settings, state: UnreadState) -> None:
     KafkaCompactedTopic(settings.log, state_topic(settings.name)).write([(state.key(), state.to_json())])
+
+
+def _noted(settings: Settings) -> UnreadState:
+    return UnreadState.find(noted_documents(settings)) or UnreadState()
 
 
 def empty_tables(settings: Settings, tables: Iterable[str]) -> frozenset[str]:
     """Those that have no row now, or are not there any more, so that none is missing. Of a source that is not asked, or
     does not answer, none: it may have rows."""
-    if not is_postgres(settings):
-        return frozenset()
-    return frozenset(table for table in tables if _is_empty(settings, table))
-
-
-def _noted(settings: Settings) -> UnreadState:
-    return UnreadState.find(noted_documents(settings)) or UnreadState()
+    return frozenset(table for table in tables if is_postgres(settings) and _is_empty(settings, table))
 
 
 def _seen(settings: Settings, table: str, ends: Mapping[str, int]) -> bool:
@@ -323,3 +282,7 @@ def _is_empty(settings: Settings, table: str) -> bool:
         return True
     except (CdcError, psycopg.Error):
         return False
+
+
+def _go_on() -> None:
+    """Nothing asks for an end while an answer is waited for."""

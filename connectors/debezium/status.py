@@ -90,19 +90,17 @@ def parse_status(document: Mapping[str, Any]) -> ConnectorStatus:
             state=text(connector["state"]),
             worker=text(connector.get("worker_id", "")),
             trace=first_line(text(connector.get("trace", ""))),
-            tasks=tuple(_task(entry(task)) for task in document.get("tasks", ())),
+            tasks=tuple(
+                TaskStatus(
+                    task=int(task["id"]),
+                    state=text(task["state"]),
+                    worker=text(task.get("worker_id", "")),
+                    trace=first_line(text(task.get("trace", ""))),
+                    cause=cause(text(task.get("trace", ""))),
+                )
+                for task in map(entry, document.get("tasks", ()))
+            ),
         )
-
-
-def _task(task: Mapping[str, Any]) -> TaskStatus:
-    trace = text(task.get("trace", ""))
-    return TaskStatus(
-        task=int(task["id"]),
-        state=text(task["state"]),
-        worker=text(task.get("worker_id", "")),
-        trace=first_line(trace),
-        cause=cause(trace),
-    )
 
 
 # Waiting for a state.

@@ -18,10 +18,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from cdc.capture.fenced_records import KeyHistory, PartitionTail
 from cdc.capture.windows import Closed
 from cdc.process.clock import Clock
-from cdc.process.errors import LogError, TopicError
+from cdc.process.errors import ActiveError, LogError, Retry, TopicError
 from cdc.record.ports import CompactedTopic, Headers, Record
 from cdc.record.position import Position
-from cdc.record.progress import FIRST_EPOCH, PROGRESS_KEY, EpochsState, Offsets, Progress
+from cdc.record.progress import FIRST_EPOCH, PROGRESS_KEY, EpochsState, Offsets, Progress, WriterState
 from cdc.record.source_lineage import SourceLineage
 from cdc.record.state import RequestState, SlotState, TopicsState
 from cdc.record.topic_names import progress_topic
@@ -233,7 +233,8 @@ class Ends:
     def mend(self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock) -> None:
         """Write again what has to stand last. Request tables again where the log does not show which record that is.
 
-        The brokers have them when this returns, with a progress record that leaves it behind. Safe to repeat.
+        The brokers have them when this returns, with a progress record that leaves it behind. Safe to repeat. Raises
+        ActiveError, after that, where Debezium went on writing behind a handover.
         """
         for (topic, partition), tail in self._tails.items():
             if tail.foreign:
@@ -269,6 +270,20 @@ class Ends:
         records.settle()
         extra = {"records": late, "written_again": len(again), "tables_to_read": len({*found.unproven, *self._skipped})}
         log.warning("late_records_mended", extra=extra)
+        self._require_one_writer(state)
+
+    def _require_one_writer(self, state: CompactedTopic) -> None:
+        """ActiveError where somebody else writes behind a handover. Each of its records is told of once: the progress
+        record leaves them behind."""
+        place = min((place for place, tail in self._tails.items() if tail.foreign), default=None)
+        if place is not None and WriterState.find(state.read()) is not None:
+            raise ActiveError(
+                f"{place[0]} partition {place[1]} holds records from offset {min(self._tails[place].foreign)} on that "
+                "the native capture did not write, behind the handover: there are two writers",
+                hint="end the other one (cdc connect delete removes the connector), then start again: what stands last "
+                "is right again, and its records are dead letters",
+                retry=Retry.NEVER,
+            )
 
     def _requests(self, topics: Collection[str], why: str, serial: int) -> Iterable[RequestState]:
         for table, topic in self._topics.tables.items():

@@ -7,7 +7,7 @@ from tests.faults.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "let a login in a connector's URL pass", "connectors/debezium/secrecy.py",
-        "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
+        "if _LOGIN.search(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
         "let a reference beside a secret excuse it", "connectors/debezium/secrecy.py",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe a connector whose stored offsets stand still", "connectors/debezium/offsets.py",
-        "    if last.offsets != first.offsets:\n", "    if True:\n",
+        "return Streaming.READS if last.offsets != first.offsets else", "return Streaming.READS if True else",
         "tests/unit/connectors/debezium/test_streaming.py",
     ),
     Mutant(
@@ -86,14 +86,14 @@ MUTANTS = (
         "                    asked = self._ask(waiting, added, waits=waits)\n"
         "                elif there and running is None and not stored:\n"
         "                    self._refuse_former_rows()\n"
-        "                    note_unread(self._settings, {})  # its first snapshot reads every table\n"
-        "                prepare_topics(self._settings, tables)\n"
+        "                    snapshots.note_unread(self._settings, {})  # its first snapshot reads every table\n"
+        "                topics.prepare_topics(self._settings, tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n",
         "                if there and running is None and not stored:\n"
         "                    self._refuse_former_rows()\n"
-        "                    note_unread(self._settings, {})  # its first snapshot reads every table\n"
-        "                prepare_topics(self._settings, tables)\n"
+        "                    snapshots.note_unread(self._settings, {})  # its first snapshot reads every table\n"
+        "                topics.prepare_topics(self._settings, tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n"
         "                if stored and added:\n"

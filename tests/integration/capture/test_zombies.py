@@ -17,11 +17,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from cdc.record.progress import PROGRESS_KEY
+from cdc.process.errors import Exit
+from cdc.record.progress import PROGRESS_KEY, WriterState
 from cdc.record.state import ReadingState, RequestState, find_all
-from cdc.record.topic_names import progress_topic
+from cdc.record.topic_names import progress_topic, state_topic
 from cdc.wiring.pipeline import build_snapshot
-from connectors.kafka.compacted_topic import read_range
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_range
 from snapshot.source.edges import NoReport
 from tests.conftest import Stack
 from tests.faults.proxy import Fault, Proxy
@@ -308,3 +309,23 @@ def assert_right_when_compacted(pipeline: Pipeline) -> None:
     rebuilt = Follower(pipeline)
     rebuilt.follow()
     assert rebuilt.rows("t") == source_rows(pipeline, "t")
+
+
+@pytest.mark.slow
+def test_h91_a_second_writer_behind_a_handover_ends_capture(pipeline: Pipeline, kafka: str) -> None:
+    """Its records have no position of ours. What we wrote stands last again, and it is told once."""
+    pipeline.prepare(TABLE)
+    run = pipeline.stream()
+    (topic, partition, key, value, _), *_ = with_history(pipeline)
+    handed = WriterState(step="done")
+    KafkaCompactedTopic(pipeline.settings.log, state_topic(pipeline.name)).write([(handed.key(), handed.to_json())])
+    write_late(kafka, [(topic, partition, key, value, None)])
+    assert run.process.wait(60) == Exit.ACTIVE, run.stderr
+    assert "behind the handover: there are two writers" in run.stderr
+    assert "hint: end the other one (cdc connect delete removes the connector)" in run.stderr
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    again = pipeline.stream()
+    pipeline.execute("update t set v = 'later' where id = 1")
+    pipeline.settle()
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    assert again.terminate() == 0

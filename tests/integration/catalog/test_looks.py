@@ -95,7 +95,7 @@ READINGS_AND_CHANGES = {
     },
     ("snapshot.later", "queries.sql"): {"read_keys", "canonical_keys", "check_condition"},
     ("connectors.session", "queries.sql"): {"probe"},
-    ("connectors.debezium", "queries.sql"): {"send_signal", "has_rows"},
+    ("connectors.debezium", "queries.sql"): {"has_rows"},
 }  # fmt: skip
 """Statements that read rows under the table's lock, with a lock timeout, such as change something, and those of
 extensions, which the test's server lacks."""

@@ -17,7 +17,7 @@ from cdc.process.errors import ConfigError, Exit, LogError, SinkError, SourceErr
 from cdc.record.server_facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
 from cdc.record.state import Document, TopicsState
 from cdc.record.tables_aside import Unfollowed
-from cdc.settings.model import Settings
+from cdc.settings.model import DebeziumSettings, Settings
 from sinks.contract.kinds import kind_named, parse_settings
 from tests.unit.cdc.checks.test_postgres import FACTS, KNOWN
 
@@ -228,6 +228,23 @@ def test_plain_connections_to_other_machines_are_warned_of(
     source: dict[str, Any], sinks: dict[str, Any], warned: bool
 ) -> None:
     assert any(f.check == "plain" for f in check_settings(settings(sinks, **source))) is warned
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("http://127.0.0.1:8083", False),
+        ("http://localhost:8083", False),
+        ("http://[::1]:8083", False),
+        ("https://connect.example.com", False),
+        ("http://connect.example.com:8083", True),
+        ("http://10.0.0.7:8083", True),
+    ],
+)
+def test_plain_http_to_another_kafka_connect_is_warned_of(url: str, warned: bool) -> None:
+    debezium = DebeziumSettings(url=url)
+    found = [f for f in check_settings(settings().model_copy(update={"debezium": debezium})) if f.check == "plain"]
+    assert [f.message.startswith("debezium.url goes to ") for f in found] == [True] * warned
 
 
 def test_records_sent_to_another_machine_in_clear_are_warned_of() -> None:
