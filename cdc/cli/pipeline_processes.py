@@ -33,7 +33,7 @@ class StepFailed(CdcError):
 
 
 @dataclass(slots=True)
-class Together:
+class PipelineProcesses:
     """The running parts of one pipeline. ``parts``: in the order of the data. ``tell``: hears a sentence at a time."""
 
     children: Children

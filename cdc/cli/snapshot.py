@@ -61,7 +61,7 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     settings = context.obj.settings()
     settings.require_native("cdc snapshot")
     commands = [name for name, wanted in (("paused", pause), ("asked", resume), ("cancelled", cancel)) if wanted]
-    again = Again(settings, context.obj.console, tables or [])
+    again = RereadCommand(settings, context.obj.console, tables or [])
     if commands:
         again.command(commands)
         return
@@ -220,7 +220,7 @@ _LOOK_S = 1.0
 _QUIET_S = 10.0
 
 
-class Again:
+class RereadCommand:
     """``tables``: as they were typed."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from cdc.cli.pipeline_processes import Children, StepFailed, Together, interruptible, parts_of, slot_to_make
+from cdc.cli.pipeline_processes import Children, PipelineProcesses, StepFailed, interruptible, parts_of, slot_to_make
 from cdc.cli.status import Watching, served, watched
 from cdc.cli.terminal import TerminalConsole, report
 from cdc.process.clock import SYSTEM_CLOCK, Clock
@@ -54,7 +54,7 @@ def up(
     folder = _made(logs or Path(f"{settings.name}-logs"))
     with ExitStack() as opened:
         children = opened.enter_context(Children(invocation.config, folder, {}))
-        together = Together(children, parts_of(settings), lambda words: _say(console, words))
+        together = PipelineProcesses(children, parts_of(settings), lambda words: _say(console, words))
         ending = opened.enter_context(interruptible(children.kill))
         try:
             tell = opened.enter_context(served(http, settings.name, _WATCH_S, console))
@@ -93,7 +93,7 @@ def _made(folder: Path) -> Path:
     return folder.absolute()
 
 
-def _prepare(settings: Settings, together: Together, *, yes: bool) -> None:
+def _prepare(settings: Settings, together: PipelineProcesses, *, yes: bool) -> None:
     # A table that waits, as an example, is brought on by the parts that are about to run.
     together.must("check", allowed=Exit.DIFFERENCE)
     with open_status(settings) as reader:
@@ -125,7 +125,7 @@ def _beside(settings: Settings, tell: Callable[[LiveLook], None] | None, looks: 
             yield
 
 
-def _watch(settings: Settings, together: Together, telling: Telling, console: Console) -> None:
+def _watch(settings: Settings, together: PipelineProcesses, telling: Telling, console: Console) -> None:
     with open_status(settings) as reader:
 
         def look() -> Status:

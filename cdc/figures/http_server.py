@@ -43,7 +43,7 @@ Question = Callable[[Mapping[str, str], Callable[[], bool]], Reply]
 second argument says whether the client has left meanwhile."""
 
 
-class Answering(BaseHTTPRequestHandler):
+class RequestHandler(BaseHTTPRequestHandler):
     """Requests are logged at DEBUG alone: a probe comes every few seconds."""
 
     pages: Mapping[str, Page]
@@ -103,10 +103,10 @@ class Answering(BaseHTTPRequestHandler):
 
 def answering(
     pages: Mapping[str, Page], alive: Verdict, ready: Verdict, questions: Mapping[str, Question] | None = None
-) -> type[Answering]:
+) -> type[RequestHandler]:
     """The request handler of a server with these pages and questions by path, and ``/livez`` and ``/readyz``."""
     served = {"pages": pages, "verdicts": {"/livez": alive, "/readyz": ready}, "questions": questions or {}}
-    return type("PagesAndHealth", (Answering,), served)
+    return type("PagesAndHealth", (RequestHandler,), served)
 
 
 class ThreadEach(ThreadingHTTPServer):
@@ -116,7 +116,7 @@ class ThreadEach(ThreadingHTTPServer):
     request_queue_size = 128
     """Readers who come at once are not refused: the library's own is 5."""
 
-    def __init__(self, address: tuple[str, int], handler: type[Answering]) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[RequestHandler]) -> None:
         if ":" in address[0]:
             self.address_family = AF_INET6
         super().__init__(address, handler)
@@ -131,7 +131,7 @@ class PagesServer:
     """The thread that answers. ``name``: the thread's. OSError and OverflowError where the address cannot be had."""
 
     def __init__(
-        self, address: tuple[str, int], handler: type[Answering], name: str, server: type[ThreadEach] = ThreadEach
+        self, address: tuple[str, int], handler: type[RequestHandler], name: str, server: type[ThreadEach] = ThreadEach
     ) -> None:
         self._server = server(address, handler)
         self._thread = Thread(target=self._server.serve_forever, name=name, daemon=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.figures.http_server import Answering, PagesServer, ThreadEach
+from cdc.figures.http_server import PagesServer, RequestHandler, ThreadEach
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ConfigError
 from cdc.record.documents import dumped
@@ -42,7 +42,7 @@ class _Newest(NamedTuple):
     document: bytes
 
 
-class StatusAnswering(Answering):
+class StatusAnswering(RequestHandler):
     """Answers with the headers of :func:`cdc.status.page_server.headers`. ``names``: the hosts that it is asked by."""
 
     names: AbstractSet[str] = frozenset()
@@ -172,7 +172,7 @@ READER_S = 10.0
 class BoundedServer(ThreadEach):
     """Looks after its connections about twice a second, as :meth:`serve_forever` calls it."""
 
-    def __init__(self, address: tuple[str, int], handler: type[Answering]) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[RequestHandler]) -> None:
         self._open: dict[socket.socket, float] = {}
         self._lock = Lock()
         super().__init__(address, handler)

@@ -15,7 +15,7 @@ from cdc.record.ports import Record, StreamBatch
 from cdc.record.position import Position
 from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import POS
-from cdc.wire.records import Lot, Span
+from cdc.wire.records import RecordColumns, Span
 
 __all__ = [
     "ManualClock",
@@ -244,7 +244,7 @@ class MemoryLetterFeed:
 class MemoryReading:
     """:class:`cdc.wire.records.ReaderOpener` over lots that are given. ``failure`` is raised in their place."""
 
-    lots: tuple[Lot, ...]
+    lots: tuple[RecordColumns, ...]
     failure: CdcError | None = None
 
     def open(self) -> MemoryRecords:
@@ -262,7 +262,7 @@ class MemoryRecords:
         self._busy = False
         self.closed = False
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         if self._reading.failure is not None:
             raise self._reading.failure
         assert not self._busy, "a reader is in the middle of another read"
@@ -279,10 +279,10 @@ class MemoryRecords:
         self.closed = True
 
 
-def _single(lot: Lot, span: Span) -> Iterator[Lot]:
+def _single(lot: RecordColumns, span: Span) -> Iterator[RecordColumns]:
     for number, offset in enumerate(lot.offsets):
         if max(0, span.start) <= offset < span.end:
-            yield Lot(
+            yield RecordColumns(
                 topic=lot.topic,
                 partition=lot.partition,
                 offsets=[offset],

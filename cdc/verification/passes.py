@@ -19,7 +19,7 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.verification.ports import Cut, LooksUpMany, ScansStore, SourceReader, Stored, VerifiedTable
+from cdc.verification.ports import Cut, LooksUpMany, ScansStore, SourceReader, StoredVersion, VerifiedTable
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from cdc.verification.spool import KeyDifference, Spool, difference_of, differences, digest, part_count, row_count
 from cdc.wire.canonical import CanonicalTable
@@ -165,7 +165,7 @@ def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -
                 yield difference
 
 
-def _versions(reader: ScansStore, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
+def _versions(reader: ScansStore, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredVersion]:
     if isinstance(reader, LooksUpMany):
         return reader.get_many(schema, keys)
     found = {key: reader.get(schema, key) for key in keys}

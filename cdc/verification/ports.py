@@ -90,7 +90,7 @@ class VerifiedSource(SourceReader, SourceRows, Protocol):
     """The source at one cut at a time, for comparing and for repairing."""
 
 
-class Stored(Protocol):
+class StoredVersion(Protocol):
     """A version that a store holds. A deleted one is remembered by its position alone."""
 
     @property
@@ -108,7 +108,7 @@ class ScansStore(Protocol):
     def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Every stored version of a table, in no order, in bounded memory."""
 
-    def get(self, schema: TableSchema, key: str) -> Stored | None:
+    def get(self, schema: TableSchema, key: str) -> StoredVersion | None:
         """The stored version of one key. None where the store has none."""
 
 
@@ -116,7 +116,7 @@ class ScansStore(Protocol):
 class LooksUpMany(Protocol):
     """A store that answers for many keys at once. One without it is asked for each."""
 
-    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredVersion]:
         """The answers of :meth:`ScansStore.get`, by key. Keys of which the store has nothing are left out."""
 
 

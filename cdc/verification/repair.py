@@ -119,7 +119,9 @@ def repair(
         for verdict in verdicts:
             shape, pos = tables[name].shape, Position(epoch, settled, SNAPSHOT_SEQ).text()
             at = None if lowest is None else lowest[verdict.sink, shape.topic]
-            mends.append(_Mend(verdict, targets[verdict.sink], shape, pos if at is None else at, kept=at is not None))
+            mends.append(
+                _TableRepair(verdict, targets[verdict.sink], shape, pos if at is None else at, kept=at is not None)
+            )
         keys = sorted(set().union(*(verdict.differing for verdict in verdicts)))
         for found in source.records_of(tables[name], keys):
             for mend in mends:
@@ -159,7 +161,7 @@ def certain_cut(source: SourceRows, clock: Clock) -> Cut:
     )
 
 
-class _Mend:
+class _TableRepair:
     """One store and table on the way: rows gathered into lots, then what the source does not have."""
 
     def __init__(

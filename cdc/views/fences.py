@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cdc.record.position import MAX_EPOCH, Position
 from cdc.record.progress import Offsets, Progress
 from cdc.wire.format import SEEN_LSN
-from cdc.wire.records import BEGINNING, Lot, Span
+from cdc.wire.records import BEGINNING, RecordColumns, Span
 
 
 class Fence(NamedTuple):
@@ -95,7 +95,7 @@ class LogCut:
         for span in spans:
             self.ends.setdefault(span.topic, {})[span.partition] = span.end
 
-    def take(self, lot: Lot) -> Iterator[TopicRecord]:
+    def take(self, lot: RecordColumns) -> Iterator[TopicRecord]:
         """The records of a lot that lie in the cut. Lots of a partition come in the order of their offsets."""
         place = (lot.topic, lot.partition)
         if place in self._closed:
@@ -120,7 +120,7 @@ _EPOCH_AND_LSN = 24
 _POSITION = re.compile(rb"[0-9a-f]{32}").fullmatch
 
 
-def _ours(lot: Lot) -> Iterator[TopicRecord | None]:
+def _ours(lot: RecordColumns) -> Iterator[TopicRecord | None]:
     """Each record of a lot, None in place of one that is none of ours."""
     topic, partition, more = lot.topic, lot.partition, lot.headers
     columns = zip(lot.offsets, lot.times_ms, lot.keys, lot.values, lot.pos, lot.op, lot.ver, strict=True)

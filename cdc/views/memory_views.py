@@ -14,7 +14,7 @@ from cdc.views.view_ports import RunnerAnswer
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import POS
-from cdc.wire.records import Headers, Lot, Span
+from cdc.wire.records import Headers, RecordColumns, Span
 
 Change = tuple[bytes, bytes | None, bytes, bytes, bytes]
 """Key, value, pos, op, ver."""
@@ -52,7 +52,7 @@ class MemoryViewInput:
             for (topic, partition), records in self.partitions.items()
         )
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         """Each record of the spans as a lot of its own."""
         for span in spans:
             for offset, (key, value, pos, op, ver) in self.partitions.get((span.topic, span.partition), []):
@@ -60,7 +60,7 @@ class MemoryViewInput:
                     time_ms = self.times_ms.get((span.topic, span.partition, offset), self.progress_ms)
                     more = self.headers.get((span.topic, span.partition, offset))
                     headers = {} if more is None else {0: more}
-                    yield Lot(
+                    yield RecordColumns(
                         span.topic, span.partition, [offset], [time_ms], [key], [value], [pos], [op], [ver], headers
                     )
 

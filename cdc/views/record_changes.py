@@ -32,7 +32,7 @@ from cdc.wire.format import (
     VER,
     member,
 )
-from cdc.wire.records import Lot, read_floor
+from cdc.wire.records import RecordColumns, read_floor
 
 _SEEN = SEEN_LSN.encode()
 
@@ -142,7 +142,7 @@ class CutReading:
         self._reached = reached
 
     def pieces(
-        self, lots: Iterable[Lot], read: Callable[[TopicRecord], RowChange], most: int | None
+        self, lots: Iterable[RecordColumns], read: Callable[[TopicRecord], RowChange], most: int | None
     ) -> Iterator[list[RowChange]]:
         """The changes of rows, in lists of about ``most``, all in one for None."""
         piece: list[RowChange] = []

@@ -22,7 +22,7 @@ from cdc.views.lookups import Row
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_records import ViewRecord, key_row
 from cdc.wire.dead_letter import DeadLetter
-from cdc.wire.records import Lot, Span
+from cdc.wire.records import RecordColumns, Span
 
 
 class ViewInput(Protocol):
@@ -41,7 +41,7 @@ class ViewInput(Protocol):
         """Whether one of these topics holds a record behind these offsets, where 0 stands for one that is not named."""
         ...
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         """The records of these spans. See :class:`cdc.wire.records.RecordReader`."""
         ...
 

@@ -33,7 +33,7 @@ class Span(NamedTuple):
         return max(0, self.end - max(0, self.start))
 
 
-class Lot(NamedTuple):
+class RecordColumns(NamedTuple):
     """Some records of one partition in the order of their offsets, column by column, all of one length.
 
     ``pos``, ``op`` and ``ver`` are header values, the last one where a record has several, None where it has none.
@@ -51,10 +51,10 @@ class Lot(NamedTuple):
     ver: list[bytes | None]
     headers: Mapping[int, Headers]
 
-    def part(self, first: int, behind: int) -> Lot:
+    def part(self, first: int, behind: int) -> RecordColumns:
         """Its records from number ``first`` up to, without, ``behind``."""
         here = slice(first, behind)
-        return Lot(
+        return RecordColumns(
             topic=self.topic,
             partition=self.partition,
             offsets=self.offsets[here],
@@ -89,7 +89,7 @@ class LoggedRecord(NamedTuple):
 class RecordReader(Protocol):
     """Reads stretches of partitions. Quick where each read goes on where the last one ended. For one thread."""
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         """Every record of these spans, partition by partition in order. Partitions may take turns.
 
         TopicError where records are gone that a span begins with. LogError when the log does not answer.
@@ -116,7 +116,7 @@ def split_headers(headers: Headers) -> tuple[bytes | None, bytes | None, bytes |
     return known.get(POS), known.get(OP), known.get(VER)
 
 
-def numbered_by_slice(lots: Iterable[Lot], most_bytes: int) -> Iterator[tuple[int, Lot]]:
+def numbered_by_slice(lots: Iterable[RecordColumns], most_bytes: int) -> Iterator[tuple[int, RecordColumns]]:
     """Lots, cut where need be, each with the number of its slice: the records of a slice have at most so many bytes,
     and one that is larger by itself is a slice of its own."""
     number, left, empty = 0, most_bytes, True

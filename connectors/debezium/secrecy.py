@@ -15,8 +15,8 @@ _ABOUT_A_SECRET = re.compile(
     r"[.](?:source|provider|class|type|location|path|file|enabled?|mechanism|algorithm|endpoint[.]url|ms|seconds)$"
 )
 """Options that say where a secret is, or how it is used."""
-_LOGIN = re.compile(r"://[^/?#\s:]*:[^@\s]\S*@|^jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@", re.IGNORECASE)
-"""A password before the host of a URL: ``scheme://user:password@host``, and as Oracle's driver has it."""
+_LOGIN = re.compile(r"://[^/?#\s:]*:[^@\s]")
+_ORACLES_LOGIN = re.compile(r"jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@", re.IGNORECASE)
 _JAAS = re.compile(r"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)\s")
 _NAMED = re.compile(rf"""(?:{_WORDS})\s*=\s*["']?[^\s"';&,]""", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ def exposes(option: str, value: str) -> bool:
     (True, True)
     """
     rest = _REFERENCE.sub("", value)
-    if _LOGIN.search(rest) or (("://" in rest or rest.startswith("jdbc:")) and _NAMED.search(rest)):
+    if _has_login(rest) or (("://" in rest or rest.startswith("jdbc:")) and _NAMED.search(rest)):
         return True
     if _SECRET.search(option) is None or _ABOUT_A_SECRET.search(option) is not None:
         return False
@@ -59,3 +59,12 @@ def refuse_plain_secrets(config: Mapping[str, str]) -> None:
                 f"the connector option {option} must not hold the secret itself",
                 hint='name where Kafka Connect finds it: "${file:/path/to.properties:key}" or "${env:NAME}"',
             )
+
+
+def _has_login(value: str) -> bool:
+    """Whether a URL in it has a password before its host, as ``scheme://user:password@host``."""
+    for word in value.split():
+        begun = _LOGIN.search(word)
+        if begun is not None and "@" in word[begun.end() :]:
+            return True
+    return _ORACLES_LOGIN.match(value) is not None

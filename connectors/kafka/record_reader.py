@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from cdc.process.errors import ConfigError, Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import quoted
 from cdc.wire.format import HEADERS, REASON_HEADER
-from cdc.wire.records import BEGINNING, Lot, Span, split_headers
+from cdc.wire.records import BEGINNING, RecordColumns, Span, split_headers
 from connectors.kafka.clients import with_secrets
 from connectors.kafka.doubted_topics import PASSING
 
@@ -52,7 +52,7 @@ class KafkaReading:
         return KafkaRecords(dict(self.config))
 
 
-class _Place:
+class _AssignedPartition:
     """One assigned partition: what came of it, and how far that is all there is."""
 
     __slots__ = ("ahead", "ahead_bytes", "known", "paused", "upto")
@@ -75,9 +75,9 @@ class KafkaRecords:
         self._consumer = Consumer(dict(config))
         self._servers = str(config["bootstrap.servers"])
         self._group = str(config.get("group.id", ""))
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[tuple[str, int], _AssignedPartition] = {}
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         waiting = {(span.topic, span.partition): span for span in spans if span.end > max(0, span.start)}
         self._go_to(waiting)
         while waiting:
@@ -109,7 +109,7 @@ class KafkaRecords:
             self._consumer.resume([TopicPartition(*key) for key in known if self._places[key].paused])
             self._consumer.incremental_unassign([TopicPartition(*key) for key in known])
         for span in moved:
-            self._places[span.topic, span.partition] = _Place(span.start)
+            self._places[span.topic, span.partition] = _AssignedPartition(span.start)
         if moved:
             self._consumer.incremental_assign(
                 [
@@ -206,7 +206,7 @@ def _collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
-def _taken(place: _Place, span: Span) -> Lot | None:
+def _taken(place: _AssignedPartition, span: Span) -> RecordColumns | None:
     """The records of a span among those that came. None for nothing."""
     ahead = place.ahead
     if not ahead:
@@ -241,7 +241,7 @@ def _readable_headers(message: Any) -> Any:
         return [(REASON_HEADER, b"not a record of ours: a header's name is not UTF-8")]
 
 
-def _lot(span: Span, messages: list[Any]) -> Lot:
+def _lot(span: Span, messages: list[Any]) -> RecordColumns:
     """The hot path of every sink: one pass for the headers, list comprehensions for the rest."""
     pos: list[bytes | None] = []
     op: list[bytes | None] = []
@@ -258,7 +258,7 @@ def _lot(span: Span, messages: list[Any]) -> Lot:
         others[number] = tuple(headers or ())
         for column, value in zip((pos, op, ver), split_headers(others[number]), strict=True):
             column.append(value)
-    return Lot(
+    return RecordColumns(
         topic=span.topic,
         partition=span.partition,
         offsets=[message.offset() for message in messages],

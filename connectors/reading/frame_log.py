@@ -25,7 +25,7 @@ from connectors.kafka.topic_ends import offsets_at
 from connectors.kafka.topic_problems import raise_first, state_problems
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
-from spark.frames.ports import Found, FrameTopic
+from spark.frames.ports import FrameTopic, FrameTopics
 
 if TYPE_CHECKING:
     from cdc.views.known_views import KnownView
@@ -61,7 +61,7 @@ class KafkaFrameLog:
         self._settings = settings
         self._admin = TopicAdmin(settings)
 
-    def find(self, patterns: Iterable[str]) -> Found:
+    def find(self, patterns: Iterable[str]) -> FrameTopics:
         try:
             state = TopicsState.find(self._compacted(state_topic(self._pipeline)).read())
         except TopicError:
@@ -90,7 +90,7 @@ class KafkaFrameLog:
             tables={},
         )
         raise_first(state_problems(own, facts, self._admin.cluster_id()))
-        return Found(
+        return FrameTopics(
             topics={
                 table: FrameTopic(
                     topic,

@@ -193,7 +193,7 @@ class Lanes:
         return found
 
 
-class Running(Protocol):
+class SessionWorker(Protocol):
     """Something that runs beside a session, in threads of its own. ``figures``: how far it is, from any thread."""
 
     @property
@@ -207,5 +207,5 @@ class Running(Protocol):
         """End it, also before it was started. Never raises."""
 
 
-Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]
+Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], SessionWorker]
 """Makes what carries out requests for later snapshots, for one session: its windows, topics, shapes and epoch."""

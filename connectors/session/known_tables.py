@@ -28,9 +28,9 @@ from connectors.postgres.server.failover import Promotion
 from connectors.postgres.server.reselect import PostgresReselect
 from connectors.postgres.server.walsender import ReplicationStream
 from connectors.session.asides import Rounds, SetAside
-from connectors.session.captured_topics import CapturedTopics, Lanes, Running
+from connectors.session.captured_topics import CapturedTopics, Lanes, SessionWorker
 from connectors.session.late_records import NoteRetry
-from connectors.session.side_queries import Looks
+from connectors.session.side_queries import SideQueries
 
 
 class KnownTables(NamedTuple):
@@ -127,15 +127,15 @@ class SourceStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class StreamAssembly:
     """The maker of the stream's records, and the windows for rows of later snapshots. ``later``: what carries those
     out. ``looks``: what asks the servers meanwhile. ``rounds``: follows tables again that were set aside."""
 
     windows: Windows
     reselect: PostgresReselect
     assembler: Assembler
-    later: Running | None
-    looks: Looks
+    later: SessionWorker | None
+    looks: SideQueries
     rounds: Rounds
 
 

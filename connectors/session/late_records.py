@@ -39,7 +39,7 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
-class Mend(NamedTuple):
+class RepairRecord(NamedTuple):
     """The record that has to be the last of a key, as it stands further up."""
 
     place: Place
@@ -51,7 +51,7 @@ class Mend(NamedTuple):
 class LateRepair(NamedTuple):
     """``records`` make the keys right again. Of ``unproven`` topics a newer record may have been compacted away."""
 
-    records: list[Mend]
+    records: list[RepairRecord]
     unproven: list[str]
 
 
@@ -82,7 +82,7 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
     beginning."""
     late = {place: tail for place, tail in tails.items() if tail.stale}
     histories = {place: {key: KeyHistory(at) for key, at in tail.stale.items()} for place, tail in late.items()}
-    best: dict[tuple[Place, bytes], Mend] = {}
+    best: dict[tuple[Place, bytes], RepairRecord] = {}
 
     def take(place: Place, message: Message) -> None:
         key, offset = _key(message), message.offset() or 0
@@ -90,7 +90,7 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
         position = late[place].position(_pos(message))
         if history is not None and history.take(offset, position, late=offset in late[place].offsets):
             value = message.value()
-            best[place, key] = Mend(place, key, value if isinstance(value, bytes) else None, _headers(message))
+            best[place, key] = RepairRecord(place, key, value if isinstance(value, bytes) else None, _headers(message))
 
     _scan(settings, [Tail(*place, 0, ends[place]) for place in late], take)
     known = [(place, key, history) for place, keys in histories.items() for key, history in keys.items()]

@@ -47,13 +47,13 @@ from connectors.postgres.server.slot import (
     try_lock,
 )
 from connectors.session.asides import Rounds
-from connectors.session.captured_topics import Lanes, Later, Running
+from connectors.session.captured_topics import Lanes, Later, SessionWorker
 from connectors.session.known_tables import (
-    Following,
     KnownState,
     LogStanding,
     Servers,
     SourceStream,
+    StreamAssembly,
     Tables,
     Writer,
     known_of,
@@ -61,8 +61,8 @@ from connectors.session.known_tables import (
     snapshot_stand,
 )
 from connectors.session.late_records import Ends, NoteRetry, beginning, require_nothing_lost, require_still
-from connectors.session.session_stream import Joining, identify, open_stream, require_within, take_over
-from connectors.session.side_queries import Looks, gone
+from connectors.session.session_stream import SessionAssembly, identify, open_stream, require_within, take_over
+from connectors.session.side_queries import SideQueries, gone
 
 log = logging.getLogger(__name__)
 
@@ -242,9 +242,9 @@ class Opening:
         writer: Writer,
         tables: Tables,
         source: SourceStream,
-    ) -> Following:
+    ) -> StreamAssembly:
         """Join what makes records with what takes them, and start what reads tables again."""
-        joining = Joining(
+        joining = SessionAssembly(
             settings=self._settings,
             servers=place,
             standing=standing,
@@ -264,7 +264,7 @@ class Opening:
             later.start()
         looks = joining.looks()
         opened.callback(looks.close)
-        return Following(
+        return StreamAssembly(
             windows=windows,
             reselect=reselect,
             assembler=assembler,
@@ -275,7 +275,7 @@ class Opening:
 
     # -- parts of the steps
 
-    def _later_of(self, windows: Windows, tables: Tables, epoch: int) -> Running | None:
+    def _later_of(self, windows: Windows, tables: Tables, epoch: int) -> SessionWorker | None:
         return self._later(windows, tables.topics, tables.registry, epoch) if self._later is not None else None
 
     def _await_snapshot(self) -> KnownState:
@@ -354,7 +354,7 @@ class Opening:
 
     # -- while it runs, and its end
 
-    def _show(self, writer: Writer, following: Following) -> None:
+    def _show(self, writer: Writer, following: StreamAssembly) -> None:
         figures, later, records = self._figures, following.later, writer.log
         figures.events, figures.lost_values = following.assembler.counts, following.assembler.lost
         figures.waiting_ready_s = self._settings.capture.waiting_ready.total_seconds()
@@ -366,19 +366,19 @@ class Opening:
         )
 
     def _close(
-        self, side: Connection, records: KafkaStreamLog, following: Following, note_retry: NoteRetry, log_works: bool
+        self, side: Connection, records: KafkaStreamLog, stream: StreamAssembly, note_retry: NoteRetry, log_works: bool
     ) -> None:
         self._disturbed = self._disturbed or records.disturbed
         # Each is released, also when another raises. The last one that is registered comes first.
         with ExitStack() as closing:
             closing.callback(side.close)
             closing.callback(records.close, _SETTLE_S if log_works else 0)
-            if following.later is not None:
-                closing.callback(following.later.close)
-            closing.callback(following.looks.close)
+            if stream.later is not None:
+                closing.callback(stream.later.close)
+            closing.callback(stream.looks.close)
             closing.callback(note_retry.end)
 
-    def _look(self, writer: Writer, looks: Looks) -> tuple[SlotFacts | None, int | None]:
+    def _look(self, writer: Writer, looks: SideQueries) -> tuple[SlotFacts | None, int | None]:
         """The slot and the server's position, as last known. LogError when somebody else writes to the topics: the
         next session repairs what he wrote."""
         ends = looks.ends()

@@ -17,7 +17,7 @@ from cdc.record.tables_aside import AsideState, CannotFollow, Cause, TableState
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.postgres.assembly.pending_records import LATER, Later
+from connectors.postgres.assembly.pending_records import LATER, Undecided
 from connectors.postgres.protocol.messages import Relation
 from connectors.postgres.server.catalog_shapes import KnownShapes, from_relation, resolve_tables
 from connectors.postgres.server.connections import Connection, first_line
@@ -64,7 +64,7 @@ class Relations:
         for found in self._latest():
             self._captured[found.oid].add(found.table)
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         """The shape with its version. None for a table that the settings leave out, or that is set aside. LATER while
         its transaction ``xid`` is not visible. One that is new to them gets its topic, and its rows from before are
         asked for.
@@ -78,7 +78,7 @@ class Relations:
                 return self._announced(relation, xid, timeout_s)
             # It was kept until now. The stream announces the next shapes meanwhile.
             found = self._schema(relation, xid, 0.0, as_leaf=False)
-            if not isinstance(found, Later):
+            if not isinstance(found, Undecided):
                 self._partitions.readable(relation.relation_oid, found)
             return found
         except psycopg.Error as error:
@@ -90,18 +90,20 @@ class Relations:
         self._unread(relation, self._as_leaf(relation))
         self._partitions.kept(relation.relation_oid)
 
-    def _announced(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def _announced(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         as_leaf = self._as_leaf(relation)
         if self._topics.topic(TableName(relation.schema, relation.table)) is None:
             self._partitions.behind(relation, xid)
         found = self._schema(relation, xid, timeout_s, as_leaf=as_leaf)
-        if isinstance(found, Later):
+        if isinstance(found, Undecided):
             self._partitions.kept(relation.relation_oid)
         else:
             self._partitions.announced(relation.relation_oid, found)
         return found
 
-    def _schema(self, relation: Relation, xid: int, timeout_s: float, *, as_leaf: bool) -> TableSchema | Later | None:
+    def _schema(
+        self, relation: Relation, xid: int, timeout_s: float, *, as_leaf: bool
+    ) -> TableSchema | Undecided | None:
         table = TableName(relation.schema, relation.table)
         if table in self._passed and self._topics.topic(table) is None:
             return None
@@ -146,7 +148,7 @@ class Relations:
         the table's name."""
         return any(map(self._partitions.leads, self._registry.notes.parts.get(relation.relation_oid, ())))
 
-    def _unread(self, relation: Relation, as_leaf: bool) -> Later | None:
+    def _unread(self, relation: Relation, as_leaf: bool) -> Undecided | None:
         """LATER for a relation whose rows are kept until the catalog can be read. CannotFollow for one that has masks:
         nobody can say until then which of its columns are masked."""
         table, source = TableName(relation.schema, relation.table), self._settings.source

@@ -45,7 +45,7 @@ from connectors.postgres.server.walsender import ReplicationStream
 from connectors.session.known_tables import KnownState, LogStanding, Servers, SourceStream, Tables, Writer
 from connectors.session.relations import Relations
 from connectors.session.remedies import Remedies
-from connectors.session.side_queries import Looks
+from connectors.session.side_queries import SideQueries
 
 
 def open_stream(
@@ -173,7 +173,7 @@ def handing_over(records: KafkaStreamLog, windows: Windows) -> Callable[[list[Re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
+class SessionAssembly:
     """The parts, and the joints between them.
 
     ``gate``: decides which reads see enough. ``waiting``: called while an answer of the source is waited for. It raises
@@ -248,10 +248,10 @@ class Joining:
             Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
         )
 
-    def looks(self) -> Looks:
+    def looks(self) -> SideQueries:
         """The looks, which ask the servers in threads of their own while the stream runs."""
         tables = self.tables
-        looks = Looks(
+        looks = SideQueries(
             self.settings,
             self._slot,
             topics=lambda: tables.topics.known,

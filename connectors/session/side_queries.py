@@ -110,7 +110,7 @@ _ANSWER_S = 20.0
 """The longest wait for one answer. Then the look counts as unanswered, and the next one asks in another session."""
 
 
-class Looks:
+class SideQueries:
     """Two threads, one for each server.
 
     ``topics``: what is captured by now. ``oids``: of which relation, as far as known. ``counts``: topic -> number of
@@ -265,7 +265,7 @@ class Looks:
 class _LogLook:
     """The thread's that asks Kafka."""
 
-    def __init__(self, looks: Looks) -> None:
+    def __init__(self, looks: SideQueries) -> None:
         self._looks = looks
         self._admin: TopicAdmin | None = None
         self._watch: EndsWatch | None = None

@@ -21,7 +21,7 @@ from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, read_answe
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import POS
-from cdc.wire.records import Lot, RecordReader, Span
+from cdc.wire.records import RecordColumns, RecordReader, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config, producer_config, reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_on, read_range
@@ -112,7 +112,7 @@ class KafkaViewInput:
         ends = admin.end_offsets(admin.counts(offsets))
         return any(end > offsets[topic].get(p, 0) for topic, found in ends.items() for p, end in found.items())
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         """See the protocol."""
         return self._reader.read(spans)
 
@@ -146,7 +146,7 @@ class WatchedViewInput(KafkaViewInput):
         super().__init__(settings, compaction_lag_s, retention_s)
         self._watch = watch
 
-    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+    def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
         """See the protocol."""
         wanted = list(spans)
         total = sum(span.end - max(0, span.start) for span in wanted)

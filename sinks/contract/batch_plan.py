@@ -132,7 +132,7 @@ class Converted(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readable:
+class IncompleteRows:
     """A table's rows, some of which may lack values, and deletes. ``every``: the events that these are the newest of,
     and others."""
 
@@ -144,7 +144,7 @@ class Readable:
 class BatchPlan:
     """The work that a batch of events makes for the stores. ``stale``: how many lay below a floor."""
 
-    batches: tuple[Readable, ...]
+    batches: tuple[IncompleteRows, ...]
     stale: int
     refused: tuple[Refused, ...]
 
@@ -176,7 +176,7 @@ def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf) -> BatchPlan:
     winners = newest(every)
     rows = rows_mask(winners)
     refused = list(_unordered(winners.filter(pc.invert(rows))))
-    batches: list[Readable] = []
+    batches: list[IncompleteRows] = []
     stale = 0
     for group in _groups(where(winners, rows)):
         event = event_rows(group.slice(0, 1))[0]
@@ -191,7 +191,7 @@ def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf) -> BatchPlan:
         if above.num_rows:
             batch, unread = _read(above, schema)
             refused.extend(unread)
-            batches.append(Readable(batch=batch, every=_above(every, floor)))
+            batches.append(IncompleteRows(batch=batch, every=_above(every, floor)))
     return BatchPlan(batches=tuple(batches), stale=stale, refused=tuple(refused))
 
 

@@ -18,7 +18,7 @@ from cdc.record.topic_names import TableName
 from cdc.wire.envelope import missing
 from cdc.wire.format import POS
 from sinks.contract.batch import Event, conform, pc
-from sinks.contract.batch_plan import Readable, TableBatch, event_rows, floor_marks, plan, reason
+from sinks.contract.batch_plan import IncompleteRows, TableBatch, event_rows, floor_marks, plan, reason
 from sinks.contract.missing_values import Unheld, fill_from_earlier, fill_from_stored, patterns
 from sinks.contract.newest import ordered_mask
 from sinks.contract.port import READ_BYTES, Applied, CannotCarry, PlaceMissing, Refused, Schemas, StoredRow
@@ -132,7 +132,7 @@ class StoreSink:
             self.sweep_late()
         return done
 
-    def _apply_table(self, schemas: Schemas, strange: Collection[str], versions: Sequence[Readable]) -> Applied:
+    def _apply_table(self, schemas: Schemas, strange: Collection[str], versions: Sequence[IncompleteRows]) -> Applied:
         """``strange``: topics with a record that is refused already: what stood before it is applied later."""
         done = Applied()
         table = versions[0].batch.schema.table
@@ -220,9 +220,9 @@ class SideBySide:
             self._threads = None
 
 
-def by_table(batches: Iterable[Readable]) -> list[list[Readable]]:
+def by_table(batches: Iterable[IncompleteRows]) -> list[list[IncompleteRows]]:
     """The versions of each table together, in the order in which they come: they share a place in the store."""
-    found: dict[str, list[Readable]] = {}
+    found: dict[str, list[IncompleteRows]] = {}
     for readable in batches:
         found.setdefault(str(readable.batch.schema.table), []).append(readable)
     return list(found.values())
@@ -241,7 +241,7 @@ _FIRST_ROWS, _MOST_ROWS, _GROWTH = 64, 1_000, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Portion:
+class BatchSlice:
     """A part of a batch, each row whole. ``stale``: how many rows the store has newer already, or needs not."""
 
     batch: TableBatch
@@ -260,16 +260,16 @@ class Filler:
     stored: Stored
     row_bytes: dict[str, int] = field(default_factory=dict)
 
-    def portions(self, readable: Readable) -> Iterator[Portion]:
+    def portions(self, readable: IncompleteRows) -> Iterator[BatchSlice]:
         """All of a batch: first what lacks nothing, then the others by the bytes that the store holds for them."""
         batch = readable.batch
         lacking = _lacking(batch)
         if not lacking:
-            yield Portion(batch=batch)
+            yield BatchSlice(batch=batch)
             return
         if len(lacking) < len(batch):
             lacks = set(lacking)
-            yield Portion(batch=batch.of([number for number in range(len(batch)) if number not in lacks]))
+            yield BatchSlice(batch=batch.of([number for number in range(len(batch)) if number not in lacks]))
         histories = _histories(batch, readable.every, lacking)
         for numbers, stored_rows in self._portions(batch, lacking):
             yield _filled(batch.of(numbers), [histories[number] for number in numbers], stored_rows)
@@ -297,7 +297,9 @@ class Filler:
             yield numbers, stored_rows
 
 
-def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows: Mapping[str, StoredRow]) -> Portion:
+def _filled(
+    batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows: Mapping[str, StoredRow]
+) -> BatchSlice:
     """Rows with their unavailable values filled. Rows that cannot be filled are refused."""
     filled: dict[int, dict[str, Any]] = {}
     bad: dict[int, str] = {}
@@ -316,7 +318,7 @@ def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows
         except ValueError as error:
             bad[number] = reason(error)
     kept, _ = replace(batch, filled=filled).without({**bad, **behind})
-    return Portion(batch=kept, stale=len(behind), refused=batch.refused(bad))
+    return BatchSlice(batch=kept, stale=len(behind), refused=batch.refused(bad))
 
 
 def _lacking(batch: TableBatch) -> list[int]:

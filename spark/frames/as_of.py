@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cdc.process.errors import UsageError
 from cdc.record.position import Lsn, Position
 from cdc.wire.format import READ_OP
-from cdc.wire.records import Lot
+from cdc.wire.records import RecordColumns
 
 _POS_CHARS = 32
 _ALIGNED = 8
@@ -104,7 +104,7 @@ class AsOfReading:
     above: list[bytes] = field(default_factory=list)
     """Positions of rows of snapshots above the LSN, the newest alone."""
 
-    def kept(self, lot: Lot) -> list[int]:
+    def kept(self, lot: RecordColumns) -> list[int]:
         """The numbers of the records below the LSN, and of those that have no place in the order."""
         limit, found = self.asked.text, []
         for number, pos in enumerate(lot.pos):

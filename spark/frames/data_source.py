@@ -25,7 +25,7 @@ from cdc.wire.records import BEGINNING, ReaderOpener, RecordReader, Span
 from spark.frames.as_of import AsOf
 from spark.frames.frame import (
     FrameTask,
-    Place,
+    StreamOffsets,
     arrow_schema,
     as_of_plan,
     columns_of,
@@ -66,7 +66,7 @@ def _unpacker() -> Callable[[bytes], Any]:
     return unpack
 
 
-class Carried:
+class PickledByValue:
     """A class whose objects are pickled so. Their ``__dict__`` travels, but for what begins with ``live_``."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -107,7 +107,7 @@ class FrameShare(InputPartition):
         self.asked = dict(asked)
 
 
-class HeadraceSource(Carried, DataSource):
+class HeadraceSource(PickledByValue, DataSource):
     """``spark.read.format("headrace")`` and ``spark.readStream.format("headrace")``. ``connect`` opens the log."""
 
     connect: Connect
@@ -157,7 +157,7 @@ def _alike(own: StructType, given: StructType) -> bool:
     return [(f.name, f.dataType.simpleString()) for f in own] == [(f.name, f.dataType.simpleString()) for f in given]
 
 
-class _Tasks(Carried):
+class _Tasks(PickledByValue):
     """The executors' side of both readers."""
 
     def __init__(self, task: FrameTask, options: FrameOptions, connect: Connect) -> None:
@@ -209,7 +209,7 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
     def __init__(self, task: FrameTask, options: FrameOptions, connect: Connect) -> None:
         super().__init__(task, options, connect)
         self.live_log: FrameLog | None = None
-        self.live_place: Place | None = None
+        self.live_place: StreamOffsets | None = None
         self.live_reached: Offsets | None = None
         self.live_starts: Offsets | None = None
         self.live_partitions: Mapping[str, int] = {}
@@ -243,13 +243,13 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint keeps the offsets: nothing to do."""
 
-    def _place(self) -> Place:
+    def _place(self) -> StreamOffsets:
         if self.live_place is None:
             self.live_log = self.live_connect.log(self._options)
             found = self.live_log.find(self._options.tables)
             self.live_partitions = found.partitions
             ids = {one.topic: one.id for one in found.topics.values()}
-            self.live_place = Place(self._options.pipeline, ids, {})
+            self.live_place = StreamOffsets(self._options.pipeline, ids, {})
         return self.live_place
 
     def _starts(self) -> Offsets:

@@ -15,7 +15,7 @@ from cdc.process.errors import ConfigError, TopicError, UsageError
 from cdc.record.progress import Offsets
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import VIEW_SCHEMA
-from cdc.wire.records import BEGINNING, Lot, ReaderOpener, RecordReader, Span
+from cdc.wire.records import BEGINNING, ReaderOpener, RecordColumns, RecordReader, Span
 from spark.frames.as_of import (
     AsOf,
     AsOfReading,
@@ -27,7 +27,7 @@ from spark.frames.as_of import (
 )
 from spark.frames.frame_columns import FrameColumns, raw_schema
 from spark.frames.options import FrameOptions
-from spark.frames.ports import Found, FrameLog
+from spark.frames.ports import FrameLog, FrameTopics
 from spark.frames.typed_rows import TypedRows, raw_batch
 
 _MS = 1_000_000
@@ -114,7 +114,7 @@ def _checked(name: str, given: Offsets, ends: Offsets) -> Offsets:
 
 
 def as_of_plan(
-    options: FrameOptions, found: Found, log: FrameLog, reading: ReaderOpener, clock: Clock
+    options: FrameOptions, found: FrameTopics, log: FrameLog, reading: ReaderOpener, clock: Clock
 ) -> tuple[Offsets, Mapping[str, AsOf]]:
     """Where a read as of an LSN ends, and by topic what its tasks keep to. UsageError where it cannot be answered."""
     assert options.as_of is not None
@@ -189,8 +189,8 @@ def read_share(
         guard.require_sound(now_ms)
 
 
-def _gathered(lots: Iterator[Lot]) -> Iterator[list[Lot]]:
-    gathered: list[Lot] = []
+def _gathered(lots: Iterator[RecordColumns]) -> Iterator[list[RecordColumns]]:
+    gathered: list[RecordColumns] = []
     rows = size = 0
     for lot in lots:
         gathered.append(lot)
@@ -203,14 +203,14 @@ def _gathered(lots: Iterator[Lot]) -> Iterator[list[Lot]]:
         yield gathered
 
 
-def _parts(lot: Lot, numbers: Sequence[int]) -> Iterator[Lot]:
+def _parts(lot: RecordColumns, numbers: Sequence[int]) -> Iterator[RecordColumns]:
     """The records of these numbers, by stretches without a gap."""
     for _, run in groupby(enumerate(numbers), key=lambda one: one[1] - one[0]):
         places = [number for _, number in run]
         yield lot.part(places[0], places[-1] + 1)
 
 
-class Place(NamedTuple):
+class StreamOffsets(NamedTuple):
     """A stream's place as Spark's checkpoint keeps it: offsets, and of which topics of which pipeline they speak."""
 
     pipeline: str
@@ -248,7 +248,7 @@ class Place(NamedTuple):
         return {topic: {int(p): o for p, o in facts["offsets"].items()} for topic, facts in topics.items()}
 
 
-def require_forward(starts: Offsets, ends: Offsets, start: Place, *, limited: bool) -> None:
+def require_forward(starts: Offsets, ends: Offsets, start: StreamOffsets, *, limited: bool) -> None:
     """ConfigError where a batch ends before it begins: ``limited`` in size, it was planned from ``starting_offsets`` by
     a Spark that had not given the checkpoint's place. TopicError where the topics are shorter than it says."""
     back = [t for t, parts in starts.items() for p, offset in parts.items() if ends.get(t, {}).get(p, offset) < offset]

@@ -9,10 +9,10 @@ from cdc.record.progress import Offsets, Progress
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.testing import MemoryReading
-from cdc.wire.records import Lot
+from cdc.wire.records import RecordColumns
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
-from spark.frames.ports import Found, FrameTopic
+from spark.frames.ports import FrameTopic, FrameTopics
 
 
 @dataclass
@@ -23,16 +23,16 @@ class MemoryFrameLog:
     """
 
     shapes: list[TableSchema]
-    lots: list[Lot] = field(default_factory=list)
+    lots: list[RecordColumns] = field(default_factory=list)
     partitions: int = 1
     compaction_lag_ms: int = 60_000
     last: Progress | None = None
     lengths: dict[str, dict[int, int]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
 
-    def find(self, patterns: Iterable[str]) -> Found:
+    def find(self, patterns: Iterable[str]) -> FrameTopics:
         topics = {shape.table: shape.topic for shape in self.shapes}
-        return Found(
+        return FrameTopics(
             topics={
                 table: FrameTopic(
                     topics[table], self.ids.get(topics[table], "id"), self.partitions, self.compaction_lag_ms
@@ -68,7 +68,7 @@ class MemoryFrameLog:
             if at_ms >= time_ms
         ]
 
-    def _of(self, topic: str, partition: int) -> list[Lot]:
+    def _of(self, topic: str, partition: int) -> list[RecordColumns]:
         return [lot for lot in self.lots if (lot.topic, lot.partition) == (topic, partition)]
 
 

@@ -23,7 +23,7 @@ class FrameTopic(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FrameTopics:
     """The topics of a frame: table -> topic."""
 
     topics: Mapping[TableName, FrameTopic]
@@ -38,7 +38,7 @@ class FrameLog(Protocol):
     """The log of one pipeline. Each answer is as of its call. LogError when the brokers do not answer, TopicError and
     UsageError where what was asked for is not there."""
 
-    def find(self, patterns: Iterable[str]) -> Found:
+    def find(self, patterns: Iterable[str]) -> FrameTopics:
         """The topics of the tables that the patterns name."""
         ...
 

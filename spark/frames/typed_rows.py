@@ -25,7 +25,7 @@ from cdc.wire.format import (
     member,
 )
 from cdc.wire.plain import PlainTable
-from cdc.wire.records import Lot
+from cdc.wire.records import RecordColumns
 from sinks.contract.missing_values import patterns
 from sinks.warehouse.warehouse_columns import exact_text, typed
 from spark.frames.frame_columns import EXACT_TYPE, Convert, FrameColumns, newer_version, raw_schema
@@ -59,7 +59,7 @@ class TypedRows:
         self._schema = frame.arrow
         self._versions = {shape.version: _Version(shape, frame.sources(shape)) for shape in versions}
 
-    def batches(self, lot: Lot) -> Iterator[pa.RecordBatch]:
+    def batches(self, lot: RecordColumns) -> Iterator[pa.RecordBatch]:
         """The rows of a lot in their order.
 
         ConfigError before the first row of a version that was born after the frame. PoisonError for a record that
@@ -71,7 +71,7 @@ class TypedRows:
             part = lot.part(places[0], places[-1] + 1)
             yield self._batch(part, self._version(part, ver))
 
-    def _version(self, lot: Lot, ver: bytes | None) -> _Version:
+    def _version(self, lot: RecordColumns, ver: bytes | None) -> _Version:
         if ver is None or not ver.isdigit() or len(ver) > 9:
             raise _foreign(lot, 0, "its header ver is missing or not a number")
         number = int(ver)
@@ -81,7 +81,7 @@ class TypedRows:
             raise _foreign(lot, 0, f"the schema topic has no version {number} of {self._frame.newest.table}")
         return self._versions[number]
 
-    def _batch(self, lot: Lot, version: _Version) -> pa.RecordBatch:
+    def _batch(self, lot: RecordColumns, version: _Version) -> pa.RecordBatch:
         rows, keys, floors, commits = [], [], [], []
         exact: dict[int, dict[str, str]] = {}
         for number, (key, value, pos, op) in enumerate(zip(lot.keys, lot.values, lot.pos, lot.op, strict=True)):
@@ -139,7 +139,7 @@ class TypedRows:
         return row
 
     def _columns(
-        self, lot: Lot, version: _Version, rows: Sequence[Mapping[str, Any]], exact: dict[int, dict[str, str]]
+        self, lot: RecordColumns, version: _Version, rows: Sequence[Mapping[str, Any]], exact: dict[int, dict[str, str]]
     ) -> list[Any]:
         arrays = []
         for column, (_, convert) in zip(self._frame.columns, version.sources, strict=True):
@@ -185,11 +185,11 @@ def _commit_us(document: Any) -> int | None:
     return micros if isinstance(micros, int) else millis * _MICROS if isinstance(millis, int) else None
 
 
-def _place(lot: Lot, offset: int) -> str:
+def _place(lot: RecordColumns, offset: int) -> str:
     return f"{lot.topic}, partition {lot.partition}, offset {offset}"
 
 
-def _foreign(lot: Lot, number: int, reason: str) -> PoisonError:
+def _foreign(lot: RecordColumns, number: int, reason: str) -> PoisonError:
     return PoisonError(
         f"the record at {_place(lot, lot.offsets[number])} cannot be read as a change: {reason}",
         hint='something else wrote it, as Debezium does; .option("raw", "true") reads records as they are',
@@ -200,7 +200,7 @@ _SCHEMA = raw_schema()
 _UTC_MS = pa.timestamp("ms", "UTC")
 
 
-def raw_batch(lot: Lot) -> pa.RecordBatch:
+def raw_batch(lot: RecordColumns) -> pa.RecordBatch:
     """The records of a lot in their order. Raises nothing, for any bytes."""
     count = len(lot.offsets)
     array: Any = pa.array

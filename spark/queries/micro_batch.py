@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from cdc.record.progress import Offsets
-from cdc.wire.records import Lot, RecordReader, Span, numbered_by_slice
+from cdc.wire.records import RecordColumns, RecordReader, Span, numbered_by_slice
 from spark.records.source import records_of
 from spark.records.translate import TaskNotes, TaskTranslation, Version
 from spark.session.failures import Halted
@@ -120,7 +120,7 @@ class SlicePace:
             self._per_s = rows / took_s
 
 
-def noting(reached: dict[tuple[str, int], int], lots: Iterable[Lot]) -> Iterator[Lot]:
+def noting(reached: dict[tuple[str, int], int], lots: Iterable[RecordColumns]) -> Iterator[RecordColumns]:
     """The same lots. ``reached`` gets the offset behind each."""
     for lot in lots:
         reached[lot.topic, lot.partition] = lot.offsets[-1] + 1

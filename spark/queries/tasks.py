@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.process.errors import CdcError, SinkError
 from cdc.wire.format import OP, VER
-from cdc.wire.records import Lot, ReaderOpener, RecordReader, Span, numbered_by_slice
+from cdc.wire.records import ReaderOpener, RecordColumns, RecordReader, Span, numbered_by_slice
 from sinks.contract.batch import EVENT_SCHEMA, FLOOR_OP, pc, where
 from sinks.contract.port import OpenSink
 from sinks.contract.registry import SinkSpec, open_sink
@@ -180,9 +180,9 @@ def _read_slice(
     reached |= {(span.topic, span.partition): span.end for span in share}
 
 
-def tables(lots: Iterable[Lot], most_rows: int = READ_ROWS) -> Iterator[pa.Table]:
+def tables(lots: Iterable[RecordColumns], most_rows: int = READ_ROWS) -> Iterator[pa.Table]:
     """Lots as tables of some size."""
-    gathered: list[Lot] = []
+    gathered: list[RecordColumns] = []
     row_count = byte_count = 0
     for lot in lots:
         gathered.append(lot)

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc.record.progress import Offsets
 from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, ROW_OPS, VER
-from cdc.wire.records import BEGINNING, Lot, ReaderOpener
+from cdc.wire.records import BEGINNING, ReaderOpener, RecordColumns
 from sinks.contract.batch import EVENT_SCHEMA, FLOOR_OP, Column, all_true, pc, schema_of
 from sinks.contract.newest import ordered_mask
 
@@ -108,12 +108,12 @@ def _source_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: 
     return reader.load().select("offset")
 
 
-def records_of(lots: Iterable[Lot]) -> pa.Table:
+def records_of(lots: Iterable[RecordColumns]) -> pa.Table:
     """Lots as one table of :data:`RECORD_SCHEMA`."""
     return pa.Table.from_batches([_record_batch(lot) for lot in lots], schema=RECORD_SCHEMA)
 
 
-def _record_batch(lot: Lot) -> pa.RecordBatch:
+def _record_batch(lot: RecordColumns) -> pa.RecordBatch:
     count = len(lot.offsets)
     if lot.headers:
         rows = [_header_rows(lot.headers.get(number)) for number in range(count)]

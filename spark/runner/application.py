@@ -109,7 +109,7 @@ def run(
             at_end.enter_context(ended_in_time(own, stop))
             at_end.callback(end_session, own)
         at_end.enter_context(stop.on_signals())
-        running = _Running(application, own, at_end, stop)
+        running = _RunningApplication(application, own, at_end, stop)
         running.go(stop, LastClaims(running.view, newest, application.clock) if until_caught_up else None)
 
 
@@ -133,7 +133,7 @@ def _raise_refusal(refusals: list[CdcError], store_count: int, any_of_them: bool
             raise refusal
 
 
-class _Running:
+class _RunningApplication:
     """An application while it runs."""
 
     def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack, stop: SinkStop) -> None:

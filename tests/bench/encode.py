@@ -20,7 +20,7 @@ from confluent_kafka import murmur2
 
 from cdc.record.schema import TableSchema
 from cdc.settings.mask_rules import NO_MASKS
-from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
+from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Pipeline, Selected, WantedRow
 from connectors.postgres.encoding.encoder import compile_table
 from connectors.postgres.protocol.messages import Relation
 from tests.bench.beside_commit import ROOT, NoFigures, Tree, alternate, compared, extract
@@ -54,7 +54,7 @@ class _One:
     def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema:
         return self._schema
 
-    def rows(self, wanted: Sequence[WantedValues], xids: object, *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: object, *, brief: bool = False) -> Sequence[Selected]:
         raise AssertionError("nothing is left out here")
 
 

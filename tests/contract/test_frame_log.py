@@ -18,7 +18,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName, progress_topic, schema_topic, state_topic
 from cdc.settings.model import LogSettings
-from cdc.wire.records import BEGINNING, Lot, Span
+from cdc.wire.records import BEGINNING, RecordColumns, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.reading.frame_log import KafkaConnect
@@ -93,7 +93,7 @@ def memory_frames() -> Frames:
         offset = sum(lot.partition == partition for lot in log.lots)
         at, keys = [BEGIN_MS + at_ms], [key.encode()]
         log.lots.append(
-            Lot(made[0].topic, partition, [offset], at, [*keys], [b"{}"], [POS], [b"c"], [b"1"], headers={})
+            RecordColumns(made[0].topic, partition, [offset], at, [*keys], [b"{}"], [POS], [b"c"], [b"1"], headers={})
         )
 
     def progress(record: Progress) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cdc.settings.model import LogSettings
 from cdc.testing import MemoryReading
-from cdc.wire.records import BEGINNING, Lot, ReaderOpener, RecordReader, Span
+from cdc.wire.records import BEGINNING, ReaderOpener, RecordColumns, RecordReader, Span
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.record_reader import KafkaReading
 
@@ -31,7 +31,7 @@ class Records:
     opener: ReaderOpener
     topic: str
 
-    def read(self, reader: RecordReader, *stretches: tuple[int, int, int]) -> list[Lot]:
+    def read(self, reader: RecordReader, *stretches: tuple[int, int, int]) -> list[RecordColumns]:
         """The lots of some stretches: partition, first offset, offset behind the last."""
         return list(reader.read([Span(self.topic, *stretch) for stretch in stretches]))
 
@@ -66,12 +66,12 @@ def texts(partition: int, offset: int) -> tuple[bytes, bytes | None]:
     return b"k%d/%d" % (partition, offset), None if offset % 5 == 4 else b"v%d/%d" % (partition, offset)
 
 
-def memory_lot(partition: int, offset: int) -> Lot:
+def memory_lot(partition: int, offset: int) -> RecordColumns:
     key, value = texts(partition, offset)
-    return Lot(TOPIC, partition, [offset], [0], [key], [value], [POS], [b"u"], [b"1"], {})
+    return RecordColumns(TOPIC, partition, [offset], [0], [key], [value], [POS], [b"u"], [b"1"], {})
 
 
-def offsets(lots: Sequence[Lot], partition: int) -> list[int]:
+def offsets(lots: Sequence[RecordColumns], partition: int) -> list[int]:
     return [offset for lot in lots if lot.partition == partition for offset in lot.offsets]
 
 

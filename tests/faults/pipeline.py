@@ -29,7 +29,7 @@ from cdc.settings.model import LogSettings
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.topic_ends import Tail, held_positions
 from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits, Pipeline, Start
-from connectors.postgres.assembly.pending_records import GONE, LATER, Later, Reselect, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import GONE, LATER, Reselect, Selected, Undecided, WantedRow
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table
 from connectors.postgres.protocol.messages import Relation
 from connectors.session.late_records import require_nothing_lost
@@ -63,7 +63,7 @@ def encoder_of(schema: TableSchema) -> TableEncoder:
 
 
 class _Shapes:
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         return SCHEMAS[relation.relation_oid, len(relation.columns)]
 
 
@@ -181,7 +181,7 @@ class World:
                     found[tail.topic, tail.partition] = position
         return found
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """:class:`connectors.postgres.assembly.pending_records.Reselect`."""
         self.tick()
         found: list[Selected] = []
@@ -294,7 +294,7 @@ class _Calm:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         found: list[Selected] = []
         for one in wanted:
             row = self._source.states[-1].get((one.schema.oid, int(one.key[0])))

@@ -18,8 +18,8 @@ from cdc.record.position import Position
 from cdc.record.schema import Encoding, TableSchema
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.settings.model import Settings, parse
-from connectors.postgres.assembly.assembler import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
-from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.assembly.assembler import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedRow
+from connectors.postgres.assembly.pending_records import Undecided
 from connectors.postgres.encoding.encoder import compile_table, record_headers
 from connectors.postgres.protocol.messages import LogicalMessage, Relation
 from connectors.postgres.protocol.pgoutput import decode
@@ -63,7 +63,7 @@ class Shapes:
         )
         return self._numbered(shape)
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         table = self._captured.get(relation.relation_oid)
         if table is None:
             return None
@@ -97,14 +97,14 @@ class Rereads:
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
-        self.asked: list[WantedValues] = []
+        self.asked: list[WantedRow] = []
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         assert xids
         self.asked += wanted
         return [self._row(one) for one in wanted]
 
-    def _row(self, wanted: WantedValues) -> Selected:
+    def _row(self, wanted: WantedRow) -> Selected:
         schema = wanted.schema
         columns = sql.SQL(", ").join(
             sql.SQL("{}::text").format(sql.Identifier(schema.columns[i].name)) for i in wanted.columns

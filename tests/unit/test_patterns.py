@@ -21,7 +21,7 @@ MADE_AT_RUN = {
     "cdc/process/untrusted_text.py": "test_foreign.py",
     "cdc/record/topic_names.py": "test_selection.py",
     "cdc/views/text_values.py": "test_like_steps.py",
-    "connectors/debezium/captured_tables.py": "test_tables.py",
+    "connectors/debezium/databases.py": "test_tables.py",
     "connectors/postgres/encoding/compiled.py": "test_row_steps.py",
     "connectors/postgres/encoding/row_reading.py": "test_row_steps.py",
     "connectors/postgres/server/table_selection.py": "test_selection.py",

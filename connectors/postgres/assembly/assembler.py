@@ -26,7 +26,7 @@ from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.wire.format import POS
 from connectors.postgres.assembly.net_changes import Netting
-from connectors.postgres.assembly.pending_records import GONE, Held, Later, Reselect, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import GONE, PendingRecords, Reselect, Selected, Undecided, WantedRow
 from connectors.postgres.assembly.ports import (
     Assembled,
     AssemblerPorts,
@@ -37,7 +37,7 @@ from connectors.postgres.assembly.ports import (
     Start,
 )
 from connectors.postgres.assembly.routes import CompiledTables, Route, StreamTable
-from connectors.postgres.assembly.transaction import LogTails, Outlet, Recent, Transaction
+from connectors.postgres.assembly.transaction import Emitter, LogTails, RecentRows, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.undecoded_tables import Decoding, UnreadTables
 from connectors.postgres.assembly.waiting_tables import Bounds, WaitingTables
@@ -62,7 +62,7 @@ from connectors.postgres.protocol.pgoutput import decode
 
 __all__ = [
     "GONE", "Assembled", "Assembler", "AssemblerPorts", "Committed", "Limits", "Pipeline", "Reselect",
-    "SchemaSource", "Selected", "Start", "WantedValues",
+    "SchemaSource", "Selected", "Start", "WantedRow",
 ]  # fmt: skip
 
 _ROW_KINDS = frozenset(b"IUD")
@@ -91,9 +91,9 @@ class Assembler:
         self._asides = ports.asides
         bounds = Bounds(limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder)
         self._waiting = WaitingTables(ports.reselect, bounds, ports.tell, self._set_aside)
-        held = Held(ports.reselect)
-        self._outlet = Outlet(ports.overflow, held, self._seen, limits.held_bytes, self._waiting, self._set_aside)
-        self._recent = Recent(limits.recent_bytes)
+        held = PendingRecords(ports.reselect)
+        self._outlet = Emitter(ports.overflow, held, self._seen, limits.held_bytes, self._waiting, self._set_aside)
+        self._recent = RecentRows(limits.recent_bytes)
         self._limits = limits
         self._changes = self._changes_with(self._recent)
         self._topic = ports.topic
@@ -115,7 +115,7 @@ class Assembler:
             transaction=self._tx,
             outlet=self._outlet,
             schemas=ports.schemas,
-            changes=lambda: self._changes_with(Recent(limits.recent_bytes)),
+            changes=lambda: self._changes_with(RecentRows(limits.recent_bytes)),
             made=self._compiled.of,
             live=self._follow,
         )
@@ -297,8 +297,8 @@ class Assembler:
             else:
                 self._refused[oid] = why
             schema = None
-        self._masked.announced(relation, None if isinstance(schema, Later) else schema)
-        if isinstance(schema, Later):
+        self._masked.announced(relation, None if isinstance(schema, Undecided) else schema)
+        if isinstance(schema, Undecided):
             self._follow(oid, None)
             self._changes.hand_over(oid, self._unread.begin(relation, xid))
         else:
@@ -353,7 +353,7 @@ class Assembler:
         if self._tables.get(table.schema.oid) is table:
             self._follow(table.schema.oid, None)
 
-    def _changes_with(self, recent: Recent) -> TransactionChanges:
+    def _changes_with(self, recent: RecentRows) -> TransactionChanges:
         netting = Netting(self._limits.netted_bytes, self._limits.spill_folder)
         return TransactionChanges(self._tx, self._outlet, recent, netting)
 

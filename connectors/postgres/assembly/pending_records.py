@@ -36,19 +36,19 @@ class RowGone(Enum):
     GONE = "gone"
 
 
-class Later(Enum):
+class Undecided(Enum):
     """Nobody can say now: the table is locked, or a commit is not visible yet."""
 
     LATER = "later"
 
 
 GONE = RowGone.GONE
-LATER = Later.LATER
-Selected = tuple[bytes | Omitted | None, ...] | RowGone | Later
+LATER = Undecided.LATER
+Selected = tuple[bytes | Omitted | None, ...] | RowGone | Undecided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedValues:
+class WantedRow:
     """Values to look up. ``key``: the key columns' text, in key order. ``columns``: indexes into schema.columns."""
 
     schema: TableSchema
@@ -63,7 +63,7 @@ class Reselect(Protocol):
     def seen_lsn(self) -> int:
         """The values of the last answer may be from any commit below it, and from none above."""
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """The wanted columns' text, or GONE, in the order of ``wanted``. Of text that no topic takes its length.
 
         An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
@@ -100,7 +100,7 @@ class Pending:
         The record says which values it has from the answer: they may be newer than the change.
         """
         encoder, found = self.encoder, answer.found
-        selected = {} if isinstance(found, RowGone | Later) else dict(zip(answer.columns, found, strict=True))
+        selected = {} if isinstance(found, RowGone | Undecided) else dict(zip(answer.columns, found, strict=True))
         encoded = []
         for i, value in enumerate(self.values):
             if isinstance(value, Unchanged) and i not in selected:
@@ -180,7 +180,7 @@ def completed(entry: Entry, answers: Answers) -> Sequence[Record]:
     return (entry.record(answer),)
 
 
-class Held:
+class PendingRecords:
     """The queue. ``size_bytes``: of what waits in it, ``full``: enough rows are to be queried."""
 
     def __init__(self, reselect: Reselect) -> None:
@@ -263,7 +263,7 @@ def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) 
         columns.setdefault(place, set()).update(entry.missing)
         example[place] = entry
     wanted = [
-        WantedValues(
+        WantedRow(
             schema=example[place].encoder.schema,
             key=_key_text(example[place]),
             columns=tuple(sorted(columns[place])),
@@ -292,7 +292,7 @@ def _require_plain_keys(waiting: Sequence[Pending]) -> None:
 
 
 def _masked(encoder: TableEncoder, columns: Sequence[int], found: Selected) -> Selected:
-    if isinstance(found, RowGone | Later):
+    if isinstance(found, RowGone | Undecided):
         return found
     return tuple(
         encoder.masked(i, value) if isinstance(value, bytes) else value for i, value in zip(columns, found, strict=True)

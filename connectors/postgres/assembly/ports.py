@@ -12,7 +12,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import Masks
-from connectors.postgres.assembly.pending_records import Later, Reselect
+from connectors.postgres.assembly.pending_records import Reselect, Undecided
 from connectors.postgres.encoding.encoder import TableEncoder
 from connectors.postgres.protocol.messages import Relation
 
@@ -53,7 +53,7 @@ class Committed:
 class SchemaSource(Protocol):
     """Knows tables by their announcements."""
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         """The table's shape with its version, known to every reader before this returns. None: not captured, or set
         aside. CannotFollow for a table that has to be set aside.
 

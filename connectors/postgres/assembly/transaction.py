@@ -11,7 +11,7 @@ from cdc.record.ports import Record
 from cdc.record.position import Position
 from cdc.record.tables_aside import CannotFollow
 from cdc.wire.envelope import Stamp
-from connectors.postgres.assembly.pending_records import Entry, Held, Pending
+from connectors.postgres.assembly.pending_records import Entry, Pending, PendingRecords
 from connectors.postgres.assembly.waiting_tables import WaitingTables
 from connectors.postgres.protocol.messages import Begin, Insert, Origin, Tuple, Update
 from connectors.postgres.protocol.pgoutput import decode
@@ -149,7 +149,7 @@ Place = tuple[int, bytes]
 _PAYLOAD_AT = 25
 
 
-class Recent:
+class RecentRows:
     """``rows``: by place, the message that brought the row, or its values. The stream drops places from it
     whose row changed to one that is not wide."""
 
@@ -191,7 +191,7 @@ OVERFLOW_BYTES = 8 << 20
 """How many records, and bytes of them, one call collects at most before ``overflow`` is called, roughly."""
 
 
-class Outlet:
+class Emitter:
     """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
     here. ``overflow`` receives what was collected where it grows too large. ``cannot`` is called with a table that has
     to be set aside, and calls :meth:`leave`."""
@@ -199,7 +199,7 @@ class Outlet:
     def __init__(
         self,
         overflow: Callable[[list[Record]], object],
-        held: Held,
+        held: PendingRecords,
         seen: LogTails,
         held_bytes: int,
         waiting: WaitingTables,

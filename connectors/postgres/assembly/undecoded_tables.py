@@ -20,11 +20,11 @@ from cdc.record.schema import TableSchema
 from cdc.record.tables_aside import CannotFollow, Cause
 from cdc.record.topic_names import TableName
 from cdc.wire.envelope import Stamp
-from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.assembly.pending_records import Undecided
 from connectors.postgres.assembly.ports import SchemaSource
 from connectors.postgres.assembly.routes import StreamTable
 from connectors.postgres.assembly.spill_files import Blocks
-from connectors.postgres.assembly.transaction import Outlet, Transaction
+from connectors.postgres.assembly.transaction import Emitter, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.waiting_tables import Bounds, Largest, Room, unkept
 from connectors.postgres.protocol.messages import Delete, Insert, Relation, Update
@@ -53,7 +53,7 @@ class Decoding:
     from now on."""
 
     transaction: Transaction
-    outlet: Outlet
+    outlet: Emitter
     schemas: SchemaSource
     changes: Callable[[], TransactionChanges]
     made: Callable[[TableSchema], StreamTable]
@@ -123,7 +123,7 @@ class UnreadTables:
         """A table is announced that cannot be read before transaction ``xid`` is visible. Returns what will write its
         changes."""
         table = TableName(relation.schema, relation.table)
-        raw = Raw(table, self._bounds.memory_bytes, self._bounds.folder)
+        raw = MessageBuffer(table, self._bounds.memory_bytes, self._bounds.folder)
         group = _UnreadGroup(table, relation, xid, self._tx.lsn, raw, self._with.changes())
         self._groups.append(group)
         self._by_oid[relation.relation_oid] = group
@@ -258,7 +258,7 @@ class UnreadTables:
     def _read(self, group: _UnreadGroup, relation: Relation, xid: int) -> bool:
         """Ask for the shape that an announcement made."""
         schema = self._with.schemas.schema(relation, xid, 0.0)
-        if isinstance(schema, Later):
+        if isinstance(schema, Undecided):
             group.awaited = relation, xid
             return False
         group.awaited = None
@@ -283,7 +283,13 @@ class _UnreadGroup:
     ``stamp``: of the one that is being decoded. ``tables``: what an oid means there."""
 
     def __init__(
-        self, table: TableName, relation: Relation, xid: int, since_lsn: int, raw: Raw, changes: TransactionChanges
+        self,
+        table: TableName,
+        relation: Relation,
+        xid: int,
+        since_lsn: int,
+        raw: MessageBuffer,
+        changes: TransactionChanges,
     ) -> None:
         self.names = {table}
         self.awaited: tuple[Relation, int] | None = (relation, xid)
@@ -322,7 +328,7 @@ _BLOCK_BYTES = 100
 """The memory of a block beside its bytes, roughly."""
 
 
-class Raw:
+class MessageBuffer:
     """First in, first out. ``table``: whose they are. ``memory_bytes``: beyond it they go to files in ``folder``.
     SourceError when one cannot be written or read."""
 

@@ -90,14 +90,14 @@ QUOTES_VALUES = ("22", "42")
 column with a mask."""
 
 
-class Said(NamedTuple):
+class ServerNotice(NamedTuple):
     """An error or a notice of the server's."""
 
     sqlstate: str
     primary: str
 
     @classmethod
-    def parse(cls, payload: bytes) -> Said:
+    def parse(cls, payload: bytes) -> ServerNotice:
         """From the body of an ErrorResponse or a NoticeResponse."""
         fields = {field[:1]: field[1:].decode("utf-8", "replace") for field in payload.split(b"\0") if field}
         return cls(fields.get(b"C", ""), fields.get(b"M", "").strip())
@@ -110,7 +110,7 @@ class Incoming:
     what shows whether the copy began, until it is taken.
     """
 
-    def __init__(self, limit: int, notice: Callable[[Said], None]) -> None:
+    def __init__(self, limit: int, notice: Callable[[ServerNotice], None]) -> None:
         self._limit = limit
         self._notice = notice
         self._data = b""
@@ -118,7 +118,7 @@ class Incoming:
         self._parts: list[bytes] = []
         self._missing = 0
         self._large: Abridging | None = None
-        self.error: Said | None = None
+        self.error: ServerNotice | None = None
         self.ended = False
         self.kinds: list[int] = []
 
@@ -192,9 +192,9 @@ class Incoming:
         if kind in (COPY_BOTH, READY):
             self.kinds.append(kind)
         if kind == _NOTICE:
-            self._notice(Said.parse(payload))
+            self._notice(ServerNotice.parse(payload))
         elif kind == _ERROR:
-            self.error = self.error or Said.parse(payload)
+            self.error = self.error or ServerNotice.parse(payload)
             self.ended = True
         elif kind == _COPY_DONE:
             self.ended = True

@@ -27,7 +27,7 @@ from cdc.process.logs import LoggedCauses
 from cdc.process.sql_files import load
 from cdc.record.schema import TableSchema
 from cdc.record.tables_aside import CannotFollow, Cause
-from connectors.postgres.assembly.pending_records import GONE, HELD_ROWS, LATER, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import GONE, HELD_ROWS, LATER, Selected, WantedRow
 from connectors.postgres.protocol.messages import Omitted
 from connectors.postgres.server.connections import Connection, first_line
 
@@ -108,13 +108,13 @@ class PostgresReselect:
         self._waiting = waiting
         self._failover_slot = failover_slot
         self._shapes: dict[int, _Shape | None] = {}
-        self._unkept: dict[tuple[tuple[WantedValues, ...], frozenset[int]], tuple[list[Selected], int]] = {}
+        self._unkept: dict[tuple[tuple[WantedRow, ...], frozenset[int]], tuple[list[Selected], int]] = {}
         self._nudged_s = 0.0
         self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
         self.count = self.seen_lsn = 0
         """Rows asked for so far, and see the port."""
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
         does not become visible, or a standby does not receive what was read, in about two seconds. That is for all
         tables together: each table behind the first such one has 20 ms, and behind the third none."""
@@ -123,7 +123,7 @@ class PostgresReselect:
         crash_point("reselect_answered")
         return answers
 
-    def _answered(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
+    def _answered(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool) -> list[Selected]:
         with ExitStack() as limits:
             if brief:
                 limits.enter_context(self._limited())
@@ -143,7 +143,7 @@ class PostgresReselect:
             raise _broken(error) from None
 
     def _rows(
-        self, wanted: Sequence[WantedValues], xids: Collection[int], limits: ExitStack, *, brief: bool
+        self, wanted: Sequence[WantedRow], xids: Collection[int], limits: ExitStack, *, brief: bool
     ) -> list[Selected]:
         self.count += len(wanted)
         crash_point("reselect_begun")
@@ -169,7 +169,7 @@ class PostgresReselect:
                     answers[place] = answer
         return answers
 
-    def _kept(self, slot: str, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
+    def _kept(self, slot: str, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool) -> list[Selected]:
         """The same, once the standbys have received what was read. Their missing values stay for the same question:
         read again, it would be newer each time than what a standby that lags has."""
         question = (tuple(wanted), frozenset(xids))
@@ -185,7 +185,7 @@ class PostgresReselect:
         self._unkept[question] = found
         return [LATER] * len(wanted)
 
-    def _patiently(self, wanted: Sequence[WantedValues], xids: Collection[int], limit_s: float) -> Sequence[Selected]:
+    def _patiently(self, wanted: Sequence[WantedRow], xids: Collection[int], limit_s: float) -> Sequence[Selected]:
         refused = visible = False
         for waited in self._turns():
             refused_before = refused
@@ -223,7 +223,7 @@ class PostgresReselect:
         raise AssertionError("the turns never end")
 
     def _refused(
-        self, wanted: Sequence[WantedValues], xids: Collection[int], error: psycopg.Error, limit_s: float
+        self, wanted: Sequence[WantedRow], xids: Collection[int], error: psycopg.Error, limit_s: float
     ) -> list[Selected]:
         """One key of these does not fit its type: that row is gone, the others are asked for one by one."""
         if len(wanted) > 1:
@@ -276,7 +276,7 @@ class PostgresReselect:
                 told = True
                 log.warning("reselect_waits", extra={"waited_s": _TIMEOUT_S, "for": what})
 
-    def _ask(self, wanted: Sequence[WantedValues], xids: Collection[int]) -> list[Selected] | None:
+    def _ask(self, wanted: Sequence[WantedRow], xids: Collection[int]) -> list[Selected] | None:
         """One attempt. None when it has to be made again."""
         schema = wanted[0].schema
         shape = self._shape(schema)
@@ -298,7 +298,7 @@ class PostgresReselect:
         return _answers(result, len(wanted), len(fields))
 
     def _fetch(
-        self, schema: TableSchema, shape: _Shape, fields: Sequence[str], wanted: Sequence[WantedValues]
+        self, schema: TableSchema, shape: _Shape, fields: Sequence[str], wanted: Sequence[WantedRow]
     ) -> PGresult:
         numbers = range(1, len(schema.key) + 1)
         names = [sql.Identifier(f"k{n}") for n in numbers]

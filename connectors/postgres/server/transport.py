@@ -22,7 +22,7 @@ from psycopg.waiting import Wait
 
 from cdc.process.clock import readable
 from cdc.process.sql_files import load
-from connectors.postgres.protocol.frames import COPY_BOTH, READY, Incoming, Said
+from connectors.postgres.protocol.frames import COPY_BOTH, READY, Incoming, ServerNotice
 from connectors.postgres.protocol.messages import XLOG_DATA
 from connectors.postgres.protocol.oversized_fields import abridged
 from connectors.postgres.server.connections import Connection
@@ -31,9 +31,9 @@ _READ_BYTES = 256 * 1024
 _BATCH_BYTES = 1 << 20
 _TLS_WAIT_S = 0.02
 
-_NOT_BEGUN = Said("", "the stream did not begin")
+_NOT_BEGUN = ServerNotice("", "the stream did not begin")
 
-Notice = Callable[[Said], None]
+Notice = Callable[[ServerNotice], None]
 _Answer = TypeVar("_Answer")
 
 
@@ -41,10 +41,10 @@ class Broken(Exception):
     """The line is gone. Says why."""
 
 
-class Link(Protocol):
+class CopyStream(Protocol):
     """One COPY in both directions. Not for several threads at once."""
 
-    def start(self, statement: bytes) -> Said | None:
+    def start(self, statement: bytes) -> ServerNotice | None:
         """Begin it. The server's refusal, None when it runs. Raises Broken, and what the connection's ``turn`` does."""
 
     def receive(self, most: int) -> list[bytes]:
@@ -56,7 +56,7 @@ class Link(Protocol):
         """Nothing more will come."""
 
     @property
-    def error(self) -> Said | None:
+    def error(self) -> ServerNotice | None:
         """Why the server ended it, where it gave a reason."""
 
     def wait(self, timeout_s: float) -> bool:
@@ -72,10 +72,10 @@ class Link(Protocol):
         """Release what is the link's own. The connection is not."""
 
 
-def open_link(connection: Connection, limit: int, notice: Notice) -> Link:
+def open_link(connection: Connection, limit: int, notice: Notice) -> CopyStream:
     """``limit``: a longer frame is abridged, to rows of about this size. ``notice`` is called for each."""
     plain = not connection.pgconn.ssl_in_use and not _gss_encrypted(connection)
-    return SocketLink(connection, limit, notice) if plain else LibpqLink(connection, limit, notice)
+    return SocketCopyStream(connection, limit, notice) if plain else LibpqLink(connection, limit, notice)
 
 
 def _gss_encrypted(connection: Connection) -> bool:
@@ -83,8 +83,9 @@ def _gss_encrypted(connection: Connection) -> bool:
     return row is not None and bool(row[0])
 
 
-class SocketLink:
-    """:class:`Link` on the socket of a session that rests. The connection is good for nothing but being closed then."""
+class SocketCopyStream:
+    """:class:`CopyStream` on the socket of a session that rests. Its connection is good for nothing but being closed
+    then."""
 
     def __init__(self, connection: Connection, limit: int, notice: Notice) -> None:
         self._connection = connection
@@ -93,7 +94,7 @@ class SocketLink:
         self._incoming = Incoming(limit, notice)
         self._out = b""
 
-    def start(self, statement: bytes) -> Said | None:
+    def start(self, statement: bytes) -> ServerNotice | None:
         incoming = self._incoming
         incoming.error, incoming.ended = None, False
         self._write(b"Q%b%b\0" % ((len(statement) + 5).to_bytes(4), statement))
@@ -132,7 +133,7 @@ class SocketLink:
         return self._incoming.ended
 
     @property
-    def error(self) -> Said | None:
+    def error(self) -> ServerNotice | None:
         return self._incoming.error
 
     def wait(self, timeout_s: float) -> bool:
@@ -171,7 +172,7 @@ class SocketLink:
 
 
 class LibpqLink:
-    """:class:`Link` through libpq: of an encrypted session."""
+    """:class:`CopyStream` through libpq: of an encrypted session."""
 
     def __init__(self, connection: Connection, limit: int, notice: Notice) -> None:
         self._connection = connection
@@ -179,14 +180,14 @@ class LibpqLink:
         self._limit = limit
         self._done = False
         self.ended = False
-        self.error: Said | None = None
+        self.error: ServerNotice | None = None
 
         def told(diagnostic: psycopg.errors.Diagnostic) -> None:
-            notice(Said(diagnostic.sqlstate or "", diagnostic.message_primary or ""))
+            notice(ServerNotice(diagnostic.sqlstate or "", diagnostic.message_primary or ""))
 
         connection.add_notice_handler(told)
 
-    def start(self, statement: bytes) -> Said | None:
+    def start(self, statement: bytes) -> ServerNotice | None:
         try:
             self._pgconn.send_query(statement)
         except psycopg.Error as error:
@@ -267,7 +268,7 @@ def _answered(connection: Connection, answer: PQGen[_Answer]) -> _Answer:
         raise Broken(str(error)) from None
 
 
-def _said(result: PGresult) -> Said:
+def _said(result: PGresult) -> ServerNotice:
     state = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
     primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-    return Said(state.decode(), primary.decode("utf-8", "replace").strip())
+    return ServerNotice(state.decode(), primary.decode("utf-8", "replace").strip())

@@ -20,11 +20,11 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.ports import StreamBatch
 from cdc.record.position import Lsn
 from cdc.settings.model import SourceSettings
-from connectors.postgres.protocol.frames import KEEPALIVE, QUOTES_VALUES, Feedback, Said, keepalive
+from connectors.postgres.protocol.frames import KEEPALIVE, QUOTES_VALUES, Feedback, ServerNotice, keepalive
 from connectors.postgres.protocol.messages import XLOG_DATA
 from connectors.postgres.server.connections import Connection, describe
 from connectors.postgres.server.slot import RUNBOOK, START_OVER, active
-from connectors.postgres.server.transport import Broken, Link, open_link
+from connectors.postgres.server.transport import Broken, CopyStream, open_link
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class ReplicationStream:
         timeout_s = self._timeout_s()
         self._interval_s = min(FEEDBACK_S, timeout_s / 3) if timeout_s else FEEDBACK_S
         self._silence_s = max(_SILENCE_MIN_S, 2 * timeout_s) if timeout_s else _SILENCE_WITHOUT_TIMEOUT_S
-        self._link: Link = open_link(connection, row_limit, self._notice)
+        self._link: CopyStream = open_link(connection, row_limit, self._notice)
         try:
             self._start(start_lsn)
         except BaseException:
@@ -258,7 +258,7 @@ class ReplicationStream:
 
     # -- what went wrong
 
-    def _notice(self, said: Said) -> None:
+    def _notice(self, said: ServerNotice) -> None:
         if _STANDBYS in said.primary:
             if said.primary not in self._awaited:
                 self._awaited.add(said.primary)
@@ -274,7 +274,7 @@ class ReplicationStream:
             hint=f"the publication has to be made before the slot: {START_OVER}",
         )
 
-    def _refused(self, said: Said) -> CdcError:
+    def _refused(self, said: ServerNotice) -> CdcError:
         reason = said.primary
         match said.sqlstate:
             case "55006":

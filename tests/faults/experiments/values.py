@@ -18,7 +18,7 @@ from cdc.settings.mask_rules import NO_MASKS
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
 from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Pipeline
-from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.assembly.pending_records import Undecided
 from connectors.postgres.encoding.encoder import compile_table
 from connectors.postgres.protocol.messages import Relation
 from connectors.postgres.server.catalog_shapes import table_schema
@@ -79,7 +79,7 @@ class _Shape:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         return self._schema
 
 

@@ -13,7 +13,7 @@ import pytest
 from cdc.process.clock import SystemClock
 from cdc.record.schema import Column, TableSchema
 from cdc.record.tables_aside import CannotFollow, Cause
-from connectors.postgres.assembly.pending_records import GONE, LATER, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import GONE, LATER, Selected, WantedRow
 from connectors.postgres.protocol.messages import Omitted
 from connectors.postgres.server.connections import Connection, connect
 from connectors.postgres.server.reselect import PostgresReselect
@@ -54,7 +54,7 @@ class Source:
     def docs(self, schema: TableSchema, *keys: bytes) -> Sequence[Selected]:
         row = self._owner.execute("select (pg_current_xact_id()::text)::int8").fetchone()
         assert row is not None
-        wanted = [WantedValues(schema=schema, key=(key,), columns=(1,)) for key in keys]
+        wanted = [WantedRow(schema=schema, key=(key,), columns=(1,)) for key in keys]
         return self._reselect.rows(wanted, {int(str(row[0]))})
 
     def _wait(self) -> None:
@@ -247,7 +247,7 @@ def test_h141_a_row_hidden_by_row_security_is_not_gone(source: Source, database:
         session.execute(f"set role {role}".encode())
         reselect = PostgresReselect(session, clock=SystemClock())
         with pytest.raises(CannotFollow, match="row-level security") as refused:
-            reselect.rows([WantedValues(schema=shape, key=(b"2",), columns=(1,))], set())
+            reselect.rows([WantedRow(schema=shape, key=(b"2",), columns=(1,))], set())
         assert refused.value.cause is Cause.NOT_READABLE
     source.execute(f"drop owned by {role}", f"drop role {role}")
 
@@ -269,7 +269,7 @@ def test_h152_locked_tables_share_one_time_limit(database: str, caplog: pytest.L
         for name in names:
             source.execute(f"create table {name} (id int primary key, doc text)", f"insert into {name} values (1, 'a')")
         shapes = [source.shape(name) for name in names]
-        wanted = [WantedValues(schema=shape, key=(b"1",), columns=(1,)) for shape in shapes]
+        wanted = [WantedRow(schema=shape, key=(b"1",), columns=(1,)) for shape in shapes]
         reselect = PostgresReselect(side, clock=SystemClock())
         assert reselect.rows(wanted, set()) == [(b"a",)] * 6
         for _ in range(2):
@@ -300,7 +300,7 @@ def test_an_answer_that_was_put_off_says_as_of_when_it_is(database: str) -> None
         source = Source(owner, side)
         source.execute("create table t (id int primary key, doc text)", "insert into t values (1, 'a'), (2, 'b')")
         shape = source.shape("t")
-        late, soon = ([WantedValues(schema=shape, key=(key,), columns=(1,))] for key in (b"1", b"2"))
+        late, soon = ([WantedRow(schema=shape, key=(key,), columns=(1,))] for key in (b"1", b"2"))
         reselect = PuttingOff(side, clock=SystemClock(), failover_slot="s")
         reselect.received = False
         assert reselect.rows(late, set(), brief=True) == [LATER]

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import TopicError
 from cdc.settings.model import LogSettings
-from cdc.wire.records import BEGINNING, Lot, Span
+from cdc.wire.records import BEGINNING, RecordColumns, Span
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.record_reader import KafkaReading, KafkaRecords
@@ -50,7 +50,7 @@ def fill(kafka: str, topic: str, count: int, partition: int = 0, first: int = 0)
     assert producer.flush(30) == 0
 
 
-def numbers(lots: Iterator[Lot], partition: int = 0) -> list[int]:
+def numbers(lots: Iterator[RecordColumns], partition: int = 0) -> list[int]:
     return [int(value or b"") for lot in lots if lot.partition == partition for value in lot.values]
 
 

@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from connectors.postgres.server.transport import Broken, LibpqLink, Link, SocketLink
+from connectors.postgres.server.transport import Broken, CopyStream, LibpqLink, SocketCopyStream
 from tests.waiting import wait_until
 
-both_ways = pytest.mark.parametrize("made", [SocketLink, LibpqLink])
+both_ways = pytest.mark.parametrize("made", [SocketCopyStream, LibpqLink])
 
 _READY = b"Z\0\0\0\x05I"
 
@@ -54,14 +54,14 @@ def walsender(frames: Sequence[bytes] = ()) -> Iterator[str]:
 
 
 @contextmanager
-def streaming(made: type[SocketLink] | type[LibpqLink], dsn: str) -> Iterator[Link]:
+def streaming(made: type[SocketCopyStream] | type[LibpqLink], dsn: str) -> Iterator[CopyStream]:
     with closing(psycopg.connect(dsn, autocommit=True)) as session, closing(made(session, 1 << 20, print)) as link:
         assert link.start(b"START_REPLICATION") is None
         yield link
 
 
 @both_ways
-def test_what_follows_the_copy_is_not_waited_for(made: type[SocketLink] | type[LibpqLink]) -> None:
+def test_what_follows_the_copy_is_not_waited_for(made: type[SocketCopyStream] | type[LibpqLink]) -> None:
     with walsender() as dsn, streaming(made, dsn) as link:
         link.finish()
         wait_until(lambda: link.wait(0.1), 10, "the copy is done")
@@ -76,7 +76,7 @@ def test_what_follows_the_copy_is_not_waited_for(made: type[SocketLink] | type[L
 @both_ways
 @pytest.mark.parametrize("size_bytes", [40, 200_000], ids=["small", "large"])
 def test_frames_that_came_before_the_line_broke_are_given_first(
-    made: type[SocketLink] | type[LibpqLink], size_bytes: int
+    made: type[SocketCopyStream] | type[LibpqLink], size_bytes: int
 ) -> None:
     frames = [b"w" + bytes([number]) * size_bytes for number in range(9)]
     found: list[bytes] = []

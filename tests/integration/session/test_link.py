@@ -11,19 +11,19 @@ import psycopg
 import pytest
 
 from cdc.settings.model import SourceSettings
-from connectors.postgres.protocol.frames import KEEPALIVE, Said, status
+from connectors.postgres.protocol.frames import KEEPALIVE, ServerNotice, status
 from connectors.postgres.protocol.messages import XLOG_DATA, Insert, Omitted
 from connectors.postgres.protocol.oversized_fields import Abridged
 from connectors.postgres.protocol.pgoutput import decode
 from connectors.postgres.server.connections import Connection, connect
-from connectors.postgres.server.transport import Broken, LibpqLink, Link, Notice, SocketLink, open_link
+from connectors.postgres.server.transport import Broken, CopyStream, LibpqLink, Notice, SocketCopyStream, open_link
 from tests.fresh import fresh_name
 from tests.tls import encrypted, self_signed
 from tests.waiting import wait_until
 
 LIMIT = 1 << 20
 MOST = 1000
-Make = Callable[[Connection, int, Notice], Link]
+Make = Callable[[Connection, int, Notice], CopyStream]
 
 
 @dataclass
@@ -74,7 +74,7 @@ def source(database: str) -> Iterator[Source]:
 @pytest.fixture(params=["past libpq", "libpq", "libpq over TLS"])
 def make(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> Iterator[Make]:
     if request.param == "past libpq":
-        yield SocketLink
+        yield SocketCopyStream
     elif request.param == "libpq":
         yield LibpqLink
     else:
@@ -82,11 +82,11 @@ def make(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> Iter
             yield LibpqLink
 
 
-def unheard(said: Said) -> None:
+def unheard(said: ServerNotice) -> None:
     raise AssertionError(said)
 
 
-def rows(link: Link, count: int) -> list[bytes]:
+def rows(link: CopyStream, count: int) -> list[bytes]:
     """Frames of rows until there are so many; every frame that is none is passed over."""
     found: list[bytes] = []
 
@@ -135,7 +135,7 @@ def test_a_refusal_is_told_by_its_state_and_may_be_tried_again(source: Source, m
 
 
 def test_an_error_in_mid_stream_ends_it_and_says_why(source: Source, make: Make) -> None:
-    said: list[Said] = []
+    said: list[ServerNotice] = []
     with closing(source.session()) as session, closing(make(session, LIMIT, said.append)) as link:
         assert link.start(source.start()) is None
         source.execute("insert into t values (1, 'a')")
@@ -187,4 +187,4 @@ def test_a_line_that_is_cut_is_broken(source: Source, make: Make) -> None:
 
 def test_h58_a_line_in_plain_text_is_read_past_libpq(source: Source) -> None:
     with closing(source.session()) as session, closing(open_link(session, LIMIT, unheard)) as link:
-        assert isinstance(link, SocketLink)
+        assert isinstance(link, SocketCopyStream)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc.record.position import Position
-from cdc.wire.records import Lot, split_headers
+from cdc.wire.records import RecordColumns, split_headers
 from spark.records.source import RECORD_SCHEMA
 from spark.records.source import records_of as table_of
 
@@ -31,12 +31,12 @@ def sound(lsn: int = 8, op: str = "u", ver: int = 1, seq: int = 1) -> list[tuple
     return [("pos", pos), ("op", op.encode()), ("ver", str(ver).encode())]
 
 
-def lot_of(one: KafkaRecord) -> Lot:
+def lot_of(one: KafkaRecord) -> RecordColumns:
     """A lot of one record."""
     headers = tuple(one.headers or ())
     pos, op, ver = split_headers(headers)
     ours = [name for name, _ in headers] == ["pos", "op", "ver"]
-    return Lot(
+    return RecordColumns(
         topic=one.topic,
         partition=one.partition,
         offsets=[one.offset],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.testing import MemoryReading
-from cdc.wire.records import Lot, numbered_by_slice
+from cdc.wire.records import RecordColumns, numbered_by_slice
 from spark.queries.micro_batch import MOST_ROWS, MicroBatch, SlicePace, noting
 from spark.records.source import EARLIEST
 from spark.session.failures import Halted
@@ -32,12 +32,12 @@ def batch_of(records: list[KafkaRecord], ends: dict[int, int], starts: dict[int,
     )
 
 
-def lot(*sizes: int) -> Lot:
+def lot(*sizes: int) -> RecordColumns:
     count = len(sizes)
     keys: list[bytes | None] = [b"k"] * count
     values: list[bytes | None] = [b"v" * (size - 1) for size in sizes]
     none: list[bytes | None] = [None] * count
-    return Lot(TOPIC, 0, list(range(count)), [0] * count, keys, values, none, none, none, {})
+    return RecordColumns(TOPIC, 0, list(range(count)), [0] * count, keys, values, none, none, none, {})
 
 
 @given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), max_size=6), st.integers(1, 40))

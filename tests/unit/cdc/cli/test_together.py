@@ -13,8 +13,8 @@ import pytest
 from cdc.cli.pipeline_processes import (
     Children,
     Part,
+    PipelineProcesses,
     StepFailed,
-    Together,
     interruptible,
     parts_of,
     shorten,
@@ -51,12 +51,12 @@ while True: signal.pause()
 
 
 @pytest.fixture
-def together(tmp_path: Path) -> Iterator[Together]:
+def together(tmp_path: Path) -> Iterator[PipelineProcesses]:
     """Two parts that run until they are asked to end, or told to fail."""
     said: list[str] = []
     program = (sys.executable, "-I", "-S", "-c", PROGRAM)
     with Children(tmp_path / "cdc.toml", tmp_path, {}, program=program) as children:
-        made = Together(children, (SLOW, QUICK), said.append)
+        made = PipelineProcesses(children, (SLOW, QUICK), said.append)
         made.start("slow", "quick")
         wait_until(lambda: (tmp_path / "slow.ready").exists() and (tmp_path / "quick.ready").exists(), 30)
         yield made
@@ -71,13 +71,13 @@ def settings_of(**more: object) -> Settings:
     return parse({**DOCUMENT, **more})
 
 
-def test_parts_end_in_the_order_of_the_data(together: Together, tmp_path: Path) -> None:
+def test_parts_end_in_the_order_of_the_data(together: PipelineProcesses, tmp_path: Path) -> None:
     together.look()
     together.end()
     assert (tmp_path / "ends").read_text().split() == ["slow", "quick"]
 
 
-def test_a_part_that_ends_is_told_with_its_code_and_last_words(together: Together, tmp_path: Path) -> None:
+def test_a_part_that_ends_is_told_with_its_code_and_last_words(together: PipelineProcesses, tmp_path: Path) -> None:
     fail(tmp_path, "quick")
 
     def ended() -> bool:
@@ -92,14 +92,14 @@ def test_a_part_that_ends_is_told_with_its_code_and_last_words(together: Togethe
     assert (tmp_path / "ends").read_text().split() == ["slow"], "the other one was asked"
 
 
-def test_a_part_s_end_is_seen_beside_a_command(together: Together, tmp_path: Path) -> None:
+def test_a_part_s_end_is_seen_beside_a_command(together: PipelineProcesses, tmp_path: Path) -> None:
     """While a snapshot runs for hours, a sink may end."""
     fail(tmp_path, "slow")
     with pytest.raises(CdcError, match="cdc slow ended with exit code 83"):
         together.must("snapshot")
 
 
-def test_a_command_s_own_code_is_kept(together: Together, tmp_path: Path) -> None:
+def test_a_command_s_own_code_is_kept(together: PipelineProcesses, tmp_path: Path) -> None:
     (tmp_path / "check.fails").touch()
     with pytest.raises(StepFailed, match="cdc check ended with exit code 83") as failed:
         together.must("check")

@@ -24,7 +24,6 @@ PIECES = re.compile(
 )
 ELSEWHERE = {
     ("cdc/figures/declared_figures.py", "op"): "the label of a metric",
-    ("connectors/debezium/source_progress.py", "pos"): "the place in a binlog",
     ("sinks/iceberg/iceberg_columns.py", "pos"): "a column of Iceberg's files of deletes",
     ("sinks/delta/delta_kind.py", "after"): "when a model is validated",
     ("sinks/iceberg/iceberg_kind.py", "after"): "when a model is validated",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.wire.records import BEGINNING, Lot, Span, numbered_by_slice, split_headers
+from cdc.wire.records import BEGINNING, RecordColumns, Span, numbered_by_slice, split_headers
 
 FOREIGN = (("x", b"yy"), ("z", None))
-LOT = Lot(
+LOT = RecordColumns(
     topic="shop.public.orders",
     partition=3,
     offsets=[10, 11, 14, 15],

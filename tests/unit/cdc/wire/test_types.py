@@ -140,7 +140,7 @@ LISTS = {
     "connectors/postgres/assembly/pending_records": "placeholders that are numbers",
     "connectors/postgres/server/reselect": "types of text that a column may change between",
     "connectors/postgres/encoding/wire_values": "a consumer above",
-    "sinks/cache/cached_types": "types of Python that a reader of the cache gets; others are plain",
+    "sinks/cache/cached_values": "types of Python that a reader of the cache gets; others are plain",
     "sinks/sql/sql_natives": "types of Postgres that a warehouse on Postgres keeps",
     "sinks/warehouse/warehouse_rows": "kinds whose plain value is text, and is none in the warehouse",
 }

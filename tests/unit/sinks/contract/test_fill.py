@@ -9,9 +9,9 @@ import pytest
 
 from cdc.record.schema import TableSchema
 from cdc.wire.format import UNAVAILABLE
-from sinks.contract.batch_plan import Readable, plan
+from sinks.contract.batch_plan import IncompleteRows, plan
 from sinks.contract.port import StoredRow
-from sinks.contract.store import PORTION_BYTES, Filler, Portion
+from sinks.contract.store import PORTION_BYTES, BatchSlice, Filler
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 
@@ -33,7 +33,7 @@ class Held:
         return found
 
 
-def updates(count: int, whole: int = 0) -> Readable:
+def updates(count: int, whole: int = 0) -> IncompleteRows:
     """Small updates of rows whose note did not change, behind some that are whole."""
     topic = Topic()
     events = [topic.upsert({"id": n, "status": "new", "note": "own"}, at(n + 2)) for n in range(whole)]
@@ -43,7 +43,7 @@ def updates(count: int, whole: int = 0) -> Readable:
     return readable
 
 
-def filled(portions: Sequence[Portion]) -> list[int]:
+def filled(portions: Sequence[BatchSlice]) -> list[int]:
     """The length of each note, in order."""
     return [len(row["note"]) for portion in portions for _, row in sorted(portion.batch.filled.items())]
 

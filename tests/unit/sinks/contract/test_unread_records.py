@@ -13,7 +13,7 @@ from cdc.record.position import Position
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.plain import PlainTable
 from sinks.contract.batch import Event, events_of
-from sinks.contract.batch_plan import Readable, TableBatch, event_rows, floor_marks, plan
+from sinks.contract.batch_plan import IncompleteRows, TableBatch, event_rows, floor_marks, plan
 from sinks.contract.newest import newest, ordered_mask, out_of_range
 from sinks.contract.port import StoredRow
 from sinks.contract.store import Filler
@@ -134,7 +134,7 @@ def test_a_row_that_only_looks_as_if_it_lacks_a_value_is_whole() -> None:
         raise AssertionError("nothing is lacking")
 
     one = table_batch(rows)
-    [portion] = Filler(stored).portions(Readable(batch=one, every=one.events))
+    [portion] = Filler(stored).portions(IncompleteRows(batch=one, every=one.events))
     assert (portion.batch, portion.stale, portion.refused) == (one, 0, ())
 
 

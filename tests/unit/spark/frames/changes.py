@@ -10,7 +10,7 @@ import orjson
 from cdc.record.position import Position
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName
-from cdc.wire.records import Lot
+from cdc.wire.records import RecordColumns
 
 TOPIC = "shop.public.orders"
 ID = Column(name="id", attnum=1, type="int8", type_oid=20, kind="int8", nullable=False, key_position=1)
@@ -41,12 +41,12 @@ def change(
     value: bytes | None = b"",
     seq: int = 1,
     partition: int = 0,
-) -> Lot:
+) -> RecordColumns:
     """One record. ``value`` None: a tombstone."""
     own = key if key is not None else {"id": (row or {}).get("id")}
     after, before = (None, row) if op == "d" else (row, None)
     document = {"before": before, "after": after, "source": {"ts_ms": 5, "ts_us": 5001}, "op": op}
-    return Lot(
+    return RecordColumns(
         topic=TOPIC,
         partition=partition,
         offsets=[offset],
@@ -60,7 +60,7 @@ def change(
     )
 
 
-def joined(*lots: Lot) -> Lot:
+def joined(*lots: RecordColumns) -> RecordColumns:
     """Records of one partition as one lot."""
     first = lots[0]
     columns = (
@@ -68,4 +68,4 @@ def joined(*lots: Lot) -> Lot:
         for name in ("offsets", "times_ms", "keys", "values", "pos", "op", "ver")
     )
     offsets, times, keys, values, pos, op, ver = columns
-    return Lot(first.topic, first.partition, offsets, times, keys, values, pos, op, ver, {})
+    return RecordColumns(first.topic, first.partition, offsets, times, keys, values, pos, op, ver, {})

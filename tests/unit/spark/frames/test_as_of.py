@@ -12,7 +12,7 @@ from cdc.process.errors import UsageError
 from cdc.record.position import Lsn, Position
 from cdc.record.progress import Progress
 from cdc.testing import ManualClock, MemoryReading
-from cdc.wire.records import Lot
+from cdc.wire.records import RecordColumns
 from spark.frames.as_of import AsOf, oldest_possible, safe_lag_ms
 from spark.frames.frame import FrameTask, as_of_plan, read_share
 from spark.frames.frame_columns import FrameColumns
@@ -25,7 +25,9 @@ LAG_MS = 100_000
 NOW_MS = 10_000_000
 
 
-def read_as_of(lots: list[Lot], lsn: int, *, held: int, length: int = 0, later_ms: int = 0) -> list[dict[str, Any]]:
+def read_as_of(
+    lots: list[RecordColumns], lsn: int, *, held: int, length: int = 0, later_ms: int = 0
+) -> list[dict[str, Any]]:
     """The changes below an LSN, read ``later_ms`` after they were planned."""
     clock = ManualClock(NOW_MS * 1_000_000)
     lots = [joined(*lots)] if lots else []
@@ -103,7 +105,7 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[int, int, bool]], int]:
     return changes, draw(st.integers(0, len(times)))
 
 
-def compacted(lots: list[Lot], cleaned: int, forgotten_ms: int) -> list[Lot]:
+def compacted(lots: list[RecordColumns], cleaned: int, forgotten_ms: int) -> list[RecordColumns]:
     """What the cleaner leaves: of the records old enough, below ``cleaned``, the newest of a key, and no old delete.
 
     It removes a delete only where it has cleaned, and so together with the records of its key before it.

@@ -13,15 +13,23 @@ import pytest
 from pyspark import cloudpickle
 
 from cdc.process.errors import ConfigError, TopicError, UsageError
-from spark.frames.data_source import Carried, HeadraceSource, read_given, spark_schema
-from spark.frames.frame import Place, arrow_schema, columns_of, ends_of, require_forward, require_growth, starts_of
+from spark.frames.data_source import HeadraceSource, PickledByValue, read_given, spark_schema
+from spark.frames.frame import (
+    StreamOffsets,
+    arrow_schema,
+    columns_of,
+    ends_of,
+    require_forward,
+    require_growth,
+    starts_of,
+)
 from spark.frames.memory_frames import MemoryConnect, MemoryFrameLog
 from spark.frames.options import FrameOptions
 from tests.unit.spark.frames.changes import TOPIC, change, shape
 
 ASKED = {"bootstrap_servers": "k:1", "pipeline": "shop", "table": "public.orders"}
 OPTIONS = FrameOptions(servers="k:1", pipeline="shop", tables=("public.orders",))
-PLACE = Place("shop", {TOPIC: "id"}, {TOPIC: {0: 5, 1: -2}})
+PLACE = StreamOffsets("shop", {TOPIC: "id"}, {TOPIC: {0: 5, 1: -2}})
 
 
 def pickled(something: object) -> bytes:
@@ -46,7 +54,7 @@ def test_a_place_is_read_back() -> None:
         (PLACE._replace(ids={"lab.x": "id"}, offsets={"lab.x": {0: 1}}), "the checkpoint is of lab.x"),
     ],
 )
-def test_anothers_checkpoint_is_refused(other: Place, words: str) -> None:
+def test_anothers_checkpoint_is_refused(other: StreamOffsets, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         PLACE.read(other.document())
     with pytest.raises(ConfigError, match="none of headrace"):
@@ -120,7 +128,7 @@ def test_h170_an_executor_without_the_package_says_so(tmp_path: Path) -> None:
 
 
 def test_what_is_open_does_not_travel() -> None:
-    class Own(Carried):
+    class Own(PickledByValue):
         def __init__(self) -> None:
             self.live_client, self.kept = object(), 7
 

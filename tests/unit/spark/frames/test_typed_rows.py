@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdc.process.errors import CdcError, ConfigError, PoisonError
 from cdc.record.schema import Column, TableSchema
 from cdc.wire.format import UNAVAILABLE
-from cdc.wire.records import Lot
+from cdc.wire.records import RecordColumns
 from cdc.wire.types import FAMILIES, Family
 from spark.frames.data_source import spark_schema
 from spark.frames.frame_columns import FrameColumns, caster
@@ -31,7 +31,9 @@ _WIRE: Any = st.recursive(
 )
 
 
-def rows(*lots: Lot, versions: tuple[TableSchema, ...] = (shape(),), retyped: Retyped = "fail") -> list[dict[str, Any]]:
+def rows(
+    *lots: RecordColumns, versions: tuple[TableSchema, ...] = (shape(),), retyped: Retyped = "fail"
+) -> list[dict[str, Any]]:
     made = TypedRows(FrameColumns.of(versions[-1]), versions, retyped)
     return [row for batch in made.batches(joined(*lots)) for row in batch.to_pylist()]
 
@@ -132,7 +134,7 @@ def test_h167_no_row_of_a_later_version_is_emitted() -> None:
         change(0, {"id": 1})._replace(keys=[None]),
     ],
 )
-def test_a_foreign_record_is_named(lot: Lot) -> None:
+def test_a_foreign_record_is_named(lot: RecordColumns) -> None:
     with pytest.raises(PoisonError, match=r"the record at shop.public.orders, partition 0, offset 0 cannot be read"):
         rows(lot)
     assert raw_batch(lot).num_rows == 1

@@ -13,7 +13,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.topic_names import partition_of
 from cdc.settings.mask_rules import NO_MASKS, Masks
 from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Committed, Limits, Pipeline, Start
-from connectors.postgres.assembly.pending_records import GONE, LATER, Later, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import GONE, LATER, Selected, Undecided, WantedRow
 from connectors.postgres.assembly.ports import AsideRegister, Never
 from connectors.postgres.protocol.messages import Relation
 from tests.unit.connectors.postgres import written as w
@@ -54,7 +54,7 @@ class Shapes:
         self.by_oid = {schema.oid: schema for schema in schemas}
         self.asked: list[Relation] = []
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         self.asked.append(relation)
         return self.by_oid.get(relation.relation_oid)
 
@@ -64,16 +64,16 @@ class Rows:
 
     def __init__(self, rows: Mapping[tuple[bytes, ...], Sequence[bytes | None]] | None = None) -> None:
         self.rows_by_key = dict(rows or {})
-        self.asked: list[tuple[Sequence[WantedValues], frozenset[int]]] = []
+        self.asked: list[tuple[Sequence[WantedRow], frozenset[int]]] = []
         self.locked: set[int] = set()
         """Tables by oid that nobody can read now."""
         self.seen_lsn = 0x7000
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         self.asked.append((wanted, frozenset(xids)))
         return [LATER if one.schema.oid in self.locked else self._one(one) for one in wanted]
 
-    def _one(self, wanted: WantedValues) -> Selected:
+    def _one(self, wanted: WantedRow) -> Selected:
         row = self.rows_by_key.get(wanted.key)
         return GONE if row is None else tuple(row[i] for i in wanted.columns)
 

@@ -13,7 +13,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.tables_aside import CannotFollow, Cause
 from cdc.record.topic_names import TableName
 from connectors.postgres.assembly.assembler import Limits
-from connectors.postgres.assembly.pending_records import Later, Selected, WantedValues
+from connectors.postgres.assembly.pending_records import Selected, Undecided, WantedRow
 from connectors.postgres.protocol.messages import Relation
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembly.assembling import Read, Rows, Shapes, Stream, seqs
@@ -47,7 +47,7 @@ class Choosy(Shapes):
         super().__init__(*schemas)
         self.refused: set[int] = set()
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         if relation.relation_oid in self.refused:
             raise CannotFollow("another key", tables=[TableName(relation.schema, relation.table)])
         return super().schema(relation, xid, timeout_s)
@@ -60,7 +60,7 @@ class Forbidden(Rows):
         super().__init__({(b"%d" % n,): [b"%d" % n, b"doc %d" % n, b"7"] for n in range(9)})
         self.forbidden: set[int] = set()
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         for one in wanted:
             if one.schema.oid in self.forbidden:
                 raise CannotFollow("not readable", cause=Cause.NOT_READABLE, tables=[one.schema.table])

@@ -14,7 +14,7 @@ from cdc.record.ports import Withheld
 from cdc.record.position import Position
 from cdc.record.schema import Identity
 from connectors.postgres.assembly.assembler import Limits
-from connectors.postgres.assembly.pending_records import Selected, WantedValues, placeholder
+from connectors.postgres.assembly.pending_records import Selected, WantedRow, placeholder
 from connectors.postgres.protocol.messages import Omitted
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembly.assembling import Read, Rows, Stream, store
@@ -278,7 +278,7 @@ def test_v25_a_record_names_the_columns_that_were_read_later() -> None:
 def test_h58_a_waiting_row_too_large_for_its_topic_is_withheld() -> None:
     class Long(Rows):
         def rows(
-            self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False
+            self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False
         ) -> Sequence[Selected]:
             return [(Omitted(200_000_000, b""),) for _ in wanted]
 

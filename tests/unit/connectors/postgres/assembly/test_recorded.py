@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdc.process.errors import DecodeError
 from cdc.record.schema import Identity, TableSchema
 from cdc.record.topic_names import TableName
-from connectors.postgres.assembly.pending_records import Later
+from connectors.postgres.assembly.pending_records import Undecided
 from connectors.postgres.protocol.messages import Relation
 from connectors.postgres.protocol.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
@@ -48,7 +48,7 @@ def test_every_kind_of_message_is_recorded(file: Path) -> None:
 class Announced(Shapes):
     """Every table of schema ``r``, its key from the announcement; partitions are not captured themselves."""
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         if relation.table.startswith("tree_"):
             return None
         flagged = [c.name for c in relation.columns if c.in_key]

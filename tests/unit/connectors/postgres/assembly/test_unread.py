@@ -14,7 +14,7 @@ from cdc.process.errors import DecodeError, SourceError
 from cdc.record.schema import Identity, TableSchema
 from cdc.record.tables_aside import CannotFollow, Cause
 from connectors.postgres.assembly.assembler import Limits
-from connectors.postgres.assembly.pending_records import LATER, Later
+from connectors.postgres.assembly.pending_records import LATER, Undecided
 from connectors.postgres.protocol.messages import Relation
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembly.assembling import Read, Rows, Shapes, Stream, seqs
@@ -50,7 +50,7 @@ class Gated(Shapes):
         self.refused: set[str] = set()
         self.aside: set[str] = set()
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         self.timeout_s.append(timeout_s)
         if relation.table in self.aside:
             return None

@@ -22,10 +22,10 @@ from connectors.postgres.assembly.pending_records import (
     LATER,
     Answer,
     Entry,
-    Held,
     Pending,
+    PendingRecords,
     Selected,
-    WantedValues,
+    WantedRow,
     commit_of,
     completed,
     placeholder,
@@ -52,7 +52,7 @@ class Source:
     seen_lsn: int = 0x7000
     asked: list[tuple[list[bytes], bool]] = field(default_factory=list)
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         self.asked.append(([one.key[0] for one in wanted], brief))
         return [LATER if self.locked else (self.value,) for _ in wanted]
 
@@ -238,8 +238,8 @@ def test_the_commit_of_an_entry_is_its_whole_lsn(lsn: int) -> None:
     assert commit_of(record(1, lsn=lsn)) == commit_of(pending(1, lsn=lsn)) == lsn
 
 
-def held(source: Source, *entries: Pending) -> tuple[Held, list[Record]]:
-    queue = Held(source)
+def held(source: Source, *entries: Pending) -> tuple[PendingRecords, list[Record]]:
+    queue = PendingRecords(source)
     out: list[Record] = []
     for entry in entries:
         queue.wait(entry)
@@ -365,7 +365,7 @@ class Locked(Source):
     free: TableName | None = None
     count: Counter[TableName] = field(default_factory=Counter)
 
-    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedRow], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         table = wanted[0].schema.table
         self.count[table] += 1
         return [(self.value,) if table == self.free else LATER for _ in wanted]

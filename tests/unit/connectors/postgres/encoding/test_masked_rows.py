@@ -14,7 +14,7 @@ from cdc.process.errors import ConfigError, DecodeError
 from cdc.record.schema import Identity, TableSchema
 from cdc.record.tables_aside import CannotFollow
 from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from connectors.postgres.assembly.pending_records import LATER, Later
+from connectors.postgres.assembly.pending_records import LATER, Undecided
 from connectors.postgres.encoding.encoder import compile_table, unescape
 from connectors.postgres.encoding.masked_rows import MaskedRows, MaskedValues, masked_shape
 from connectors.postgres.protocol.messages import Omitted, Relation, Update
@@ -167,7 +167,7 @@ class Hidden(Shapes):
 
     hidden = True
 
-    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Undecided | None:
         return LATER if self.hidden else super().schema(relation, xid, timeout_s)
 
 

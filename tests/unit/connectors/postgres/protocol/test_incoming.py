@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.process.errors import DecodeError
-from connectors.postgres.protocol.frames import COPY_BOTH, Incoming, Said
+from connectors.postgres.protocol.frames import COPY_BOTH, Incoming, ServerNotice
 from connectors.postgres.protocol.oversized_fields import abridged
 from tests.unit.connectors.postgres import written as w
 
@@ -35,7 +35,7 @@ def read(incoming: Incoming, data: bytes, most: int = 1000) -> list[bytes]:
     return found
 
 
-def quiet(said: Said) -> None:
+def quiet(said: ServerNotice) -> None:
     raise AssertionError(said)
 
 
@@ -49,7 +49,7 @@ def framed(size: int | None) -> bytes:
 
 @given(frames, st.lists(st.integers(0, 1 << 40), max_size=10), st.integers(1, 4))
 def test_frames_come_out_as_they_were_sent_in_any_pieces(sizes: list[int | None], cuts: list[int], most: int) -> None:
-    told: list[Said] = []
+    told: list[ServerNotice] = []
     incoming = Incoming(LIMIT, told.append)
     sent = [framed(size) for size in sizes]
     data = b"".join(message(b"d", frame) + message(b"S", b"a\0b\0") for frame in sent)
@@ -60,7 +60,7 @@ def test_frames_come_out_as_they_were_sent_in_any_pieces(sizes: list[int | None]
     for start, end in pairwise([0, *sorted(cut % len(data) for cut in cuts), len(data)]):
         found += read(incoming, data[start:end], most)
     assert found == [frame if len(frame) <= LIMIT else abridged(frame, LIMIT) for frame in sent]
-    assert told == [Said("55000", "of no use")]
+    assert told == [ServerNotice("55000", "of no use")]
     assert incoming.ended
     assert incoming.error is None
 
@@ -86,7 +86,7 @@ def test_an_error_comes_by_its_state_behind_earlier_frames() -> None:
     error = message(b"E", fields(S="ERROR", V="ERROR", C="58P01", M="the slot is gone", F="slot.c"))
     assert read(incoming, message(b"d", row) + error + message(b"E", fields(C="57P01", M="later"))) == [row]
     assert incoming.ended
-    assert incoming.error == Said("58P01", "the slot is gone")
+    assert incoming.error == ServerNotice("58P01", "the slot is gone")
 
 
 @pytest.mark.parametrize("data", [message(b"T", b"\0\0"), b"HTTP/1.1 400 Bad Request\r\n\r\n", b"X\x7f\xff\xff\xff"])

@@ -12,7 +12,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import SourceError
 from connectors.postgres.server.connections import Connection, WatchedConnection, connect
 from connectors.postgres.server.failover import read_history, read_wal
-from connectors.postgres.server.transport import LibpqLink, SocketLink
+from connectors.postgres.server.transport import LibpqLink, SocketCopyStream
 from connectors.session.session_stream import open_stream
 from tests.golden.direct import settings_of
 from tests.unit.cdc.checks.test_postgres import KNOWN
@@ -73,8 +73,8 @@ def test_h252_a_stop_is_heard_while_a_history_is_waited_for() -> None:
         read_history(session, 2)
 
 
-@pytest.mark.parametrize("link", [SocketLink, LibpqLink])
-def test_h252_a_stop_is_heard_while_the_stream_begins(link: type[SocketLink] | type[LibpqLink]) -> None:
+@pytest.mark.parametrize("link", [SocketCopyStream, LibpqLink])
+def test_h252_a_stop_is_heard_while_the_stream_begins(link: type[SocketCopyStream] | type[LibpqLink]) -> None:
     server = WalServer(silent=START)
     with walsender(server, given_up) as session, closing(link(session, 1 << 20, print)) as line, pytest.raises(Enough):
         line.start(START)
