@@ -37,7 +37,7 @@ from connectors.postgres.assembly.ports import (
     Start,
 )
 from connectors.postgres.assembly.routes import CompiledTables, Route, StreamTable
-from connectors.postgres.assembly.transaction import Emitter, LogTails, RecentRows, Transaction
+from connectors.postgres.assembly.transaction import Collector, LogTails, RecentRows, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.undecoded_tables import Decoding, UnreadTables
 from connectors.postgres.assembly.waiting_tables import Bounds, WaitingTables
@@ -92,7 +92,7 @@ class Assembler:
         bounds = Bounds(limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder)
         self._waiting = WaitingTables(ports.reselect, bounds, ports.tell, self._set_aside)
         held = PendingRecords(ports.reselect)
-        self._outlet = Emitter(ports.overflow, held, self._seen, limits.held_bytes, self._waiting, self._set_aside)
+        self._outlet = Collector(ports.overflow, held, self._seen, limits.held_bytes, self._waiting, self._set_aside)
         self._recent = RecentRows(limits.recent_bytes)
         self._limits = limits
         self._changes = self._changes_with(self._recent)

@@ -191,7 +191,7 @@ OVERFLOW_BYTES = 8 << 20
 """How many records, and bytes of them, one call collects at most before ``overflow`` is called, roughly."""
 
 
-class Emitter:
+class Collector:
     """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
     here. ``overflow`` receives what was collected where it grows too large. ``cannot`` is called with a table that has
     to be set aside, and calls :meth:`leave`."""

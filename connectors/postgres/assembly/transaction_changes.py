@@ -17,7 +17,7 @@ from cdc.wire.records import truncate_key
 from connectors.postgres.assembly.net_changes import Netting, SettledKey
 from connectors.postgres.assembly.pending_records import Pending
 from connectors.postgres.assembly.routes import Route, StreamTable
-from connectors.postgres.assembly.transaction import Emitter, RecentRows, Transaction
+from connectors.postgres.assembly.transaction import Collector, RecentRows, Transaction
 from connectors.postgres.encoding.encoder import TableEncoder
 from connectors.postgres.protocol.messages import UNCHANGED, Delete, Insert, Omitted, Tuple, Unchanged, Update
 from connectors.postgres.protocol.pgoutput import Reader, read_tuple, write_tuple
@@ -44,7 +44,7 @@ class TransactionChanges:
     def __init__(
         self,
         transaction: Transaction,
-        outlet: Emitter,
+        outlet: Collector,
         recent: RecentRows,
         netting: Netting,
     ) -> None:

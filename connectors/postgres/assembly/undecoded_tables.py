@@ -24,7 +24,7 @@ from connectors.postgres.assembly.pending_records import Undecided
 from connectors.postgres.assembly.ports import SchemaSource
 from connectors.postgres.assembly.routes import StreamTable
 from connectors.postgres.assembly.spill_files import Blocks
-from connectors.postgres.assembly.transaction import Emitter, Transaction
+from connectors.postgres.assembly.transaction import Collector, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
 from connectors.postgres.assembly.waiting_tables import Bounds, Largest, Room, unkept
 from connectors.postgres.protocol.messages import Delete, Insert, Relation, Update
@@ -53,7 +53,7 @@ class Decoding:
     from now on."""
 
     transaction: Transaction
-    outlet: Emitter
+    outlet: Collector
     schemas: SchemaSource
     changes: Callable[[], TransactionChanges]
     made: Callable[[TableSchema], StreamTable]

@@ -7,7 +7,7 @@ from tests.faults.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "let a login in a connector's URL pass", "connectors/debezium/secrecy.py",
-        "if _LOGIN.search(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
+        "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
         "let a reference beside a secret excuse it", "connectors/debezium/secrecy.py",
