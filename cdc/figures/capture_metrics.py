@@ -1,4 +1,4 @@
-"""Capture's figures: its figures, and whether it is well.
+"""Capture's figures, and whether it is well.
 
 The loop writes plain attributes of :class:`CaptureFigures`. They are worked out into figures only when somebody asks:
 :mod:`cdc.figures.capture_server` does.

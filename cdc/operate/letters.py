@@ -1,6 +1,6 @@
 """An operator's work on dead letters: read them, order a retry or a drop, and see what the stores show.
 
-The letters are :mod:`cdc.wire.dead_letter`. :mod:`cdc.wire.dead_letter` says who carries an order out.
+Letters and orders are in :mod:`cdc.wire.dead_letter`, which says who carries an order out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Values that capture could not have, on their way into a store, and JSON members by their own text."""
+"""Values that capture could not have, on their way into a store, and JSON members by their own text.
+
+Capture's side is :mod:`connectors.postgres.server.reselect`: there an unchanged TOAST value is read from the table.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def document(
 def fills_the_cache(document: dict[str, Any], folder: Path, spawn: Spawn, run_cdc: RunCdc) -> None:
     config = str(write_settings(folder, document))
     for command in (("check",), ("init",), ("snapshot", "--workers", "1")):
-        assert run(["--config", config, *command]) == Exit.OK, command
+        # A process of its own: the workers of a snapshot have the environment of the first one that made any.
+        done = run_cdc("--config", config, *command, cwd=folder)
+        assert done.returncode == Exit.OK, done.stderr
     capture = spawn("cdc", "--config", config, "run")
     wait_until(lambda: '"streaming"' in capture.stderr, 60, lambda: capture.stderr)
     assert capture.terminate() == Exit.OK

@@ -198,11 +198,10 @@ def told_which(shop: Shop, cdc: Cdc, user: str, topic: str, right: str, command:
 
 @pytest.mark.long
 def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spawn, redis_url: str) -> None:
-    """Of a store that is empty, so that there is something to read. Spark's reader assigns, and needs no group."""
-    own = {"CDC_SPARK__READER": "own"}
+    """Of a store that is empty, so that there is something to read."""
     with shop.without(SINKS, "cdc-sink", "Read"):
         settings = replace(shop, url=redis_url).settings(SINKS)
-        sink = spawn("cdc", "--config", settings, "sink", "--until-caught-up", env=own)
+        sink = spawn("cdc", "--config", settings, "sink", "--until-caught-up")
         assert sink.wait(START_S) == Exit.CONFIG, sink.stderr
     (error,) = [line for line in sink.stderr.splitlines() if line.startswith("error: ")]
     assert "lacks the right Read on the group cdc-sink" in error

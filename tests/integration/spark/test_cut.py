@@ -56,7 +56,7 @@ def cut(pipeline: HandMadeLog) -> None:
 def test_a_topic_cut_below_a_stopped_sink_is_refused(
     pipeline: HandMadeLog, sinks: Sinks, redis_url: str, opened: Opened
 ) -> None:
-    cached = pipeline.settings({"cache": {"kind": "redis", "url": redis_url}}, reader="spark")
+    cached = pipeline.settings({"cache": {"kind": "redis", "url": redis_url}})
     pipeline.put(rows(0, 20))
     sinks.catch_up(cached)
     pipeline.put([{"id": n} for n in range(10)])
