@@ -41,6 +41,7 @@ from cdc.wire.format import (
     UNAVAILABLE,
 )
 from cdc.wire.types import FAMILIES
+from connectors.debezium.new_log import ResnapshotState
 from connectors.debezium.snapshots import UnreadState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
@@ -58,6 +59,7 @@ _IMPORTED: tuple[type[Document], ...] = (
     MaskedPartState,
     MaskState,
     RebuildState,
+    ResnapshotState,
     UnreadState,
     WriterState,
 )

@@ -1,6 +1,4 @@
-"""Unchanged TOAST values, fetched from the table itself.
-
-The stores' side of what could not be fetched is :mod:`sinks.contract.missing_values`.
+"""Unchanged TOAST values, fetched from the table itself (the stores' side: :mod:`sinks.contract.missing_values`).
 
 A value read now is sound for the final state: each later change brings its own event. It is not sound
 before the change itself is visible, and a commit reaches the stream a moment before that: so an answer
