@@ -12,7 +12,8 @@ PYTHON ?= python3
 # and Kafka Connect are one set for all in a quick run, and one a worker in a slow one, whose tests stop them: there all
 # files that share a JVM go to one worker.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
-# Each worker collects all tests first, which takes ten seconds of CPU, and has servers that are never quite at rest: three keep two cores busy.
+# Each worker collects all tests first, which takes ten seconds of CPU, and has servers that are never quite at rest:
+# three keep two cores busy.
 WORKERS ?= 3
 # Eight tests in a hundred take most of the time. A quick run leaves those out that are marked slow, and has random tests
 # try a quarter of their examples. TIER=all tries all, and so does the laboratory.

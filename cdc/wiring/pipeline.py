@@ -15,7 +15,7 @@ from cdc.capture.visibility import Gate, Visibility, VisibilityGate
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.operate.rereads import RereadPorts, Rereads
 from cdc.process.clock import SYSTEM_CLOCK, Clock
-from cdc.settings.model import is_postgres, require_postgres
+from cdc.settings.model import Settings, is_postgres, require_postgres
 from cdc.status.facts import StatusPorts
 from cdc.status.run import StatusPlan, StatusReader
 from cdc.wiring import open_schemas, open_source, open_state, require_broker
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from cdc.operate.drop import Drop
     from cdc.operate.proposal import FoundDatabase
     from cdc.operate.rereads import RereadSource
-    from cdc.process.clock import Clock
-    from cdc.settings.model import Settings
     from connectors.operate.check import ServerProbes
     from connectors.operate.init import Prepared as PreparedPipeline
     from connectors.operate.new_epoch import Successor

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from cdc.operate.letters import ReadsStore
     from cdc.record.schema import TableSchema
-    from cdc.settings.model import Settings
     from cdc.verification.passes import Watch
     from cdc.verification.run import KnownPipeline, Verification
     from connectors.reading.sink_log import SinkLog

@@ -281,6 +281,11 @@ class SetAside:
         crash_point("aside_over")
         log.info("table_follows", extra={"table": state.table})
 
+    def forget(self, table: str) -> None:
+        """Remove the note of a table that was never followed and is gone. Raises LogError."""
+        with self._writing:
+            self._remove(table)
+
     def _note(self, document: AsideState, *before: tuple[bytes, bytes]) -> None:
         """Write a document, then know it. With the right to write."""
         self._state.write([*before, (document.key(), document.to_json())])

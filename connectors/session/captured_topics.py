@@ -14,6 +14,7 @@ from cdc.figures.capture_metrics import RereadFigures
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError, LogError, Retry
 from cdc.record.state import ReadingState, RequestState, TopicsState
+from cdc.record.tables_aside import TableState
 from cdc.record.topic_names import TableName, state_topic
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin, topics_state
@@ -79,11 +80,15 @@ class CapturedTopics:
     def add(self, table: CapturedTable, reason: str) -> str:
         """Make the topic of a table that came after the slot, note it, and ask for its first rows.
 
-        ConfigError when the table cannot be captured, or Kafka refuses its topic for good. LogError when no broker
-        answers.
+        ConfigError when the table cannot be captured or is set aside, or Kafka refuses its topic for good. LogError
+        when no broker answers.
         """
         for problem in table.problems:
             raise ConfigError(problem.message, hint=problem.hint)
+        aside = self.asides.of(str(table.table)) if self.asides is not None else None
+        if aside is not None and aside.state is TableState.ASIDE:
+            # Its rows would be read, and no change of them would follow.
+            raise ConfigError(aside.sentence())
         with self._lock:
             known = TopicsState.find(self._state.read()) or self._topics
             found = known.tables.get(str(table.table))

@@ -185,18 +185,28 @@ class Relations:
         if not former or table in former or self._taken(table, oid):
             return
         names = " or ".join(sorted(map(str, former)))
-        captured = self._topics.topic(table) is not None
+        if self._topics.topic(table) is not None:
+            raise CannotFollow(
+                f"the table {names} has the name of another captured table now: {table}",
+                hint=f"rename them back; or cdc snapshot {table} follows it under its new name, and reads it anew",
+                cause=Cause.NOT_FOLLOWED,
+                tables=[*sorted(former), table],
+            )
         message = f"the table {names} was renamed to {table}"
-        hint = f"rename it back, or give {table} the old topic under [source] topics and run cdc init"
-        if captured:
-            message = f"the table {names} has the name of another captured table now: {table}"
-            hint = f"rename them back; or cdc snapshot {table} follows it under its new name, and reads it anew"
-        elif takes(str(table), self._settings.source.tables, self._settings.source.exclude):
-            # The watch makes a topic for it, and its rows would be read once and never followed.
-            captured = True
-            hint = f"rename it back; or cdc init and then cdc snapshot {table} follow it as a table of its own"
-        tables = sorted(former | {table}) if captured else sorted(former)
-        raise CannotFollow(message, hint=hint, cause=Cause.NOT_FOLLOWED, tables=tables)
+        if takes(str(table), self._settings.source.tables, self._settings.source.exclude):
+            # Under both names: else cdc init has its rows read under the new one, and no change of them follows.
+            raise CannotFollow(
+                message,
+                hint=f"rename it back; or cdc init and then cdc snapshot {table} follow it as a table of its own",
+                cause=Cause.NOT_FOLLOWED,
+                tables=[*sorted(former), table],
+            )
+        raise CannotFollow(
+            message,
+            hint=f"rename it back, or give {table} the old topic under [source] topics and run cdc init",
+            cause=Cause.NOT_FOLLOWED,
+            tables=sorted(former),
+        )
 
     def _taken(self, table: TableName, oid: int) -> bool:
         """Whether the relation was taken for this table since: by ``cdc init``, or because an operator asked for it."""

@@ -60,10 +60,19 @@ class Remedies:
             self._registry.refresh()
             note_parts(session, self._registry.notes)
         for document in pending:
-            oid = self._remedied(session, document, since_lsn) if document.table not in faults else None
+            if document.table in faults:
+                continue
+            if document.cause is Cause.NOT_FOLLOWED and self._unmade(session, document.table):
+                self._asides.forget(document.table)
+                continue
+            oid = self._remedied(session, document, since_lsn)
             if oid is not None:
                 log.info("table_remedied", extra={"table": document.table, "cause": document.cause.value})
                 self._asides.remedy(document.table, oid)
+
+    def _unmade(self, session: Connection, table: str) -> bool:
+        """Whether nothing has the name, and no topic was made for it: a table had it for a while."""
+        return self._topic(table) is None and not read_relations(session, [table], [])
 
     def _remedied(self, session: Connection, document: AsideState, since_lsn: int) -> int | None:
         """The relation that has the table's name, if it may be followed."""

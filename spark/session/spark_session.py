@@ -98,8 +98,6 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         **_LASTING,
         # A slice is bounded by us, in bytes of its records, and one record alone may be larger than Spark's 1 GB.
         "spark.driver.maxResultSize": "0",
-        # And what Spark hands to a task at once.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024**2),
         # PySpark writes a task that is larger to a file, with the secrets in it, for as long as the application runs.
         "spark.broadcast.UDFCompressionThreshold": "1g",
     }
