@@ -100,7 +100,7 @@ lock: setup
 	  --no-emit-index-url --no-header --no-annotate --quiet -c requirements.txt -o compose/image/requirements.txt
 	@echo hatchling | .make/bin/uv pip compile - --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -c requirements.txt -o compose/image/build-requirements.txt
-	@$(BIN)/python -m cdc.jvm.lock_jars
+	@$(BIN)/python -m tests.lock_jars
 
 # Figures belong to the code that they were taken on: none goes out with figures of another one.
 release: setup

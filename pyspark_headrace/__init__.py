@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark.frames.data_source import HeadraceSource
-from spark.frames.rows import current_rows
+from spark.frames.data_source import HeadraceSource, current_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,10 +22,10 @@ from typing import Any
 
 import requests
 
-from cdc.jvm import lock_jars
 from cdc.jvm.jars import Coordinate, parse_lock, resolve
 from cdc.jvm.java import java_executable
 from cdc.stack.local import free_ports
+from tests import lock_jars
 from tests.lakes import lake_catalog
 from tests.programs import Spawned
 from tests.waiting import wait_until

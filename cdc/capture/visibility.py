@@ -58,8 +58,8 @@ class VisibilityGate:
     Implements :class:`Gate`.
 
     ``start``: a snapshot of this session's beginning, taken when a transaction younger than all that had been
-    streamed before had ended (a barrier, see ``barrier`` in snapshot/later.sql): each of those that was not visible
-    is in its list of running ones. Without the barrier it need not be: its xmax is the newest *ended* transaction's
+    streamed before had ended (:func:`connectors.postgres.server.slot.barrier`): each of those that was not visible is
+    in its list of running ones. Without the barrier it need not be: its xmax is the newest *ended* transaction's
     successor, and a commit that waits for its standby has not ended.
     """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from cdc.cli.loading import ending_at_once
+from cdc.process.interrupted_imports import ending_at_once
 
 
 def main() -> NoReturn:

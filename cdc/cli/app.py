@@ -19,10 +19,10 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from cdc.cli.loading import ending_at_once
 from cdc.cli.terminal import TerminalConsole, report
 from cdc.process import __version__, logs
 from cdc.process.errors import ConfigError, Exit, UsageError
+from cdc.process.interrupted_imports import ending_at_once
 from cdc.settings.model import Settings
 from sinks.contract.kinds import load_settings
 

@@ -79,7 +79,7 @@ _STORE = "search"
 
 def write_views(folder: Path) -> str:
     """Write the views' texts below ``folder``, where their state will be. Returns their sections of the settings."""
-    texts = load("cdc.demo", "views.sql")
+    texts = load("cdc.demo", "shop.sql")
     folder = folder / "views"
     folder.mkdir()
     sections = []
@@ -97,7 +97,7 @@ def _quoted(path: Path) -> str:
 
 def order_search_text() -> str:
     """The text of ``order_search``, to be shown."""
-    return load("cdc.demo", "views.sql")["order_search"]
+    return load("cdc.demo", "shop.sql")["order_search"]
 
 
 def renamed_customer(dsn: str, settings: Settings, clock: Clock) -> Iterator[Text]:
@@ -105,7 +105,7 @@ def renamed_customer(dsn: str, settings: Settings, clock: Clock) -> Iterator[Tex
 
     CdcError when a document that the store shows by then has the old name.
     """
-    texts = load("cdc.demo", "views.sql")
+    texts = load("cdc.demo", "shop.sql")
     with Freshness(settings) as freshness, psycopg.connect(dsn, autocommit=True) as connection:
         freshness.wait(_STORE, _token(connection), timeout_s=_TIMEOUT_S, table=str(ORDER_SEARCH))
         found = connection.execute(texts["best_customer"]).fetchone()
@@ -127,7 +127,7 @@ def renamed_customer(dsn: str, settings: Settings, clock: Clock) -> Iterator[Tex
 
 
 def _token(connection: psycopg.Connection) -> int:
-    found = connection.execute(load("cdc.demo", "views.sql")["written"]).fetchone()
+    found = connection.execute(load("cdc.demo", "shop.sql")["written"]).fetchone()
     return Lsn.parse(found[0]) if found is not None else 0
 
 

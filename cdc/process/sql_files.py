@@ -1,4 +1,4 @@
-"""SQL kept in ``.sql`` files as named blocks, and the one way to quote an identifier."""
+"""SQL, and scripts in Lua, kept in files of their own as named blocks, and the one way to quote an identifier."""
 
 from __future__ import annotations
 

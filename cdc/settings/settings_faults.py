@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from cdc.process.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cdc.settings.sink_settings import Kinds
 
 Location = tuple[str, ...]
 Fault = Mapping[str, Any]
@@ -39,29 +42,13 @@ _PATTERNS: Mapping[str, tuple[str, str]] = {
 }
 
 
-class KindsOfSinks(Protocol):
-    """See :class:`cdc.settings.model.Kinds`."""
-
-    def names(self) -> Sequence[str]:
-        """The kinds that are installed."""
-
-    def model(self, kind: str) -> type[BaseModel] | None:
-        """The settings model of a kind. None where no such kind is installed."""
-
-    def meant(self, name: str) -> str | None:
-        """The kind whose name is nearest to one that does not exist. Empty where none is near."""
-
-    def manual(self, kind: str) -> str:
-        """Where a kind's manual is."""
-
-
 @dataclass(frozen=True, slots=True)
 class KnownSettings:
     """The settings that exist. ``sections``: models by section, "" for the file itself. ``document``: what is read."""
 
     sections: Mapping[str, type[BaseModel]]
     document: Mapping[str, Any]
-    kinds: KindsOfSinks | None = None
+    kinds: Kinds | None = None
 
     def kind_at(self, location: Sequence[str]) -> str | None:
         """The kind of the sink that a place belongs to."""
@@ -69,6 +56,7 @@ class KnownSettings:
 
     def settings(self, path: Sequence[str], kind: str | None) -> Sequence[str]:
         """Names of the settings at a place. ``kind``: of the sink there, if it is one."""
+        model: type[BaseModel] | None
         if path and path[0] == "sinks":
             model = self.kinds.model(kind) if self.kinds is not None and kind is not None else None
         else:

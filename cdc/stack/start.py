@@ -15,7 +15,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from cdc.jvm.jars import JarSet, resolve
 from cdc.process.clock import SYSTEM_CLOCK, Clock
-from cdc.process.sql_files import load
 from cdc.stack.local import Connections, LocalStack
 
 
@@ -92,9 +91,8 @@ _SINKS = {"redis": ("cache", "redis"), "opensearch": ("search", "opensearch")}
 
 def make_database(dsn: str, name: str = NAME) -> str:
     """Make the database if it is not there. Returns the connection string to it."""
-    queries = load("cdc.stack")
     with psycopg.connect(dsn, autocommit=True) as connection:
-        if connection.execute(queries["database_exists"], [name]).fetchone() is None:
+        if connection.execute("select from pg_database where datname = %s", [name]).fetchone() is None:
             connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
     return make_conninfo(dsn, dbname=name)
 

@@ -1,4 +1,1 @@
-"""How far everything is: ``cdc status``.
-
-``rules`` judges what was read, ``run`` reads it over the ports of the pipeline.
-"""
+"""How far everything is: ``cdc status``."""

@@ -14,9 +14,19 @@ from cdc.views.calendar_days import negated
 from cdc.views.conversions import chosen_type, coerced, common_type, comparable, named_type
 from cdc.views.decimals import numeric_of
 from cdc.views.functions import Signature, arithmetic, signature
-from cdc.views.naming import Catalog, NameScope, Numbered, column, names_column, whole_row
 from cdc.views.sql_types import BOOL, INT4, INT8, NUMERIC, TEXT, UNKNOWN, Group, SqlType
-from cdc.views.syntax import Node, ViewText, texts, unwrapped
+from cdc.views.syntax import (
+    Catalog,
+    NameScope,
+    Node,
+    Numbered,
+    ViewText,
+    column,
+    names_column,
+    texts,
+    unwrapped,
+    whole_row,
+)
 from cdc.views.term_walks import literal, of_collation_c
 from cdc.views.terms import (
     ArrayOf,
@@ -58,15 +68,13 @@ class Resolving:
         handler = self.handlers.get(kind) or _HANDLERS.get(kind)
         if handler is None:
             word = _WORDS.get(kind, kind.replace("_", " "))
-            raise self.text.refused(
-                f"a view may not hold {word}", getattr(inner, "location", -1), hint=_HINTS.get(kind, "")
-            )
+            place = getattr(inner, "location", -1)
+            raise self.text.refused(f"a view may not hold {word}", place, hint=_HINTS.get(kind, ""))
         return handler(self, inner, reach)
 
     def condition(self, node: Node, reach: NameScope) -> Expr:
         """A node that has to be a condition."""
-        found = self.expression(node, reach)
-        return coerced(self.text, found, BOOL)
+        return coerced(self.text, self.expression(node, reach), BOOL)
 
     def collated(self, expression: Expr) -> bool:
         """Whether its text is of the collation C."""
@@ -311,9 +319,8 @@ def _any_of(on: Resolving, node: Node, reach: NameScope) -> Expr:
     elements = array.elements if kind == "a_array_expr" else None
     if elements is None or texts(node.name)[-1] != "=":
         raise on.text.refused("a view compares with the elements of array[…] alone", node.location)
-    return in_list(
-        on, on.expression(node.lexpr, reach), [on.expression(e, reach) for e in elements], False, node.location
-    )
+    items = [on.expression(element, reach) for element in elements]
+    return in_list(on, on.expression(node.lexpr, reach), items, False, node.location)
 
 
 def _between(on: Resolving, node: Node, reach: NameScope) -> Expr:

@@ -14,12 +14,10 @@ from cdc.record.topic_names import TableName
 from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arranging, untied_refusal
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
-from cdc.views.masked_columns import taint_of
-from cdc.views.naming import Catalog, uncarried
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
 from cdc.views.sql_types import SqlType, type_of
-from cdc.views.syntax import ViewRefused, ViewText, nested_too_deeply
-from cdc.views.term_walks import base_column
+from cdc.views.syntax import Catalog, ViewRefused, ViewText, nested_too_deeply, uncarried
+from cdc.views.term_walks import base_column, taint_of
 from cdc.views.terms import FromItem, Join, Select, Source
 
 

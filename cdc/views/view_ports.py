@@ -2,8 +2,7 @@
 
 To ask for documents once more is a record of the state topic, so it outlives both sides. The runner takes it up with
 its next cut, so that what it publishes is newer than anything a store can hold from before, and answers in the views
-topic when none of the keys waits any more. Killed between the two it answers once more. Doubles of the ports are in
-:mod:`cdc.views.memory_views`.
+topic when none of the keys waits any more. Killed between the two it answers once more.
 """
 
 from __future__ import annotations

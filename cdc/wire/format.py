@@ -14,8 +14,6 @@ HEADERS = (POS, OP, VER)
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 KEY_HEADERS = (NEW_KEY, OLD_KEY)
 """Of a change of key: the new key on the delete of the old one, the old key on the create of the new one."""
-CONTEXT_HEADERS = "__debezium.context."
-"""Begins the names of headers that Debezium writes and we do not (D14)."""
 REASON_HEADER = "cdc-unreadable"
 """On a record that was looked at before and is none of ours: why."""
 

@@ -19,7 +19,6 @@ from cdc.record.state import TopicsState
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, schema_topic
 from cdc.settings.model import Settings
 from cdc.verification.ports import AsksRunners, VerifiedSource, VerifiedStore, VerifiedTable
-from cdc.views.known_views import KnownView
 from cdc.views.syntax import NotComputable
 from cdc.wire.format import DELETE_OP, READ_OP, bare_row
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
@@ -146,20 +145,16 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
             left_out[str(table)] = f"{masked[0]} has masks, and its SELECT over the source gives plain values"
             continue
         root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
-        tables[table] = _verified(known, planned, estimate(root))
+        tables[table] = VerifiedTable(
+            shape=known.schema,
+            stored=known.schema,
+            rows=estimate(root),
+            partitioned=True,
+            query=planned.plan.sql,
+            search_path=tuple(planned.settings.search_path),
+            finish=_finish(planned) if planned.post is not None else None,
+        )
     return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused, left_out)
-
-
-def _verified(known: KnownView, view: PlannedView, rows: int) -> VerifiedTable:
-    return VerifiedTable(
-        shape=known.schema,
-        stored=known.schema,
-        rows=rows,
-        partitioned=True,
-        query=view.plan.sql,
-        search_path=tuple(view.settings.search_path),
-        finish=_finish(view) if view.post is not None else None,
-    )
 
 
 def _finish(view: PlannedView) -> Callable[[bytes], bytes]:

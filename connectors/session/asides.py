@@ -77,7 +77,7 @@ class SetAside:
         found = {table: one for table, one in asides_of(documents).items() if one.epoch == epoch and one.due}
         self._documents: Mapping[str, AsideState] = found
         self._unwritten: dict[str, AsideState | None] = dict.fromkeys(
-            table for table in _tables_of(documents) if table not in found
+            one.table for one in find_all(documents, AsideState) if one.table not in found
         )
         """Documents that nothing depends on, and that are still to be written: of tables that wait, or wait no more."""
         self._left_out = left_out(documents, epoch)
@@ -345,7 +345,3 @@ class Rounds:
             oldest = self._assembler.oldest_of(table)
             if now_s - since_s > _NOTED_S and oldest is not None:
                 self._asides.note_waiting(name, oldest)
-
-
-def _tables_of(documents: Mapping[bytes, bytes]) -> list[str]:
-    return [one.table for one in find_all(documents, AsideState)]

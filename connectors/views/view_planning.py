@@ -29,7 +29,6 @@ from cdc.record.topic_names import TableName, schema_topic
 from cdc.settings.model import Settings, ViewSettings
 from cdc.views.known_views import KnownView, ViewIdentity, identity_of, other_identity, other_key, plan_digest
 from cdc.views.lookups import ColumnStatistics, TableStatistics
-from cdc.views.pgsync_schema import ForeignKey, ImportedView, SourceTable, imported
 from cdc.views.post_functions import Post, TimeLimit, TookTooLong
 from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
@@ -38,6 +37,7 @@ from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.server.connections import Connection, connect
+from connectors.views.pgsync_schema import ForeignKey, ImportedView, SourceTable, imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def imported_views(settings: Settings, path: Path) -> list[ImportedView]:
     """
     documents = list(_documents(path))
     with closing(connect(settings.source, application_name="cdc view import", autocommit=True)) as conn:
-        tables, keys = _tables(conn), _foreign_keys(conn)
+        tables, keys = _tables(conn), [ForeignKey(*row) for row in _rows(conn, "foreign_keys")]
         reserved = {str(word) for (word,) in _rows(conn, "reserved")}
     return [imported(document, tables, keys, reserved) for document in documents]
 
@@ -305,10 +305,6 @@ def _tables(conn: Connection) -> dict[str, SourceTable]:
         for (schema, table), named in columns.items()
     )
     return {table.full: table for table in found}
-
-
-def _foreign_keys(conn: Connection) -> list[ForeignKey]:
-    return [ForeignKey(*row) for row in _rows(conn, "foreign_keys")]
 
 
 def _rows(conn: Connection, name: str) -> list[tuple[Any, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.resources import files
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -18,12 +17,24 @@ from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError, Exit, SinkError
 from cdc.process.errors import Retry as TryAgain
+from cdc.process.sql_files import load
 from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
 from sinks.contract.port import StoreAway
 from sinks.contract.registry import SinkSpec
-from sinks.contract.store_facts import TIMEOUT_S, bad_url, login, place, stranger, unreached
-from sinks.contract.store_retry import StoreRetry, brief, log, login_refused, unreachable
+from sinks.contract.store_connection import (
+    TIMEOUT_S,
+    StoreRetry,
+    bad_url,
+    brief,
+    log,
+    login,
+    login_refused,
+    place,
+    stranger,
+    unreachable,
+    unreached,
+)
 
 declare("cache_trip_sent")
 
@@ -56,7 +67,7 @@ class CacheClient:
         self._password = password
         self.store = f"Redis at {place(url, URLS)}"
         self._retry = StoreRetry(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
-        self._scripts = {name: _script(name) for name in ("write", "read", "sweep", "discard", "expire", "place")}
+        self._scripts = load("sinks.cache", "rows.lua") | load("sinks.cache", "place.lua")
         try:
             self._single: Any = redis.Redis.from_url(url, **self._options())
         except ValueError:
@@ -241,10 +252,6 @@ def _ahead(connection: Any, sha: bytes, trips: Iterable[Sequence[Call]]) -> Iter
         waiting = len(calls)
     if waiting:
         yield [connection.read_response() for _ in range(waiting)]
-
-
-def _script(name: str) -> str:
-    return (files("sinks.cache") / f"{name}.lua").read_text(encoding="utf-8")
 
 
 URLS = ("redis://host:6379/0", "rediss://host:6379/0", "unix:///path/to/socket")

@@ -26,7 +26,7 @@ from sinks.cache.cache_client import URLS
 from sinks.cache.cache_store import generation_prefix
 from sinks.cache.cached_values import FIELDS, KEEP, Fill, row_of_json, typed, types_note, types_of
 from sinks.contract.generations import FIRST, GENERATION
-from sinks.contract.store_facts import bad_url, place
+from sinks.contract.store_connection import bad_url, place
 from sinks.contract.store_names import cache_fill, cache_table
 from sinks.contract.store_notes import WATERMARK, NotedWatermarks
 

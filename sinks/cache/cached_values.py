@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
-from importlib.resources import files
 from math import isfinite
 from typing import Any, Self
 from uuid import UUID
@@ -21,6 +20,7 @@ from uuid import UUID
 import orjson
 
 from cdc.process.errors import UsageError
+from cdc.process.sql_files import load
 from cdc.process.untrusted_text import quoted
 from cdc.record.documents import dumped, reading
 from cdc.record.progress import Watermark
@@ -135,7 +135,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-KEEP = (files("sinks.cache") / "fill.lua").read_text(encoding="utf-8")
+KEEP = load("sinks.cache", "rows.lua")["fill"]
 """The script that writes a fill: one key, and the arguments of :meth:`Fill.arguments`."""
 FIELDS = ("token", "row")
 _NOT_PASSED = {Standing.EMPTY, Standing.UNNAMED, Standing.BEHIND, Standing.PROMOTION}

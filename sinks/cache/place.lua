@@ -1,3 +1,4 @@
+-- name: place
 -- Replaces the places of tables, each where it is one of those that a batch may have begun from.
 -- KEYS: one hash per table. ARGV: for each of them its new place, how many may be replaced, and these ('' for none).
 -- A hash is that of a row whose key is %place (sinks/contract/table_places.py), and has the place as its field.

@@ -20,9 +20,8 @@ from cdc.record.schema import TableSchema
 from cdc.record.server_facts import StoreFacts
 from sinks.contract.port import PlaceMissing, StoreAway
 from sinks.contract.registry import SinkSpec
-from sinks.contract.store_facts import require_folder
+from sinks.contract.store_connection import brief, require_folder
 from sinks.contract.store_names import folder
-from sinks.contract.store_retry import brief
 from sinks.delta.delta_kind import EMBEDDED, RELATIVE
 from sinks.delta.delta_rewrite import PACKED, KeyedFiles
 

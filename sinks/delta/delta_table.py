@@ -16,7 +16,7 @@ from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.sql_files import quote_literal
 from sinks.contract.port import StoreAway
-from sinks.contract.store_retry import StoreRetry
+from sinks.contract.store_connection import StoreRetry
 from sinks.contract.table_places import PLACE, PlaceStep
 from sinks.delta import delta_storage as faults
 from sinks.delta.delta_files import STATISTICS, row_bytes, statistics_of

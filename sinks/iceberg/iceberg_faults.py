@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from cdc.process.errors import Exit, Retry, SinkError
 from sinks.contract.port import PlaceMissing, StoreAway
-from sinks.contract.store_retry import brief, login_refused
+from sinks.contract.store_connection import brief, login_refused
 
 
 class LakeRemoved(PlaceMissing):

@@ -13,7 +13,7 @@ import tenacity
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from sinks.contract.port import StoreAway
-from sinks.contract.store_retry import brief
+from sinks.contract.store_connection import brief
 from sinks.search.search_client import BLOCK, IN_FLIGHT, BulkUnanswered, Conflict, IndexBlocked, IndexGone
 
 declare("search_body_taken")

@@ -18,8 +18,18 @@ from cdc.record.server_facts import StoreFacts
 from sinks.contract.missing_values import loads_exact
 from sinks.contract.port import PlaceMissing, StoreAway
 from sinks.contract.registry import SinkSpec
-from sinks.contract.store_facts import ELSEWHERE, TIMEOUT_S, login, place, stranger, unreached
-from sinks.contract.store_retry import StoreRetry, brief, login_refused, unreachable
+from sinks.contract.store_connection import (
+    ELSEWHERE,
+    TIMEOUT_S,
+    StoreRetry,
+    brief,
+    login,
+    login_refused,
+    place,
+    stranger,
+    unreachable,
+    unreached,
+)
 
 log = logging.getLogger("headrace.sinks")
 IN_FLIGHT = 3

@@ -23,8 +23,16 @@ from cdc.record.server_facts import StoreFacts
 from cdc.settings.dsn import answer
 from sinks.contract.port import StoreAway
 from sinks.contract.registry import SinkSpec
-from sinks.contract.store_facts import TIMEOUT_S, login, place, unreached
-from sinks.contract.store_retry import StoreRetry, brief, login_refused, unreachable
+from sinks.contract.store_connection import (
+    TIMEOUT_S,
+    StoreRetry,
+    brief,
+    login,
+    login_refused,
+    place,
+    unreachable,
+    unreached,
+)
 from sinks.contract.tries import is_look
 from sinks.sql.sql_natives import keeps_natives, read_as_text
 

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cdc.process.errors import ConfigError
 from sinks.contract.kinds import SparkParts
 from sinks.contract.port import StoreAway
-from sinks.contract.store_retry import brief
+from sinks.contract.store_connection import brief
 from sinks.contract.table_places import PLACE, PlaceStep
 
 _numbers = itertools.count()

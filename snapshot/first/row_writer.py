@@ -26,7 +26,7 @@ from connectors.postgres.encoding.encoder import TableEncoder, compile_table, re
 from snapshot.first.slot_creation import ExportedCut
 from snapshot.source.edges import RowLog, Session
 from snapshot.source.read_transaction import (
-    Queries,
+    SQL,
     ReadTarget,
     copy_blocks,
     copy_out,
@@ -212,7 +212,6 @@ class RowWriter:
 
 declare("chunk_begun", "chunk_locked", "chunk_checked")
 
-_SQL = Queries(__package__)
 _GONE = (
     psycopg.errors.InvalidParameterValue,
     psycopg.errors.UndefinedObject,
@@ -273,6 +272,6 @@ def read_chunk(session: Session, task: ChunkTask) -> Iterator[list[bytes]]:
 def _import(session: Session, task: ChunkTask) -> None:
     crash_point("chunk_locked")
     try:
-        session.execute(_SQL.composed("import_snapshot", snapshot=sql.Literal(task.cut.snapshot)))
+        session.execute(SQL.composed("import_snapshot", snapshot=sql.Literal(task.cut.snapshot)))
     except _GONE as error:
         raise CutLost(first_line(error)) from None

@@ -13,7 +13,7 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError, SlotError, SourceError
 from cdc.record.position import Lsn
 from snapshot.source.edges import Session, SourcePort
-from snapshot.source.read_transaction import Queries, begin, first_line
+from snapshot.source.read_transaction import SQL, begin, first_line
 
 # The cut: a database snapshot that every worker reads from, kept open by one session.
 #
@@ -22,8 +22,6 @@ from snapshot.source.read_transaction import Queries, begin, first_line
 # READ cut, at the same position, because the stream from the slot repairs the difference.
 
 declare("cut_exported")
-
-_SQL = Queries(__package__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +72,8 @@ def hold_export(source: SourcePort, made: MadeSlot, walsender: Session) -> CutHo
         raise ValueError("the slot was made without a snapshot")
     with source.session("cdc snapshot") as looking:
         begin(looking)
-        looking.execute(_SQL.composed("import_snapshot", snapshot=sql.Literal(made.snapshot)))
-        seen = _SQL.one(looking, "cut_time")
+        looking.execute(SQL.composed("import_snapshot", snapshot=sql.Literal(made.snapshot)))
+        seen = SQL.one(looking, "cut_time")
         looking.rollback()
     cut = ExportedCut(snapshot=made.snapshot, lsn=made.consistent_point, tx_id=seen.xmax, taken_us=seen.taken_us)
     return CutHolder(walsender, cut)
@@ -89,8 +87,8 @@ def open_cut(source: SourcePort) -> CutHolder:
     session = source.session("cdc snapshot cut")
     try:
         begin(session)
-        exported = _SQL.one(session, "export_cut")
-        seen = _SQL.one(session, "cut_time")
+        exported = SQL.one(session, "export_cut")
+        seen = SQL.one(session, "cut_time")
     except psycopg.Error as error:
         session.close()
         raise SourceError(f"Postgres gives no snapshot: {first_line(error)}") from None
@@ -143,7 +141,7 @@ def make_slot(
     """
     walsender = source.session(_MAKER, replication=True, lock_timeout_s=lock_timeout_s)
     try:
-        query = _SQL.composed("create_slot" if export else "create_slot_alone", slot=sql.Identifier(making(slot)))
+        query = SQL.composed("create_slot" if export else "create_slot_alone", slot=sql.Identifier(making(slot)))
         waiting = _Waiting(session, walsender.info.backend_pid, lock_timeout_s, say)
         try:
             row = _run(walsender, query.as_bytes(walsender), waiting.look)
@@ -162,7 +160,7 @@ def make_slot(
 def keep_slot(session: Session, slot: str) -> None:
     """Give the slot just made its lasting name, at the same place. Raises as :func:`make_slot`."""
     try:
-        session.execute(_SQL.text("keep_slot"), {"making": making(slot), "slot": slot})
+        session.execute(SQL.text("keep_slot"), {"making": making(slot), "slot": slot})
     except psycopg.Error as error:
         raise _slot_refusal(error, slot, None) from None
     crash_point("slot_made")
@@ -172,7 +170,7 @@ def keep_on_standbys(source: SourcePort, slot: str) -> None:
     """Let standbys keep the slot: neither a temporary one nor a copy is ever made so. ConfigError when refused."""
     with source.session(_MAKER, replication=True) as walsender:
         try:
-            walsender.execute(_SQL.composed("keep_on_standbys", slot=sql.Identifier(slot)))
+            walsender.execute(SQL.composed("keep_on_standbys", slot=sql.Identifier(slot)))
         except psycopg.Error as error:
             raise ConfigError(
                 f"the slot {slot} cannot be kept on standbys: {first_line(error)}",
@@ -183,7 +181,7 @@ def keep_on_standbys(source: SourcePort, slot: str) -> None:
 def remove_slot(session: Session, slot: str) -> None:
     """Drop a slot of ours that no row was read under. SlotError when it is in use, or cannot be dropped."""
     try:
-        session.execute(_SQL.text("drop_slot"), {"slot": slot})
+        session.execute(SQL.text("drop_slot"), {"slot": slot})
     except psycopg.errors.UndefinedObject:
         return
     except psycopg.Error as error:
@@ -200,7 +198,7 @@ def end_making(session: Session, slot: str, clock: Clock) -> bool:
     """
     deadline, holder = clock.monotonic() + _END_S, None
     while clock.monotonic() < deadline:
-        found = next(iter(_SQL.rows(session, "slot_holder", slot=making(slot))), None)
+        found = next(iter(SQL.rows(session, "slot_holder", slot=making(slot))), None)
         if found is None:
             return holder is not None
         holder = found
@@ -211,7 +209,7 @@ def end_making(session: Session, slot: str, clock: Clock) -> bool:
                 hint='end that session if nobody needs it; or name another slot: [source] slot = "..."',
             )
         try:
-            session.execute(_SQL.text("end_session"), {"pid": holder.active_pid})
+            session.execute(SQL.text("end_session"), {"pid": holder.active_pid})
         except psycopg.errors.InsufficientPrivilege as error:
             raise SlotError(
                 f"the half-made slot {making(slot)} cannot be removed: {first_line(error)}",
@@ -246,12 +244,12 @@ class _Waiting:
 
 def describe_blockers(session: Session, pid: int) -> Iterator[str]:
     """The sessions that a session waits for, in words a person can act on."""
-    for row in _SQL.rows(session, "blockers", pid=pid):
+    for row in SQL.rows(session, "blockers", pid=pid):
         if row.pid:
             age = f"open for {row.age_s:.0f} s" if row.age_s is not None else "since when is hidden from this role"
             yield f"pid {row.pid} ({row.name}, {row.role}, {age})"
         else:
-            for prepared in _SQL.rows(session, "prepared"):
+            for prepared in SQL.rows(session, "prepared"):
                 yield f'prepared transaction "{prepared.gid}" ({prepared.role}, open for {prepared.age_s:.0f} s)'
 
 

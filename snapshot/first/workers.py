@@ -28,11 +28,10 @@ from cdc.process.errors import ActiveError, CdcError, SourceError
 from cdc.record.state import ChunkState
 from snapshot.first.row_writer import ChunkTask, CutLost, RowWriter, read_chunk
 from snapshot.source.edges import Edges, Session
-from snapshot.source.read_transaction import Changed, LockTimeout, Queries, first_line
+from snapshot.source.read_transaction import SQL, Changed, LockTimeout, first_line
 
 declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed")
 
-_SQL = Queries(__package__)
 FLUSH_S = 300.0
 _TELL_S = 0.25
 
@@ -215,7 +214,7 @@ class ChunkWorker:
             "cdc snapshot worker", lock_timeout_s=settings.snapshot.lock_timeout.total_seconds()
         )
         kind, number = self._edges.lock
-        shared = _SQL.one(self._session, "share_lock", **{"class": kind, "number": number})
+        shared = SQL.one(self._session, "share_lock", **{"class": kind, "number": number})
         if not shared[0]:
             raise ActiveError(
                 "another session writes the topics already", hint="stop cdc run; cdc status names who is active"

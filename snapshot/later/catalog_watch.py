@@ -19,12 +19,11 @@ from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
 from snapshot.later.window_read import visible_now
 from snapshot.source.edges import Captured, LaterEdges, Session
 from snapshot.source.inspection import catalog_marks, leaf_rows, sizes
-from snapshot.source.read_transaction import Queries, insert_lsn
+from snapshot.source.read_transaction import SQL, insert_lsn
 
 log = logging.getLogger(__name__)
 
 Records = list[tuple[bytes, bytes | None]]
-_SQL = Queries(__package__)
 _SEE_S = 1.0
 _READS = 3
 """How often the columns are read, until no file was changed meanwhile."""
@@ -87,7 +86,7 @@ class CatalogWatch:
             return []
         self._look_s = now_s + self._every_s
         publication = self._edges.settings.publication
-        row = _SQL.one(self._session, "fingerprint", publication=publication)
+        row = SQL.one(self._session, "fingerprint", publication=publication)
         # A shape that the stream announces may be one that no look sees.
         fingerprint = (row[0], self._edges.shapes.size)
         if fingerprint == self._fingerprint and not self._edges.topics.new_partitions:
@@ -219,7 +218,7 @@ class CatalogWatch:
 
     def _read_columns(self, captured: Sequence[Captured]) -> _Read:
         read = _Read()
-        for row in self._session.execute(_SQL.text("columns"), {"oids": [table.oid for table in captured]}).fetchall():
+        for row in self._session.execute(SQL.text("columns"), {"oids": [table.oid for table in captured]}).fetchall():
             read.columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
             read.born[row[0]][str(row[1])] = row[6]
             read.filenodes[row[0]] = row[7]

@@ -20,11 +20,10 @@ from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
 from snapshot.source.edges import LaterEdges, Session
 from snapshot.source.planned_tables import Chunk
-from snapshot.source.read_transaction import Queries, insert_lsn
+from snapshot.source.read_transaction import SQL, insert_lsn
 
 log = logging.getLogger(__name__)
 
-_SQL = Queries(__package__)
 _UNSEEN_S = 0.05
 _NUDGE_S = 0.25
 _RETRY_S = 0.2
@@ -189,7 +188,7 @@ class ReaderPool:
         session, slot = self._session(), self._edges.settings.slot
         since_s = self._clock.monotonic()
         while not self._windows.closed:
-            if int(_SQL.one(session, "kept_lsn", slot=slot)[0]) >= lsn:
+            if int(SQL.one(session, "kept_lsn", slot=slot)[0]) >= lsn:
                 return
             if self._clock.monotonic() - since_s > _NUDGE_S:
                 since_s = self._clock.monotonic()
@@ -210,4 +209,4 @@ def nudge(session: Session) -> None:
     """Commit something that is no change: the server's log is flushed, and the stream passes it."""
     with session.transaction():
         session.execute(b"set local synchronous_commit = local")
-        session.execute(_SQL.text("nudge"))
+        session.execute(SQL.text("nudge"))

@@ -43,8 +43,8 @@ from connectors.postgres.encoding.encoder import TableEncoder, record_headers, u
 from snapshot.source.edges import Session
 from snapshot.source.planned_tables import Chunk
 from snapshot.source.read_transaction import (
+    SQL,
     Changed,
-    Queries,
     ReadTarget,
     copy_blocks,
     copy_out,
@@ -61,7 +61,6 @@ from snapshot.source.read_transaction import (
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
-_SQL = Queries(__package__)
 _MARKER = "incremental"
 """``source.snapshot`` of what a window writes."""
 _AROUND_BYTES = 1024
@@ -118,7 +117,7 @@ class WindowRows:
 
 def visible_now(session: Session) -> Visibility:
     """The transactions that the session's snapshot sees. Takes the snapshot where the transaction has none yet."""
-    return Visibility.parse(_SQL.one(session, "see")[0])
+    return Visibility.parse(SQL.one(session, "see")[0])
 
 
 def read(session: Session, task: WindowTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> WindowRows:
@@ -207,7 +206,7 @@ def _copy(task: WindowTask, target: ReadTarget, types: Sequence[str]) -> sql.Com
     if not chunk.keys:
         return copy_blocks(target, chunk.low, chunk.high, where=where)
     name = table(target.name)
-    return _SQL.composed(
+    return SQL.composed(
         "read_keys",
         columns=target.columns,
         table=name if target.partitions else sql.SQL("only {}").format(name),
@@ -226,7 +225,7 @@ def _key_types(session: Session, task: WindowTask) -> list[str]:
         return []
     if task.schema.masked_key:
         raise ConfigError(f"the key of {task.schema.table} is masked, so no row can be asked for by it")
-    types = dict(_SQL.rows(session, "key_types", oid=task.schema.oid))
+    types = dict(SQL.rows(session, "key_types", oid=task.schema.oid))
     try:
         return [types[column.attnum] for column in task.schema.key]
     except KeyError:
@@ -251,7 +250,7 @@ def _gone(session: Session, task: WindowTask, encoder: TableEncoder, there: set[
         return []
     found = []
     places = encoder.key_columns
-    query = _SQL.composed("canonical_keys", **_keys(task, _key_types(session, task))).as_bytes(session)
+    query = SQL.composed("canonical_keys", **_keys(task, _key_types(session, task))).as_bytes(session)
     for lines in copy_out(session, query):
         for line in lines:
             values: list[bytes | None] = [None] * len(task.schema.columns)
@@ -295,7 +294,7 @@ def sweep_rows(
 def check_condition(session: Session, name: TableName, wanted: Condition) -> None:
     """ConfigError unless the columns' types take the condition. No row is read."""
     try:
-        session.execute(_SQL.composed("check_condition", table=table(name), wanted=as_sql(wanted)))
+        session.execute(SQL.composed("check_condition", table=table(name), wanted=as_sql(wanted)))
     except psycopg.errors.InsufficientPrivilege as error:
         raise refused(session, name, error) from None
     except (psycopg.DataError, psycopg.ProgrammingError) as error:

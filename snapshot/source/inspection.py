@@ -15,19 +15,17 @@ from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName
 from snapshot.source.edges import Captured, InspectionEdges, Session, Shapes
 from snapshot.source.planned_tables import CatalogMarks, InspectedTable, Inspection, LeafForm, TableForm, largest_first
-from snapshot.source.read_transaction import Queries, first_line
-
-_SQL = Queries(__package__)
+from snapshot.source.read_transaction import SQL, first_line
 
 
 def catalog_marks(session: Session, captured: Sequence[Captured], sent: Mapping[str, Sent]) -> dict[int, CatalogMarks]:
     """By oid. ``sent``: how the publication sends the tables that it sends. Takes no lock of a table."""
     oids = [table.oid for table in captured]
     types: dict[int, dict[str, int]] = defaultdict(dict)
-    for oid, member, xid in session.execute(_SQL.text("types"), {"oids": oids}).fetchall():
+    for oid, member, xid in session.execute(SQL.text("types"), {"oids": oids}).fetchall():
         types[oid][member] = xid
     links: dict[int, dict[str, int]] = defaultdict(dict)
-    for root, oid, xid in session.execute(_SQL.text("links"), {"oids": oids}).fetchall():
+    for root, oid, xid in session.execute(SQL.text("links"), {"oids": oids}).fetchall():
         links[root][str(oid)] = xid
     marks = {}
     for table in captured:
@@ -134,7 +132,7 @@ def _conditions(edges: InspectionEdges, session: Session, captured: Sequence[Cap
     if session.info.server_version < FILTERS_SINCE:
         return {}
     oids = [table.oid for table in captured]
-    found = _SQL.rows(session, "row_filters", publication=edges.settings.publication, oids=oids)
+    found = SQL.rows(session, "row_filters", publication=edges.settings.publication, oids=oids)
     return {row.oid: row.condition for row in found}
 
 
@@ -161,7 +159,7 @@ def leaf_rows(session: Session, oids: Sequence[int]) -> list[Any]:
 
     A table that goes away meanwhile has no row, or no file.
     """
-    return _SQL.rows(session, "leaves", oids=list(oids))
+    return SQL.rows(session, "leaves", oids=list(oids))
 
 
 class Size(NamedTuple):
@@ -175,8 +173,8 @@ def sizes(session: Session, oids: Sequence[int]) -> dict[int, Size]:
     """The sizes now, by oid. Of none where one of the tables is locked. Does not wait for whoever has it."""
     try:
         with session.transaction():
-            session.execute(_SQL.text("size_lock_timeout"))
-            found = _SQL.rows(session, "sizes", oids=list(oids))
+            session.execute(SQL.text("size_lock_timeout"))
+            found = SQL.rows(session, "sizes", oids=list(oids))
     except psycopg.errors.LockNotAvailable:
         return {}
     return {row.oid: Size(row.heap_blocks, row.size_bytes) for row in found if row.heap_blocks is not None}

@@ -35,18 +35,15 @@ _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class Queries:
-    """The statements of one package: ``Queries(__package__)``. Every method raises KeyError for an unknown name."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
+    """The statements of snapshots and of the catalog watch. Every method raises KeyError for an unknown name."""
 
     def text(self, name: str) -> bytes:
         """A statement without placeholders of its own, or with psycopg's."""
-        return load(self._package)[name].encode()
+        return load("snapshot.source")[name].encode()
 
     def composed(self, name: str, **parts: sql.Composable) -> sql.Composed:
         """A statement with its ``{parts}`` filled in."""
-        return sql.SQL(load(self._package)[name]).format(**parts)
+        return sql.SQL(load("snapshot.source")[name]).format(**parts)
 
     def rows(self, session: Session, name: str, **arguments: Any) -> list[Any]:
         """The rows of the answer, as named tuples."""
@@ -78,7 +75,7 @@ def sqlstate(error: psycopg.Error) -> str:
     return f"{error.sqlstate or 'without a code'} ({_WORDS.sub(' ', type(error).__name__).lower()})"
 
 
-_SQL = Queries(__package__)
+SQL = Queries()
 
 
 class Changed(Exception):
@@ -111,7 +108,7 @@ class ReadTarget:
 
 def begin(session: Session) -> None:
     """Begin a transaction that reads one state of the database from its first statement to its end."""
-    session.execute(_SQL.text("begin_read"))
+    session.execute(SQL.text("begin_read"))
 
 
 def open_read(session: Session, target: ReadTarget, take: Callable[[Session], None]) -> None:
@@ -124,7 +121,7 @@ def open_read(session: Session, target: ReadTarget, take: Callable[[Session], No
     begin(session)
     try:
         lock = "lock_table" if target.partitions else "lock_leaf"
-        session.execute(_SQL.composed(lock, table=table(target.name)))
+        session.execute(SQL.composed(lock, table=table(target.name)))
     except psycopg.errors.InsufficientPrivilege:
         session.rollback()
         begin(session)
@@ -168,17 +165,17 @@ def copy_blocks(
     if high is not None:
         bounds.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({high},0)")))
     rows = sql.SQL(" and ").join([*bounds, *where]) if bounds or where else sql.SQL("true")
-    return _SQL.composed("copy_blocks", columns=target.columns, table=table(target.name), rows=rows)
+    return SQL.composed("copy_blocks", columns=target.columns, table=table(target.name), rows=rows)
 
 
 def insert_lsn(session: Session) -> int:
     """Where the server's log ends now: every commit so far lies below."""
-    return int(_SQL.one(session, "insert_lsn")[0])
+    return int(SQL.one(session, "insert_lsn")[0])
 
 
 def _check_file(session: Session, target: ReadTarget) -> None:
     quoted = table(target.name).as_string(session)
-    found = _SQL.rows(session, "leaf_form", oid=target.oid, table=quoted, root=target.schema.oid)
+    found = SQL.rows(session, "leaf_form", oid=target.oid, table=quoted, root=target.schema.oid)
     if not found or found[0].oid != target.oid:
         raise Changed("is another table now")
     form = found[0]
@@ -191,7 +188,7 @@ def _check_file(session: Session, target: ReadTarget) -> None:
 
 
 def _check_columns(session: Session, target: ReadTarget) -> None:
-    seen = {row.name: row for row in _SQL.rows(session, "columns_seen", oid=target.oid)}
+    seen = {row.name: row for row in SQL.rows(session, "columns_seen", oid=target.oid)}
     _check_numbers(session, target)
     with session.cursor() as cursor:
         cursor.execute(_columns_now(target))
@@ -211,14 +208,14 @@ def _check_numbers(session: Session, target: ReadTarget) -> None:
     schema = target.schema
     if not schema.noted_masks:
         return
-    seen = {row.name: row.attnum for row in _SQL.rows(session, "columns_seen", oid=schema.oid)}
+    seen = {row.name: row.attnum for row in SQL.rows(session, "columns_seen", oid=schema.oid)}
     for column in schema.columns:
         if seen.get(column.name) != column.attnum:
             raise Changed(f"has another column {column.name} now")
 
 
 def _columns_now(target: ReadTarget) -> sql.Composed:
-    return _SQL.composed("columns_now", columns=target.columns, table=table(target.name))
+    return SQL.composed("columns_now", columns=target.columns, table=table(target.name))
 
 
 def refused(session: Session, name: TableName, error: psycopg.Error) -> ConfigError:

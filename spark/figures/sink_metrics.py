@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -27,10 +28,70 @@ from cdc.process import __version__
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError
 from sinks.contract.port import StoreAway
-from spark.figures.fill_progress import FillLines, FillStand, Lacking, finite
 from spark.figures.query_listener import AllQueries
 
 log = logging.getLogger(__name__)
+EVERY_S = 30.0
+"""A store says at most so often how far its fill is."""
+
+
+class Lacking(NamedTuple):
+    """The records that a store lacks of the log as it was last seen. ``known``: whether the oldest record's time is.
+
+    ``oldest_ms``: its commit time in ms since 1970, None where it lacks none.
+    """
+
+    known: bool
+    records: int
+    oldest_ms: int | None
+
+
+class FillStand(NamedTuple):
+    """How far a fill is: records read, of how many."""
+
+    read: int
+    all: int
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.read / self.all if self.all else 1.0
+
+
+def finite(seconds: float | None) -> float | None:
+    """The same, and None for infinite: JSON has no word for it.
+
+    >>> finite(3.0), finite(math.inf), finite(None)
+    (3.0, None, None)
+    """
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+class FillLines:
+    """A line for each store that is being filled: at the first look and then every :data:`EVERY_S` seconds."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[str, float] = {}
+
+    def note(self, at_s: float, sink: str, stand: FillStand, left_s: float | None) -> None:
+        """A look at a fill. ``at_s``: of a clock that never goes back. ``left_s``: seconds until its end."""
+        told_s = self._told_s.get(sink)
+        if told_s is not None and at_s - told_s < EVERY_S:
+            return
+        self._told_s[sink] = at_s
+        rest = finite(left_s)
+        log.info(
+            "store_filling",
+            extra={
+                "sink": sink,
+                "read": stand.read,
+                "all": stand.all,
+                "share": round(stand.share, 3),
+                "left_s": round(rest) if rest is not None else None,
+            },
+        )
+
+
 _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
 ANSWER_S = 60.0
 """A call into a store that takes longer is no answer."""

@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -30,14 +32,16 @@ from spark.frames.frame import (
     as_of_plan,
     columns_of,
     ends_of,
+    packed,
     read_share,
     require_forward,
     require_growth,
+    spans_of,
     starts_of,
     task_of,
+    trimmed,
 )
 from spark.frames.options import FrameOptions, read_options, refuse_secrets
-from spark.frames.plan import packed, spans_of, trimmed
 from spark.frames.ports import Connect, FrameLog
 
 # How our objects travel to executors: an executor that lacks our packages says so in one sentence.
@@ -289,3 +293,18 @@ def telling() -> Iterator[None]:
         yield
     except CdcError as error:
         raise told(error) from None
+
+
+def current_rows(changes: DataFrame) -> DataFrame:
+    """The rows of the table behind a batch of typed changes, one per ``_key``, without those that were deleted.
+
+    A typed frame of one table from its beginning on, whole or ``as_of`` an LSN. The newest change of each key counts,
+    and what a TRUNCATE or a reading of the whole table left behind is gone. Spark does the work, and spills where the
+    table is larger than its memory. The columns are those of the changes.
+    """
+    newest = changes.groupBy("_partition", "_key").agg(
+        F.max_by(F.struct("*"), F.struct("_pos", "_offset")).alias("row"), F.max("_floor").alias("floor")
+    )
+    floor = F.max("floor").over(Window.partitionBy("_partition"))
+    live = newest.withColumn("below", F.coalesce(floor > F.col("row._pos"), F.lit(False)))
+    return live.where("row._op in ('c', 'u', 'r') and not below").select("row.*")

@@ -1,4 +1,4 @@
-"""How frames ask the log. The double is :class:`spark.frames.memory_frames.MemoryFrameLog`."""
+"""How frames ask the log."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from threading import Event
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from cdc.record.progress import Offsets
 from cdc.wire.records import RecordColumns, RecordReader, Span, numbered_by_slice
 from spark.records.source import records_of
-from spark.records.translate import TaskNotes, TaskTranslation, Version
+from spark.records.translate import TaskTranslation, Translation
 from spark.session.failures import Halted
 
 MOST_ROWS = 200_000
@@ -29,22 +29,6 @@ Reached = Mapping[tuple[str, int], int]
 """(topic, partition) -> the offset behind what was read. Partitions of which nothing was read are left out."""
 
 
-class Translate(Protocol):
-    """Turns the records of one run of a query into ours. Those that tasks read, too."""
-
-    def __call__(self, records: pa.Table) -> pa.Table:
-        """The same columns (:data:`spark.records.source.RECORD_SCHEMA`)."""
-        ...
-
-    def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
-        """The parameters of the tasks for these spans."""
-        ...
-
-    def decide(self, told: TaskNotes) -> frozenset[Version]:
-        """See to what tasks could not decide. The versions of shapes that are known now."""
-        ...
-
-
 class MicroBatch(NamedTuple):
     """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions. Either may be
     :data:`spark.records.source.EARLIEST`. ``translation``: what the tasks had that read this slice."""
@@ -53,7 +37,7 @@ class MicroBatch(NamedTuple):
     ends: Offsets
     reader: RecordReader
     halting: Event
-    translate: Translate | None = None
+    translate: Translation | None = None
     translation: TaskTranslation | None = None
 
     @property

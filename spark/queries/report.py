@@ -17,7 +17,7 @@ from cdc.wire.format import VER
 from sinks.contract.batch import EVENT_SCHEMA, pc, schema_of
 from sinks.contract.port import Applied, CannotCarry, PlaceMissing, StoreAway
 from spark.queries.micro_batch import Reached
-from spark.records.read_sample import ReadSample
+from spark.records.source import ReadSample
 from spark.records.translate import TaskNotes
 from spark.stores.apply import Outcome, Shape
 

@@ -32,8 +32,7 @@ from sinks.contract.registry import SinkSpec, open_sink
 from spark.queries.micro_batch import MOST_ROWS, noting
 from spark.queries.report import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
 from spark.records.foreign_records import told_apart
-from spark.records.read_sample import read_sample
-from spark.records.source import parse, records_of
+from spark.records.source import parse, read_sample, records_of
 from spark.records.translate import TaskTranslation, TaskTranslator
 from spark.stores.apply import (
     Outcome,

@@ -24,15 +24,14 @@ from sinks.contract.port import OpenSink
 from sinks.contract.registry import SinkSpec
 from spark.figures.query_listener import listening
 from spark.figures.sink_metrics import Metrics
-from spark.queries.checkpoint import open_folder
 from spark.queries.log_watch import LogWatch, Measuring
-from spark.queries.micro_batch import Translate
 from spark.queries.query import Query
-from spark.queries.query_run import Engine
+from spark.queries.query_run import Engine, open_folder
 from spark.queries.tasks import SLICE_BYTES
 from spark.records.foreign_records import judged
 from spark.records.ports import HeadReader, LogQuestions, ProgressFeed, SinkTopics
 from spark.records.source import KafkaInput
+from spark.records.translate import Translation
 from spark.runner.wait_page import WaitPage
 from spark.session.executor_probe import Probe, modules_of
 from spark.session.fitness import ExecutorWatch, look_at
@@ -86,7 +85,7 @@ class SinkApplication:
     open_views: Callable[[], ProgressFeed | None] | None = None
     view_limit_s: float = LIMIT_S
     package: Callable[[], Path] | None = None
-    translation: Callable[[], Translate] | None = None
+    translation: Callable[[], Translation] | None = None
     clock: Clock = SYSTEM_CLOCK
 
 

@@ -20,8 +20,7 @@ from sinks.contract.newest import newest
 from sinks.contract.port import Applied, Refused, Sink
 from sinks.contract.table_places import SchemaBook
 from spark.records.foreign_records import LogReach, told_apart
-from spark.records.read_sample import ReadSample, read_sample
-from spark.records.source import ForeignRecord, headers_of, parse
+from spark.records.source import ForeignRecord, ReadSample, headers_of, parse, read_sample
 
 BEHIND = "an earlier event of this key is parked"
 Shape = tuple[str, int]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from cdc.record.progress import Offsets, Watermark
-from spark.figures.fill_progress import FillStand
-from spark.figures.sink_metrics import SinkFigures
+from spark.figures.sink_metrics import FillStand, SinkFigures
 from spark.stores.apply import Outcome
 from spark.stores.watermark import Beat, covers
 

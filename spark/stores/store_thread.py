@@ -16,7 +16,7 @@ from cdc.record.schema import TableSchema
 from cdc.wire.dead_letter import DeadLetter, Orders, Parked, Refusals, Waiting, Why, carry_out, place, queues
 from sinks.contract.port import OpenSink, Sink
 from sinks.contract.table_places import SchemaBook
-from spark.figures.fill_progress import FillStand, Lacking
+from spark.figures.sink_metrics import FillStand, Lacking
 from spark.records.source import EARLIEST
 from spark.stores.apply import (
     History,

@@ -26,11 +26,11 @@ from cdc.record.progress import Progress
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName, partition_of
 from cdc.views.keeper import Keeper, KeeperParts
-from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
 from tests.bench.setting import Bench
+from tests.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 
 _PARTITIONS, _CUT = 4, 1000
 DOCUMENTS = """

@@ -22,10 +22,10 @@ from cdc.wire.records import BEGINNING, RecordColumns, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.reading.frame_log import KafkaConnect
-from spark.frames.memory_frames import MemoryConnect, MemoryFrameLog
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Connect
 from tests.contract.topics import ORDERS, column, shape
+from tests.memory_frames import MemoryConnect, MemoryFrameLog
 
 PARTITIONS = 2
 BEGIN_MS = 1_790_000_000_000

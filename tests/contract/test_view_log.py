@@ -20,7 +20,6 @@ from cdc.record.tables_aside import AsideState, Cause, TableState
 from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.settings.model import Settings, parse
 from cdc.views.fences import Fence
-from cdc.views.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter, Why
@@ -31,6 +30,7 @@ from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.views.view_log import KafkaViewInput, KafkaViewOutput
 from tests.contract.topics import ORDERS
+from tests.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from tests.waiting import wait_until
 
 PARTITIONS = 2

@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.process.sql_files import load
 from cdc.settings.mask_rules import NO_MASKS
 from connectors.postgres.encoding import compiled
 from connectors.postgres.encoding.encoder import compile_table
@@ -68,8 +69,10 @@ def test_one_function_quotes_identifiers() -> None:
 
 
 def test_scripts_are_files_that_nothing_is_put_into() -> None:
-    client = (ROOT / "sinks" / "cache" / "cache_client.py").read_text(encoding="utf-8")
-    assert "read_text" in client.partition("def _script(")[2].partition("\ndef ")[0]
-    assert (ROOT / "sinks" / "cache" / "fill.lua").read_text(encoding="utf-8") == KEEP
-    assert len(list((ROOT / "sinks" / "cache").glob("*.lua"))) == 7
+    scripts = {file: load("sinks.cache", f"{file}.lua") for file in ("rows", "place")}
+    for file, named in scripts.items():
+        text = (ROOT / "sinks" / "cache" / f"{file}.lua").read_text(encoding="utf-8")
+        assert all(script in text for script in named.values())
+    assert sum(map(len, scripts.values())) == 7
+    assert scripts["rows"]["fill"] == KEEP
     assert {path for path, text in modules() if "redis.call" in text} == set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -23,6 +23,7 @@ from cdc.settings.mask_rules import Masks, require_masks
 from cdc.settings.model import Settings
 from connectors.postgres.encoding.encoder import Type, missing, resolve
 from connectors.postgres.encoding.masked_rows import masked_shape, require_passed
+from connectors.postgres.protocol.messages import Relation, RelationColumn
 from connectors.postgres.server.table_problems import (
     CatalogRelation,
     Home,
@@ -218,53 +219,9 @@ class KnownShapes(NamedTuple):
 NOTHING_KNOWN = KnownShapes()
 
 
-class RelationLike(Protocol):
-    """The part of a Relation message that :func:`from_relation` reads."""
-
-    @property
-    def relation_oid(self) -> int:
-        """The oid of the relation."""
-
-    @property
-    def schema(self) -> str:
-        """The name of its schema."""
-
-    @property
-    def table(self) -> str:
-        """Its name, without the schema."""
-
-    @property
-    def identity(self) -> Identity:
-        """Its replica identity."""
-
-    @property
-    def columns(self) -> Sequence[RelationColumnLike]:
-        """The columns that the publication sends, in their order."""
-
-
-class RelationColumnLike(Protocol):
-    """A column of a Relation message."""
-
-    @property
-    def name(self) -> str:
-        """The column's name."""
-
-    @property
-    def type_oid(self) -> int:
-        """The oid of its type."""
-
-    @property
-    def typmod(self) -> int:
-        """The type's modifier, as in pg_attribute. -1 for none."""
-
-    @property
-    def in_key(self) -> bool:
-        """Whether the column is part of the replica identity."""
-
-
 def from_relation(
     conn: Connection,
-    message: RelationLike,
+    message: Relation,
     *,
     topic: str,
     encoding: Encoding,
@@ -367,19 +324,19 @@ def _columns(rows: Iterable[Any], key: list[str], types: Mapping[int, Type]) -> 
         )
 
 
-def _type_names(conn: Connection, columns: Sequence[RelationColumnLike]) -> list[str]:
+def _type_names(conn: Connection, columns: Sequence[RelationColumn]) -> list[str]:
     rows = _rows(conn, "type_names", oids=[c.type_oid for c in columns], typmods=[c.typmod for c in columns])
     return [row[1] for row in rows]
 
 
-def _same_column(column: RelationColumnLike, sources: Sequence[TableSchema]) -> Column | None:
+def _same_column(column: RelationColumn, sources: Sequence[TableSchema]) -> Column | None:
     """The same column as an earlier or later shape has it: same name, and the same type if one has it."""
     named = [c for s in sources for c in s.columns if c.name == column.name]
     typed = [c for c in named if c.type_oid == column.type_oid]
     return next(iter(typed or named), None)
 
 
-def _key_order(message: RelationLike, sources: Sequence[TableSchema]) -> list[str]:
+def _key_order(message: Relation, sources: Sequence[TableSchema]) -> list[str]:
     """Key columns in key order. Under FULL the message flags every column, so only a shape can name them."""
     present = {c.name for c in message.columns}
     flagged = {c.name for c in message.columns if c.in_key}

@@ -193,7 +193,7 @@ class SourceCut:
         shape = table.shape
         filtered = self._fences.info.server_version >= FILTERS_SINCE
         where = self._rows("filter", publication=self._publication, oid=shape.oid) if filtered else []
-        return sql.SQL(load("connectors.postgres.server", "cut.sql")[name]).format(
+        return sql.SQL(load("connectors.postgres.server", "rows.sql")[name]).format(
             columns=sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.columns),
             only=sql.SQL("" if table.partitioned else "only"),
             table=sql.Identifier(shape.table.schema, shape.table.table),
@@ -286,7 +286,7 @@ def _fits(part: str, kind: str) -> bool:
 
 
 def _query(name: str) -> str:
-    return load("connectors.postgres.server", "cut.sql")[name]
+    return load("connectors.postgres.server", "rows.sql")[name]
 
 
 def _broke_off(error: psycopg.Error) -> CdcError:

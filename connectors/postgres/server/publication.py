@@ -17,7 +17,7 @@ from connectors.postgres.server.catalog_shapes import CapturedTable
 from connectors.postgres.server.connections import Connection
 from connectors.postgres.server.table_problems import GENERATED_SINCE
 
-_SQL = "publication.sql"
+_SQL = "stream.sql"
 
 
 EVERY_OPERATION = frozenset({"insert", "update", "delete", "truncate"})
@@ -90,7 +90,7 @@ def drop_publication(conn: Connection, name: str) -> bool:
     """Drop it. False when there is none. ConfigError when it is not ours to drop."""
     if read_publication(conn, name) is None:
         return False
-    _change(conn, "drop", name)
+    _change(conn, "drop_publication", name)
     return True
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 declare("reselect_begun", "reselect_answered")
 
-_SQL = "reselect.sql"
+_SQL = "rows.sql"
 _KEYS_PER_STATEMENT = HELD_ROWS
 _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 _TIMEOUT_S = 10.0

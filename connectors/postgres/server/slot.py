@@ -26,7 +26,7 @@ _SUCCESSOR = (
     f"it has not: {START_OVER}"
 )
 _FORMER = "this may be the primary of before a failover: point [source] dsn at the server that took its place"
-_SQL = "slot.sql"
+_SQL = "stream.sql"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def drop_slot(conn: Connection, slot: str) -> bool:
     Raises ActiveError when it is in use, SourceError when Postgres refuses for another reason.
     """
     try:
-        conn.execute(load(__package__, _SQL)["drop"].encode(), {"slot": slot})
+        conn.execute(load(__package__, _SQL)["drop_slot"].encode(), {"slot": slot})
     except psycopg.errors.UndefinedObject:
         return False
     except psycopg.errors.ObjectInUse as error:
@@ -194,7 +194,7 @@ class Visible:
         return True
 
     def _sees(self, xid: int) -> bool:
-        row = self._connection.execute(load(__package__, "reselect.sql")["snapshot"].encode()).fetchone()
+        row = self._connection.execute(load(__package__, _SQL)["see"].encode()).fetchone()
         assert row is not None
         return Visibility.parse(row[0]).sees(xid)
 

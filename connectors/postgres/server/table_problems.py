@@ -58,7 +58,6 @@ class CatalogRelation:
     ancestors: list[int]
     primary_key: list[str]
     primary_key_deferrable: bool
-    primary_key_name: str | None
     identity_index: list[str]
     unique_index_name: str | None
     unique_index_nullable: list[str]

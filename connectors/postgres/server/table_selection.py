@@ -141,7 +141,7 @@ def keeps_some(patterns: Sequence[str], tables: Iterable[str]) -> bool:
     return any(not taking or any(one.names(table) for one in taking) for table in tables)
 
 
-_SQL = load("connectors.postgres.server", "selection.sql")
+_SQL = load("connectors.postgres.server")
 _SPREAD = {
     "hypertable": "a hypertable of TimescaleDB, whose rows are in chunks",
     "pg_dist_partition": "distributed by Citus, which has its rows in shards",

@@ -12,7 +12,7 @@ from cdc.process.sql_files import load
 from cdc.process.untrusted_text import quoted
 from cdc.record.tokens import Token
 
-SQL = load("connectors.postgres.server", "token.sql")["token"]
+SQL = load("connectors.postgres.server", "stream.sql")["token"]
 _OPEN = "a transaction is open"
 """The statement's answer within a transaction that has written."""
 _IDLE, _ACTIVE, _FAILED, _GONE = 0, 1, 3, 4

@@ -79,7 +79,7 @@ def open_link(connection: Connection, limit: int, notice: Notice) -> CopyStream:
 
 
 def _gss_encrypted(connection: Connection) -> bool:
-    row = connection.execute(load(__package__, "slot.sql")["gss_encrypted"].encode()).fetchone()
+    row = connection.execute(load(__package__, "stream.sql")["gss_encrypted"].encode()).fetchone()
     return row is not None and bool(row[0])
 
 

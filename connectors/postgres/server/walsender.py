@@ -227,11 +227,11 @@ class ReplicationStream:
     # -- starting
 
     def _timeout_s(self) -> float:
-        row = self._connection.execute(load(__package__, "slot.sql")["timeout"].encode()).fetchone()
+        row = self._connection.execute(load(__package__, "stream.sql")["timeout"].encode()).fetchone()
         return float(row[0]) / 1000 if row else 60.0
 
     def _start(self, start_lsn: int) -> None:
-        template = sql.SQL(load(__package__, "slot.sql")["start"])
+        template = sql.SQL(load(__package__, "stream.sql")["start"])
         # publication_names is a list of identifiers inside a string literal: quoted twice.
         statement = template.format(
             slot=sql.Identifier(self._slot),

@@ -77,7 +77,7 @@ MUTANTS = (
         "found.get(one.oid, frozenset()) | {one.table}", "frozenset({one.table})", _NOTES,
     ),
     Mutant(
-        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/server/selection.sql",
+        "capture what a masked table was attached to as it is (H287)", "connectors/postgres/server/queries.sql",
         "select root, oid from down union select root, oid from up", "select root, oid from down",
         "tests/integration/capture/test_mask_parts.py -k attached",
     ),
@@ -102,7 +102,7 @@ MUTANTS = (
         "tests/integration/capture/test_mask_parts.py -k h340",
     ),
     Mutant(
-        "forget what inherits from tables with masks (H343)", "connectors/postgres/server/selection.sql",
+        "forget what inherits from tables with masks (H343)", "connectors/postgres/server/queries.sql",
         "select root, oid from down union select root, oid from up", "select root, oid from up",
         "tests/integration/capture/test_mask_parts.py -k h343",
     ),
@@ -154,27 +154,27 @@ MUTANTS = (
         "tests/unit/connectors/postgres/server/test_cut.py",
     ),
     Mutant(
-        "compute with a masked value within a row of a query below (H294)", "cdc/views/masked_columns.py",
+        "compute with a masked value within a row of a query below (H294)", "cdc/views/term_walks.py",
         "        case WholeRow(source=source, location=location):\n"
         "            return _within((_column(source, name, location) for name, _ in source.columns), location)\n",
         "        case WholeRow():\n            return None\n", _VIEWS,
     ),
     Mutant(
-        "compute with a masked value of a scalar subquery (H294)", "cdc/views/masked_columns.py",
+        "compute with a masked value of a scalar subquery (H294)", "cdc/views/term_walks.py",
         'case Subquery(form="scalar", query=query, location=location):\n'
         "            found = taint_of(query.outputs[0][1])",
         'case Subquery(form="scalar", query=query, location=location):\n            found = None', _VIEWS,
     ),
     Mutant(
-        "compute with a masked value that JSON carries (H294)", "cdc/views/masked_columns.py",
+        "compute with a masked value that JSON carries (H294)", "cdc/views/term_walks.py",
         "return _within(map(taint_of, _carrying(expression)), expression.location)", "return None", _VIEWS,
     ),
     Mutant(
-        "look for values among masked ones (H294)", "cdc/views/masked_columns.py",
+        "look for values among masked ones (H294)", "cdc/views/term_walks.py",
         'isinstance(expression, Subquery) and expression.form == "in"', "False", _VIEWS,
     ),
     Mutant(
-        "sort an aggregate by the masked value that it carries (H294)", "cdc/views/masked_columns.py",
+        "sort an aggregate by the masked value that it carries (H294)", "cdc/views/term_walks.py",
         "return bool(carrying) and place < len(expression.args)", "return bool(carrying)", _VIEWS,
     ),
     Mutant(
@@ -210,7 +210,7 @@ MUTANTS = (
         "tests/unit/cdc/settings/test_mask_rules.py -k h338",
     ),
     Mutant(
-        "do not look into the sides of what ties (H330)", "cdc/views/masked_columns.py",
+        "do not look into the sides of what ties (H330)", "cdc/views/term_walks.py",
         "            _check(text, part, carried=True)\n", "            pass\n", _VIEWS,
     ),
     Mutant(
@@ -218,11 +218,11 @@ MUTANTS = (
         "    if changed:\n", "    if False:\n", _VIEWS,
     ),
     Mutant(
-        "tie HMACs of values that have several texts (H332)", "cdc/views/masked_columns.py",
+        "tie HMACs of values that have several texts (H332)", "cdc/views/term_walks.py",
         "or mask.kind not in EXACT_KINDS", "", _VIEWS,
     ),
     Mutant(
-        "tie HMACs of values of other types (H332)", "cdc/views/masked_columns.py",
+        "tie HMACs of values of other types (H332)", "cdc/views/term_walks.py",
         "    return (one.rule, one.text_of) == (other.rule, other.text_of)\n",
         "    return one.rule == other.rule\n", _VIEWS,
     ),

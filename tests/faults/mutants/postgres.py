@@ -277,12 +277,12 @@ MUTANTS = (
         "tests/unit/connectors/postgres/server/test_taken_tokens.py",
     ),
     Mutant(
-        "take a token before its commit where the driver says nothing", "connectors/postgres/server/token.sql",
+        "take a token before its commit where the driver says nothing", "connectors/postgres/server/stream.sql",
         "pg_catalog.pg_current_xact_id_if_assigned() is not null", "false",
         "tests/integration/catalog/test_tokens.py -k h267",
     ),
     Mutant(
-        "take a token behind the header of the next page", "connectors/postgres/server/token.sql",
+        "take a token behind the header of the next page", "connectors/postgres/server/stream.sql",
         "within.page = 24 and within.segment <> 24", "false",
         "tests/integration/catalog/test_tokens.py -k h268",
     ),

@@ -60,7 +60,7 @@ MUTANTS = (
         "stored.pos > pos", "stored.pos > pos > stored.pos", _MEMORY,
     ),
     Mutant(
-        "apply an older row (cache)", "sinks/cache/write.lua",
+        "apply an older row (cache)", "sinks/cache/rows.lua",
         "elseif stored and stored > pos then", "elseif stored and stored > pos and false then", _REDIS,
     ),
     Mutant(
@@ -72,11 +72,11 @@ MUTANTS = (
         "memory.forget_ns[table, key] = until", "del rows[key]", _MEMORY,
     ),
     Mutant(
-        "forget a delete at once (cache)", "sinks/cache/write.lua",
+        "forget a delete at once (cache)", "sinks/cache/rows.lua",
         "redis.call('PEXPIRE', key, ARGV[1])", "redis.call('DEL', key)", _REDIS,
     ),
     Mutant(
-        "let a row expire with the delete before it", "sinks/cache/write.lua",
+        "let a row expire with the delete before it", "sinks/cache/rows.lua",
         "      redis.call('PERSIST', key)\n", "", "tests/integration/sinks/test_cache.py",
     ),
     Mutant(
@@ -93,7 +93,7 @@ MUTANTS = (
         "return len(told) >= sweeps[floor][0]", "return bool(told)", _MEMORY,
     ),
     Mutant(
-        "sweep what stands at the floor (cache)", "sinks/cache/sweep.lua",
+        "sweep what stands at the floor (cache)", "sinks/cache/rows.lua",
         "stored < ARGV[1]", "stored <= ARGV[1]", f"{_CONTRACT}/test_boundaries.py -k redis",
     ),
     Mutant(
@@ -185,7 +185,7 @@ MUTANTS = (
         "tests/integration/sinks/test_search.py -k h165",
     ),
     Mutant(
-        "take a right that is missing for a foreign key (cache)", "sinks/cache/write.lua",
+        "take a right that is missing for a foreign key (cache)", "sinks/cache/rows.lua",
         "not string.find(stored.err, 'WRONGTYPE', 1, true)", "false",
         "tests/integration/sinks/test_least_rights.py -k h223",
     ),
@@ -224,7 +224,7 @@ MUTANTS = (
         "tests/integration/sinks/test_read_through.py -k h269",
     ),
     Mutant(
-        "write an older row from Postgres over a newer one", "sinks/cache/fill.lua",
+        "write an older row from Postgres over a newer one", "sinks/cache/rows.lua",
         "kept[2] > ARGV[2]", "kept[2] < ARGV[2]",
         "tests/integration/sinks/test_read_through.py -k h269",
     ),

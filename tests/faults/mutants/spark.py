@@ -157,7 +157,7 @@ MUTANTS = (
         f"{_FRAMES}/test_typed_rows.py",
     ),
     Mutant(
-        "split a partition between two tasks", "spark/frames/plan.py",
+        "split a partition between two tasks", "spark/frames/frame.py",
         "        tasks[number].append(span)\n",
         "        tasks[number].append(span._replace(end=span.end - 1))\n        tasks[0].append(span)\n",
         f"{_FRAMES}/test_plan.py",
@@ -211,7 +211,7 @@ MUTANTS = (
         "tests/unit/spark/test_wait_page.py",
     ),
     Mutant(
-        "say how far a fill is at every look", "spark/figures/fill_progress.py",
+        "say how far a fill is at every look", "spark/figures/sink_metrics.py",
         "at_s - told_s < EVERY_S", "at_s - told_s < 0",
         "tests/unit/spark",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.faults.mutants.mutant import Mutant
 
 _KEYS = "tests/unit/cdc/views/test_key_rows.py"
-_PGSYNC = "tests/unit/cdc/views/test_pgsync_schema.py"
+_PGSYNC = "tests/unit/connectors/views/test_pgsync_schema.py"
 _FAILED = "tests/unit/cdc/views/test_failed_rows.py"
 
 MUTANTS = (
@@ -33,11 +33,11 @@ MUTANTS = (
         "if value is None:", _KEYS,
     ),
     Mutant(
-        "pass over what a schema of pgsync lacks (H488)", "cdc/views/pgsync_schema.py",
+        "pass over what a schema of pgsync lacks (H488)", "connectors/views/pgsync_schema.py",
         "if found or member != name:", "if found:", _PGSYNC,
     ),
     Mutant(
-        "take a member of a schema of pgsync for a text (H488)", "cdc/views/pgsync_schema.py",
+        "take a member of a schema of pgsync for a text (H488)", "connectors/views/pgsync_schema.py",
         'wanted = "a text"', 'wanted = ""', _PGSYNC,
     ),
     Mutant(

@@ -46,25 +46,24 @@ create publication looks for table s.wide, s.filtered where (id > 5), s.listed (
 
 LOOKS = {
     ("connectors.postgres.server", "queries.sql"): {
-        "relations", "access", "leaves", "columns", "unsent", "relation", "key", "types",
-        "type_names",
+        "relations", "access", "leaves", "columns", "unsent", "relation", "key", "types", "type_names", "children",
+        "readable", "parts",
     },
-    ("connectors.postgres.server", "selection.sql"): {"children", "readable", "parts"},
     ("connectors.postgres.server", "facts.sql"): {
         "server", "system_identifier", "wal_lsn", "timeline", "noted_timeline", "slot", "publication", "published",
         "publishing", "named", "transactions", "hidden",
     },
-    ("connectors.postgres.server", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "mark", "estimate"},
-    ("connectors.postgres.server", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
-    ("connectors.postgres.server", "slot.sql"): {
-        "try_lock", "holders", "written_lsn", "take_xid", "see", "timeout", "gss_encrypted",
+    ("connectors.postgres.server", "rows.sql"): {
+        "shape", "snapshot", "insert_lsn", "kept_lsn", "nudge", "newest_xid", "ended", "mark", "estimate",
     },
-    ("connectors.postgres.server", "token.sql"): {"token"},
-    ("snapshot.source", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
-    ("snapshot.first", "queries.sql"): {
-        "slot_holder", "blockers", "prepared", "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders",
+    ("connectors.postgres.server", "stream.sql"): {
+        "try_lock", "holders", "written_lsn", "take_xid", "see", "timeout", "gss_encrypted", "token",
     },
-    ("snapshot.later", "queries.sql"): {"see", "kept_lsn", "nudge", "fingerprint", "columns", "key_types"},
+    ("snapshot.source", "queries.sql"): {
+        "leaves", "size_lock_timeout", "insert_lsn", "links", "types", "slot_holder", "blockers", "prepared",
+        "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders", "see", "kept_lsn", "nudge",
+        "fingerprint", "columns", "key_types",
+    },
     ("connectors.session", "queries.sql"): {"snapshot", "brief", "identities", "written", "partition"},
     ("connectors.views", "queries.sql"): {
         "table_statistics", "column_statistics", "columns", "foreign_keys", "reserved",
@@ -75,32 +74,27 @@ LOOKS = {
 """Statements that ask about tables, or about nothing that is locked."""
 
 READINGS_AND_CHANGES = {
-    ("connectors.postgres.server", "cut.sql"): {
-        "filter", "columns_now", "copy_rows", "copy_keys", "copy_view", "copy_view_keys", "copy_view_where",
+    ("connectors.postgres.server", "rows.sql"): {
+        "column", "rows", "filter", "columns_now", "copy_rows", "copy_keys", "copy_view", "copy_view_keys",
+        "copy_view_where",
     },
-    ("connectors.postgres.server", "reselect.sql"): {"column", "rows"},
-    ("connectors.postgres.server", "slot.sql"): {"drop", "start"},
-    ("connectors.postgres.server", "selection.sql"): {"hypertable", "pg_dist_partition"},
-    ("connectors.postgres.server", "queries.sql"): {"session"},
-    ("connectors.postgres.server", "publication.sql"): {
-        "lock_timeout", "create", "create_18", "add", "via_root", "every_operation", "drop",
+    ("connectors.postgres.server", "stream.sql"): {
+        "drop_slot", "start", "lock_timeout", "create", "create_18", "add", "via_root", "every_operation",
+        "drop_publication",
     },
+    ("connectors.postgres.server", "queries.sql"): {"session", "hypertable", "pg_dist_partition"},
     ("snapshot.source", "queries.sql"): {
         "begin_read", "lock_table", "lock_leaf", "leaf_form", "columns_seen", "columns_now", "copy_blocks", "sizes",
-        "row_filters",
+        "row_filters", "create_slot", "create_slot_alone", "import_snapshot", "keep_slot", "keep_on_standbys",
+        "drop_slot", "end_session", "export_cut", "read_keys", "canonical_keys", "check_condition",
     },
-    ("snapshot.first", "queries.sql"): {
-        "create_slot", "create_slot_alone", "import_snapshot", "keep_slot", "keep_on_standbys", "drop_slot",
-        "end_session", "export_cut",
-    },
-    ("snapshot.later", "queries.sql"): {"read_keys", "canonical_keys", "check_condition"},
     ("connectors.session", "queries.sql"): {"probe"},
     ("connectors.debezium", "queries.sql"): {"has_rows"},
 }  # fmt: skip
 """Statements that read rows under the table's lock, with a lock timeout, such as change something, and those of
 extensions, which the test's server lacks."""
 
-OF_OTHERS = {"cdc/demo", "cdc/stack", "sinks/sql"}
+OF_OTHERS = {"cdc/demo", "sinks/sql"}
 """Folders of statements that no captured Postgres is asked."""
 
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from cdc.process.errors import Exit
-from cdc.views.pgsync_schema import ForeignKey, ImportRefused, SourceTable, imported
 from cdc.views.syntax import ViewRefused
+from connectors.views.pgsync_schema import ForeignKey, ImportRefused, SourceTable, imported
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.integration.views.class_lists import FOLDER, schemas, tables_of
 from tests.programs import RunCdc

@@ -16,8 +16,7 @@ from cdc.figures.declared_figures import SINKS
 from cdc.process.clock import ManualClock
 from cdc.process.errors import SinkError
 from sinks.contract.port import StoreAway
-from spark.figures.fill_progress import EVERY_S, FillStand, Lacking
-from spark.figures.sink_metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
+from spark.figures.sink_metrics import ANSWER_S, EVERY_S, SILENCE_S, FillStand, Lacking, Metrics, SinkFigures
 from spark.session.failures import SparkLost
 
 OLDEST_S = 20

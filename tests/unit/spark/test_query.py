@@ -14,11 +14,10 @@ from cdc.process.errors import CdcError, Exit, LogError, Retry, SinkError, Topic
 from cdc.settings.secret_reference import SHORT_S
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import StoreAway
-from sinks.contract.store_retry import login_refused
+from sinks.contract.store_connection import login_refused
 from spark.figures.sink_metrics import Metrics
-from spark.queries.checkpoint import LocalFolder
 from spark.queries.query import Query
-from spark.queries.query_run import Engine
+from spark.queries.query_run import Engine, LocalFolder
 from spark.records.source import KafkaInput
 from spark.session.failures import Halted, QueryFailed, SparkLost
 from spark.stores.place_check import StoreMoved

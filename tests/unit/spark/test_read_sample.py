@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from cdc.process.clock import ManualClock
 from cdc.record.progress import Watermark
 from spark.figures.sink_metrics import SinkFigures
-from spark.records.read_sample import ReadSample, read_sample, spread
-from spark.records.source import RECORD_SCHEMA
+from spark.records.source import RECORD_SCHEMA, ReadSample, read_sample, spread
 from spark.stores.apply import Outcome
 from spark.stores.store_figures import BeatCount, note_outcome, reached_of
 from spark.stores.watermark import Beat

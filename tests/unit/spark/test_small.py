@@ -12,8 +12,8 @@ import pytest
 
 from cdc.process.errors import ConfigError, LogError, Retry, SinkError, TopicError
 from sinks.contract.kinds import spec_for
-from spark.queries.checkpoint import LocalFolder, batch_offsets, parse_offsets
 from spark.queries.query import batch_after
+from spark.queries.query_run import LocalFolder, batch_offsets, parse_offsets
 from spark.session.failures import Halted, QueryFailed, persist, read_failure
 from spark.session.package import build_zip, openers_of
 from spark.session.spark_session import SessionSpec, configuration, require_name, start_session
@@ -159,7 +159,7 @@ def test_the_zip_has_a_tasks_imports_and_is_always_the_same(tmp_path: Path) -> N
         "spark/queries/tasks.py",
         "sinks/contract/registry.py",
         "cdc/record/progress.py",
-        "sinks/cache/write.lua",
+        "sinks/cache/rows.lua",
         "connectors/kafka/record_reader.py",
     } <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith(("snapshot", "tests"))]

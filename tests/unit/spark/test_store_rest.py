@@ -14,7 +14,7 @@ from cdc.record.progress import Progress, Watermark
 from cdc.record.topic_names import TableName
 from sinks.contract.port import CannotCarry, StoreAway
 from sinks.contract.table_places import SchemaBook
-from spark.figures.fill_progress import FillStand, Lacking
+from spark.figures.sink_metrics import FillStand, Lacking
 from spark.session.failures import Halted, QueryFailed
 from spark.stores.apply import Outcome, Rules, sort_out, with_keys
 from spark.stores.place_check import StoreMoved

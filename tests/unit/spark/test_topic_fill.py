@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark.figures.fill_progress import FillStand
+from spark.figures.sink_metrics import FillStand
 from spark.stores.store_figures import TopicFill
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store_rest import OTHERS, SHOWN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.cli.loading import ending_at_once
+from cdc.process.interrupted_imports import ending_at_once
 
 SLOW = """
 import os

@@ -19,8 +19,7 @@ from cdc.process.errors import SinkError
 from cdc.settings.model import Settings
 from cdc.status.facts import FreshFacts
 from connectors.operate.status import read_fresh
-from spark.figures.fill_progress import FillStand
-from spark.figures.sink_metrics import Metrics
+from spark.figures.sink_metrics import FillStand, Metrics
 from tests.strangers import Answer, closed, stranger, web
 
 _MEMBERS = ("trouble", "cure", "freshness", "fill", "share", "remaining_seconds")

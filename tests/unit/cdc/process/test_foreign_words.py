@@ -82,7 +82,7 @@ def every_error() -> list[type[CdcError]]:
     for package in PACKAGES:
         root = importlib.import_module(package)
         for module in pkgutil.walk_packages(root.__path__, f"{package}."):
-            if not any(part in module.name for part in ("__main__", ".jobs", "lock_jars")):
+            if not any(part in module.name for part in ("__main__", ".jobs")):
                 importlib.import_module(module.name)
     found: list[type[CdcError]] = [CdcError]
     for kind in found:

@@ -16,13 +16,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cdc.jvm.jars import Coordinate, Jar, JarSet, hint_for, locked, parse_lock, pinned
 from cdc.jvm.java import download_options
-from cdc.jvm.lock_jars import ROOTS, write
 from cdc.process.errors import ConfigError, UsageError
 from cdc.settings.model import load
 from cdc.stack.local import DEFAULT_PORTS, free_ports
 from cdc.stack.part import ANYBODY, refuse_taken_port
 from cdc.stack.servers import checked_parts, jar_sets, own_ports
 from cdc.stack.start import write_settings
+from tests.lock_jars import ROOTS, write
 
 
 def test_the_lock_is_read_as_it_is_written(tmp_path: Path) -> None:

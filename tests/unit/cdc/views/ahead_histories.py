@@ -14,9 +14,9 @@ from cdc.record.progress import Progress
 from cdc.record.state import ReadingState
 from cdc.record.tables_aside import AsideState, Cause, TableState
 from cdc.record.topic_names import partition_of
-from cdc.views.memory_views import MemoryViewInput
 from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why
 from cdc.wire.format import UNAVAILABLE
+from tests.memory_views import MemoryViewInput
 from tests.unit.cdc.views.view_histories import PARTITIONS, History, Rows, table_of
 
 SHAPES = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from cdc.views.memory_views import MemoryViewTopic
+from tests.memory_views import MemoryViewTopic
 
 
 @dataclass

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cdc.record.schema import TableSchema
 from cdc.views.fences import Fence
-from cdc.views.memory_views import MemoryViewInput
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
+from tests.memory_views import MemoryViewInput
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner, shown, table_of, whole_at
 
 NARROW = (table_of("lines", {"id": "int4", "order_id": "int4", "qty": "int4"}),)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from cdc.process.errors import Exit
 from cdc.views.fences import Fence
-from cdc.views.memory_views import MemoryViewTopic
 from cdc.views.state_reach import StateAway
 from tests.examples import examples
+from tests.memory_views import MemoryViewTopic
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import History, Runner, interfere, shown, swept
 

@@ -11,12 +11,12 @@ import pytest
 
 from cdc.record.schema import Column
 from cdc.views.lookups import DocumentSource
-from cdc.views.memory_views import MemoryViewTopic
 from cdc.views.view_plan import planned
 from cdc.views.view_ports import rows_asked
 from cdc.views.view_records import ViewRecord, key_row
 from cdc.views.view_state import ViewState
 from connectors.views.view_showing import typed_row
+from tests.memory_views import MemoryViewTopic
 from tests.unit.cdc.views.view_histories import History, Runner, shown, table_of
 
 KINDS = (

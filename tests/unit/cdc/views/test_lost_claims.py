@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc.views.memory_views import MemoryViewInput
 from cdc.wire.format import UNAVAILABLE
+from tests.memory_views import MemoryViewInput
 from tests.unit.cdc.views.view_histories import SHAPES, History, Runner, table_of
 
 TABLES = (

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.views.fences import NEVER, Fence
-from cdc.views.memory_views import MemoryViewTopic
 from tests.examples import examples
+from tests.memory_views import MemoryViewTopic
 from tests.unit.cdc.views.oracles import DOCUMENTS, GROUPS, documents_of, groups_of
 from tests.unit.cdc.views.view_histories import History, Rows, Runner, interfere, shown
 

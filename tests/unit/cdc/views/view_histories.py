@@ -19,11 +19,11 @@ from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName, partition_of
 from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.keeper import Keeper, KeeperParts
-from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_ports import AskedKeys, SilentOutput, ViewOutput
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
+from tests.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 
 PARTITIONS = 2
 Rows = dict[str, dict[int, dict[str, Any]]]

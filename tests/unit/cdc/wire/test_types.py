@@ -133,7 +133,7 @@ LISTS = {
     "cdc/views/conversions": "casts of SQL; a view with another is refused",
     "cdc/views/decimals": "ranges of the integers",
     "cdc/views/functions": "arguments of functions; a view with another is refused",
-    "cdc/views/pgsync_schema": "kinds of text, whose order a server's locale may change",
+    "connectors/views/pgsync_schema": "kinds of text, whose order a server's locale may change",
     "cdc/views/sql_types": "a consumer above",
     "cdc/wire/plain": "readers of Debezium's numbers; other kinds are alike in both encodings",
     "connectors/postgres/server/cut_reader": "keys that an index reads by; others are read by a scan",

@@ -9,7 +9,7 @@ from cdc.process.errors import ConfigError
 from sinks.cache.cache_client import URLS
 from sinks.contract.kinds import kind_named, spec_for
 from sinks.contract.registry import attribute, open_sink
-from sinks.contract.store_facts import place
+from sinks.contract.store_connection import place
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from cdc.record.progress import Progress
 from cdc.testing import ManualClock, MemoryReading
 from cdc.wire.records import RecordColumns
 from spark.frames.as_of import AsOf, oldest_possible, safe_lag_ms
-from spark.frames.frame import FrameTask, as_of_plan, read_share
+from spark.frames.frame import FrameTask, as_of_plan, read_share, spans_of
 from spark.frames.frame_columns import FrameColumns
-from spark.frames.memory_frames import MemoryFrameLog
 from spark.frames.options import FrameOptions
-from spark.frames.plan import spans_of
+from tests.memory_frames import MemoryFrameLog
 from tests.unit.spark.frames.changes import TOPIC, change, joined, shape
 
 LAG_MS = 100_000

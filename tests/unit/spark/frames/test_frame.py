@@ -23,8 +23,8 @@ from spark.frames.frame import (
     require_growth,
     starts_of,
 )
-from spark.frames.memory_frames import MemoryConnect, MemoryFrameLog
 from spark.frames.options import FrameOptions
+from tests.memory_frames import MemoryConnect, MemoryFrameLog
 from tests.unit.spark.frames.changes import TOPIC, change, shape
 
 ASKED = {"bootstrap_servers": "k:1", "pipeline": "shop", "table": "public.orders"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc.record.progress import Offsets
 from cdc.wire.records import BEGINNING, Span
-from spark.frames.plan import packed, spans_of, trimmed
+from spark.frames.frame import packed, spans_of, trimmed
 
 PARTITIONS = st.dictionaries(st.integers(0, 7), st.integers(0, 1000), max_size=8)
 ENDS = st.dictionaries(st.sampled_from(["a", "b", "c"]), PARTITIONS, max_size=3)

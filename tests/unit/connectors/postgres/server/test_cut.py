@@ -21,7 +21,7 @@ from connectors.postgres.server.connections import Connection
 from connectors.postgres.server.cut_reader import FILTERS_SINCE, SourceCut
 from tests.unit.connectors.postgres import written as w
 
-SQL = load("connectors.postgres.server", "cut.sql")
+SQL = load("connectors.postgres.server", "rows.sql")
 NAMES = {text: name for name, text in SQL.items()}
 SHAPE = w.table(w.column("id", "int4", 0), w.column("doc", "text"))
 KEYS_PER_QUERY = 1000

@@ -25,8 +25,7 @@ def relation(name: str, schema: str = "public", **changes: Any) -> CatalogRelati
     usual: dict[str, Any] = {
         "oid": next(OIDS), "schema": schema, "name": name, "kind": "r", "persistence": "p", "identity": "d",
         "has_columns": True, "ancestors": [], "primary_key": ["id"], "primary_key_deferrable": False,
-        "primary_key_name": f"{name}_pkey", "identity_index": [], "unique_index_name": None,
-        "unique_index_nullable": [],
+        "identity_index": [], "unique_index_name": None, "unique_index_nullable": [],
     }  # fmt: skip
     return CatalogRelation(**(usual | changes))
 

@@ -1,4 +1,4 @@
-"""``python -m cdc.jvm.lock_jars``: resolve the sets anew with all they need, and write ``jars.lock``.
+"""``python -m tests.lock_jars``: resolve the sets anew with all they need, and write ``jars.lock``.
 
 Run it after changing a version below, and read the diff.
 """
@@ -97,5 +97,5 @@ def write(sets: list[JarSet], file: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        write(lock(Path(scratch)), Path(__file__).with_name("jars.lock"))
+        write(lock(Path(scratch)), Path(jars.__file__).with_name("jars.lock"))
     sys.stderr.write("cdc/jvm/jars.lock written\n")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.views.pgsync_schema import ForeignKey, ImportRefused, SourceTable, imported
+from connectors.views.pgsync_schema import ForeignKey, ImportRefused, SourceTable, imported
 from tests.examples import examples
 
 TABLES = {

@@ -1,4 +1,4 @@
-"""A log in memory for frames: the double of the ports, for tests. Yours too."""
+"""A log in memory for frames: the double of the ports."""
 
 from __future__ import annotations
 

@@ -1,2 +1,0 @@
--- name: database_exists
-select from pg_database where datname = %s
