@@ -45,7 +45,8 @@ _COMMON = "CDC_TEST_COMMON"
 _COMMON_SHARE = 7
 """Of the ports: workers have the numbers below."""
 _OWN_JVM = {"spark_session", "connect"}
-_UNIT = Path(__file__).parent / "unit"
+_SLOW_WORDS = ("mark.slow", "spark_session", "connect: str", '"connect"')
+_SLOW_BY_FIXTURE = [Path(__file__).parent / name for name in ("contract", "integration/spark", "integration/debezium")]
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None, max_examples=examples(100))
@@ -94,10 +95,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A slow run opens no file of unit tests that marks none as slow: to import them all takes each worker half a
-    minute."""
-    own = config.getoption("--together") and collection_path.is_relative_to(_UNIT) and collection_path.is_file()
-    return True if own and "mark.slow" not in collection_path.read_text(encoding="utf-8") else None
+    """A slow run opens no file without a slow test: to import them all takes each worker half a minute. Where fixtures
+    of a folder or its list of stores make tests slow, all are opened."""
+    if not config.getoption("--together") or not collection_path.is_file():
+        return None
+    if any(collection_path.is_relative_to(folder) for folder in _SLOW_BY_FIXTURE):
+        return None
+    if not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if any(word in text for word in _SLOW_WORDS) else True
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,6 +16,7 @@ from sinks.contract.stores import with_parts
 from sinks.delta import delta_kind
 from sinks.iceberg import iceberg_kind
 from spark.session.spark_session import SessionSpec, end_session, start_session
+from tests.settings_file import SELDOM
 
 PARTS = (delta_kind.SPARK_PARTS, iceberg_kind.SPARK_PARTS)
 
@@ -30,7 +31,7 @@ def lake_spark(folder: Path, conf: Mapping[str, str] = {}) -> Iterator[SparkSess
         log_folder=folder,
         jars=spark_jars(*(part.jars for part in PARTS)),
         java_home=java_home(),
-        conf=with_parts(PARTS, conf, folder),
+        conf=with_parts(PARTS, {**SELDOM, **conf}, folder),
     )
     session = start_session(spec)
     try:

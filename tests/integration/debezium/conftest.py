@@ -22,6 +22,7 @@ from connectors.kafka.compacted_topic import read_range
 from tests.conftest import Stack
 from tests.integration.debezium.mariadb import ORDERS, MariaDb, mariadb_server
 from tests.processes import ProcessStack
+from tests.settings_file import asking_seldom
 from tests.waiting import wait_until
 
 FULL = """
@@ -87,6 +88,8 @@ class Pipeline:
     def toml(self, folder: Path, **sections: dict[str, Any]) -> Path:
         """The settings as a file, with more sections by their path (``sinks__cache``)."""
         document = {**self.document, **sections}
+        if "spark" in document:
+            document["spark"] = asking_seldom(document["spark"])
         lines = [f"name = {_toml(document.pop('name'))}"]
         for section, content in document.items():
             lines += [f"[{section.replace('__', '.')}]", *(f"{key} = {_toml(value)}" for key, value in content.items())]

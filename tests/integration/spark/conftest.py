@@ -20,6 +20,7 @@ from sinks.contract.stores import open_store
 from spark.runner.application import SinkApplication, run
 from spark.session.stop import SinkStop
 from tests.integration.spark.handmade import HandMadeLog
+from tests.settings_file import SELDOM
 from tests.waiting import wait_until
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def pipeline(kafka: str, topic_prefix: str) -> HandMadeLog:
     """The topics of one table, ``public.orders``, of two partitions, empty."""
-    made = HandMadeLog(topic_prefix, kafka)
+    made = HandMadeLog(topic_prefix, kafka, conf=SELDOM)
     made.init()
     return made
 

@@ -59,6 +59,8 @@ class HandMadeLog:
     lsn: int = FIRST_LSN
     time_ms: int = 0
     """Of the records that are written, for the cleaner. 0 for now."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark, under those that are asked for with the sinks."""
     shapes: dict[str, TableSchema] = field(default_factory=dict)
     rows: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """What a store has to show in the end: table -> key -> row as plain values."""
@@ -85,7 +87,7 @@ class HandMadeLog:
                 "min_compaction_lag": self.compaction_lag,
             },
             **{f"sinks.{sink}": dict(options) for sink, options in sinks.items()},
-            "spark": {"http_address": "", **spark},
+            "spark": {"http_address": "", **spark, "conf": {**self.conf, **spark.get("conf", {})}},
         }
 
     def settings(self, sinks: Mapping[str, Mapping[str, Any]], **spark: Any) -> Settings:
