@@ -31,7 +31,8 @@ from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 CLIENTS = 4
-TRANSACTIONS_PER_S = 120
+TRANSACTIONS_PER_S = {1: 40, 5: 120}
+"""By how often each process is killed."""
 ACCOUNTS = 20_000
 """A fifth of what pgbench makes: a store is filled with all of them while the rest goes on."""
 TPC_B = f"""
@@ -150,7 +151,8 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     pipeline.sql("alter table pgbench_history add column id bigint generated always as identity primary key")
     pipeline.good("init")
 
-    load_ = spawn(*pgbench(pipeline.dsn, *bench_options(pipeline.folder)), env=libpq(pipeline.dsn))
+    options = bench_options(pipeline.folder, TRANSACTIONS_PER_S[turns])
+    load_ = spawn(*pgbench(pipeline.dsn, *options), env=libpq(pipeline.dsn))
     sinks = Lives(spawn, pipeline, "sink", alive="sink_started")
     killed = snapshot_killed_twice(pipeline, spawn, delays)
     capture = Lives(spawn, pipeline, "run", alive='"streaming"')
@@ -194,10 +196,10 @@ def differences_are_found(pipeline: Pipeline) -> None:
     assert found["keys"] == {"missing": ["1"], "extra": ["999"], "stale": ["2"]}
 
 
-def bench_options(folder: Path) -> list[str]:
+def bench_options(folder: Path, per_s: int) -> list[str]:
     script = folder / "tpc_b.sql"
     script.write_text(TPC_B, encoding="utf-8")
-    return ["-n", "-f", str(script), "-c", str(CLIENTS), "-j", "2", "-R", str(TRANSACTIONS_PER_S), "-T", "900"]
+    return ["-n", "-f", str(script), "-c", str(CLIENTS), "-j", "2", "-R", str(per_s), "-T", "900"]
 
 
 def sums_agree(settings: Settings, dsn: str) -> None:

@@ -88,25 +88,25 @@ def test_h397_a_long_value_does_not_stop_the_store(warehouse: Path, engine: str)
             assert statuses(store) == {str(number): text for number, text in enumerate(values)}
 
 
-def test_h374_partitions_change_by_a_rebuild_alone(warehouse: Path, engine: str) -> None:
+def test_h374_partitions_change_by_a_rebuild_alone(warehouse: Path) -> None:
     topic = Topic()
-    with closing(opened(warehouse, engine, {})) as store:
+    with closing(opened(warehouse, "embedded", {})) as store:
         put(store, topic, 1, order(1, "a"), order(2, "b"))
         store.commit(MARK)
     for by, was, number in ((BUCKETS, "nothing", 2), (STATUS, "the key's hash into 4", 3), ({}, "status", 4)):
         with (
-            closing(opened(warehouse, engine, by)) as store,
+            closing(opened(warehouse, "embedded", by)) as store,
             pytest.raises(CannotCarry, match=f"it is partitioned by {was}, and the settings say"),
         ):
             put(store, topic, number, order(1, "refused"))
-        with closing(open_sink(beside(spec(warehouse, engine, by), number))) as store:
+        with closing(open_sink(beside(spec(warehouse, "embedded", by), number))) as store:
             put(store, topic, number, order(1, f"life {number}"), order(2, "b"))
             put(store, topic, number, order(1, f"new {number}"))
             store.commit(MARK)
-        with closing(open_generations(spec(warehouse, engine, by))) as generations:
+        with closing(open_generations(spec(warehouse, "embedded", by))) as generations:
             generations.keep(number - 1, [ORDERS])
             generations.switch(number, [ORDERS])
-        with closing(opened(warehouse, engine, by)) as store:
+        with closing(opened(warehouse, "embedded", by)) as store:
             put(store, topic, number, order(3, "c"))
             assert statuses(store) == {"1": f"new {number}", "2": "b", "3": "c"}
 

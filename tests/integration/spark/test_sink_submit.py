@@ -26,7 +26,7 @@ from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster
 from tests.waiting import wait_until
 
 __all__ = ["installed"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 ROOT = Path(__file__).parents[3]
 _LINE = re.compile(r"<!-- submit -->\n```sh\n(.*?)```", re.DOTALL)
 Opened = Callable[[Settings, str], OpenSink]
@@ -82,7 +82,6 @@ def line() -> str:
     return found[1]
 
 
-@pytest.mark.long
 def test_the_manuals_line_submits_the_sinks(
     pipeline: HandMadeLog,
     submission: Submission,

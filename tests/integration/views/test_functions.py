@@ -33,7 +33,7 @@ def edges(database: str) -> Iterator[tuple[psycopg.Connection, str]]:
     with psycopg.connect(database, autocommit=True, options="-c timezone=UTC -c intervalstyle=iso_8601") as conn:
         for statement in (*SETUP, _TRIED):
             conn.execute(statement.encode())
-        values = rows(40, 1)
+        values = rows(24, 1)
         marks = ", ".join(["%s"] * len(values[0]))
         for row in values:
             conn.execute(f"insert into edge values ({marks})".encode(), row)
