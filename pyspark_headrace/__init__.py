@@ -24,7 +24,7 @@ class DefaultSource(HeadraceSource):
     @property
     def connect(self) -> Connect:  # type: ignore[override]
         """Kafka. Imported where the log is asked, because executors have no need of it."""
-        from connectors.reading.frame_log import KafkaConnect  # noqa: PLC0415
+        from connectors.spark_log.frame_log import KafkaConnect  # noqa: PLC0415
 
         return KafkaConnect()
 

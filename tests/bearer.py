@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from cdc.stack.part import LOOPBACK
+from cdc.stack.supervised_server import LOOPBACK
 from tests.secured import ADMIN, SecuredKafka
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from cdc.stack.local import free_ports
-from cdc.stack.part import ordinary_account
+from cdc.stack.supervised_server import ordinary_account
 from tests.waiting import wait_until
 
 INSTALLS = Path("/usr/lib/postgresql")

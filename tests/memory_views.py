@@ -9,7 +9,7 @@ from cdc.process.errors import ActiveError
 from cdc.record.position import Position
 from cdc.record.progress import Offsets, Progress
 from cdc.record.schema import TableSchema
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.view_ports import RunnerAnswer
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter

@@ -15,8 +15,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from cdc.stack.local import free_ports
-from cdc.stack.part import LOOPBACK, ordinary_account
 from cdc.stack.postgres import SETTINGS, USER, install_folder
+from cdc.stack.supervised_server import LOOPBACK, ordinary_account
 from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from cdc.stack.part import ANYBODY
+from cdc.stack.supervised_server import ANYBODY
 from tests.fork_server import Forked
 from tests.waiting import TIME_SCALE
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from cdc.jvm.jars import class_path
 from cdc.stack.local import free_ports
-from cdc.stack.part import PartFiles
 from cdc.stack.servers import KafkaPart
+from cdc.stack.supervised_server import PartFiles
 from tests.waiting import wait_until
 
 _SOON = {

@@ -22,7 +22,7 @@ _BYTES_PER_S = 200_000
 """Progress records name every partition. A pipeline of thousands writes them more seldom."""
 
 
-class Advance:
+class ProgressMarks:
     """The marks of one session.
 
     Groups are numbered by the log, in order of production. ``position``: lsn of the newest progress record

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdc.capture.advance import Advance
+from cdc.capture.advance import ProgressMarks
 from cdc.capture.windows import Moment, Windows
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.figures.measures import UnheldCommits
@@ -146,7 +146,7 @@ class Capture:
         self._figures = figures
         self._stop = stop
         self._clock = clock
-        self._advance = Advance(session.start.position, clock.monotonic())
+        self._advance = ProgressMarks(session.start.position, clock.monotonic())
         self._acked = 0
         self._unheld = figures.unheld = UnheldCommits()
         self._heard = (0, 0)

@@ -21,7 +21,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeVar
 
-from cdc.capture.visibility import Gate
+from cdc.capture.transaction_visibility import Gate
 from cdc.process.errors import CdcError
 from cdc.record.ports import Headers, Record
 from cdc.record.position import CHUNK_SEQ, Position

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cdc.operate.proposal import Proposal, described, pipeline_name, rights_text, settings_text
+from cdc.operate.settings_proposal import Proposal, described, pipeline_name, rights_text, settings_text
 from cdc.process.errors import ConfigError, UsageError
 from cdc.process.untrusted_text import quoted
 from cdc.settings.model import DebeziumSettings

@@ -14,8 +14,8 @@ from cdc.operate.diff import Difference, differences, silent
 from cdc.process.errors import Exit
 from cdc.wiring.pipeline import open_probes
 from connectors.operate.check import ask_made
+from sinks.contract.attempt_limits import looking
 from sinks.contract.stores import open_store, sink_settings
-from sinks.contract.tries import looking
 
 
 def diff(

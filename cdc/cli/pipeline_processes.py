@@ -19,7 +19,7 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ActiveError, CdcError, Exit
 from cdc.record.ports import Found, Unknown
 from cdc.settings.model import Settings
-from cdc.stack.part import ANYBODY
+from cdc.stack.supervised_server import ANYBODY
 from cdc.status.facts import SourceState
 
 KEPT_BYTES = 10 * 1024 * 1024

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from cdc.cli import completion
 from cdc.cli.terminal import TerminalConsole
-from cdc.operate.rereads import Rereads, WantedRows
+from cdc.operate.snapshot_requests import Rereads, WantedRows
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, UsageError
 from cdc.record.state import ReadingState, RequestState
@@ -146,7 +146,7 @@ class _Totals(Protocol):
 
 class Lines:
     """Progress as plain lines, for logs and pipes: now and then per table, and when one is done. Implements
-    :class:`snapshot.source.edges.Reporter`."""
+    :class:`snapshot.source.ports.Reporter`."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self._console = console
@@ -175,7 +175,7 @@ class Lines:
 
 class Bars:
     """Progress as bars, one per table. Of very many tables, those that are being read. Implements
-    :class:`snapshot.source.edges.Reporter`."""
+    :class:`snapshot.source.ports.Reporter`."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -170,7 +170,7 @@ def _cells(verdict: StoreVerdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
 
 class ReadLines:
     """Tells how far the comparison is in plain lines, for logs and pipes: one now and then, of the sides and tables
-    that were read since the one before. Implements :class:`cdc.verification.passes.Watch`."""
+    that were read since the one before. Implements :class:`cdc.verification.passes.VerificationProgress`."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self._console = console
@@ -225,7 +225,7 @@ def again(look: int, keys: int) -> str:
 
 
 class Looking:
-    """Shows how far the comparison is, on a terminal. Implements :class:`cdc.verification.passes.Watch`."""
+    """How far the comparison is, on a terminal. Implements :class:`cdc.verification.passes.VerificationProgress`."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(

@@ -29,9 +29,9 @@ from cdc.process.errors import CdcError, DifferenceFound
 from cdc.record.position import Lsn
 from cdc.settings.model import Settings
 from cdc.stack.local import DEFAULT_PORTS, LocalStack, free_ports
-from cdc.stack.part import refuse_taken_port
 from cdc.stack.servers import own_ports
 from cdc.stack.start import make_database, start_watched, write_settings
+from cdc.stack.supervised_server import refuse_taken_port
 from cdc.status.pace import LiveLook, LiveLooks
 from cdc.status.rules import status_of
 from cdc.status.run import StatusReader

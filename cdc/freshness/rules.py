@@ -18,7 +18,7 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, DifferenceFound, UsageError
 from cdc.record.position import Lsn
 from cdc.record.progress import Watermark
-from cdc.record.tokens import Standing, Token, sentence, standing
+from cdc.record.tokens import Token, TokenRelation, sentence, standing
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, table_topic, view_topic
 
 FIRST_PAUSE_S = 0.01
@@ -87,9 +87,9 @@ def wait_until_token_shown(
 
     def shown(mark: Watermark) -> bool:
         found = standing(token, mark)
-        if found is Standing.LOST:
+        if found is TokenRelation.LOST:
             raise not_shown(sink, token, mark, 0.0)
-        return found is Standing.SHOWN
+        return found is TokenRelation.SHOWN
 
     return _wait(watermarks, shown, late, timeout_s=timeout_s, nudge=nudge, clock=clock)
 
@@ -102,14 +102,14 @@ def not_shown(sink: str, token: Token, watermark: Watermark | None, waited_s: fl
 
 _RUNNING = "cdc status shows where it is held up; cdc run and cdc sink have to be running"
 _HINTS = {
-    Standing.SHOWN: "",
-    Standing.BEHIND: _RUNNING,
-    Standing.EMPTY: _RUNNING,
-    Standing.UNNAMED: "cdc run and cdc sink name it from their first record on; Debezium's topics have no server, so "
-    "use cdc wait with the LSN alone",
-    Standing.PROMOTION: "cdc run has to go on with the promoted server first",
-    Standing.LOST: "look in Postgres whether the commit is there, and write again what is not",
-    Standing.STRANGE: "read from Postgres, and take a new token on the server that the pipeline follows",
+    TokenRelation.SHOWN: "",
+    TokenRelation.BEHIND: _RUNNING,
+    TokenRelation.EMPTY: _RUNNING,
+    TokenRelation.UNNAMED: "cdc run and cdc sink name it from their first record on; Debezium's topics have no server, "
+    "so use cdc wait with the LSN alone",
+    TokenRelation.PROMOTION: "cdc run has to go on with the promoted server first",
+    TokenRelation.LOST: "look in Postgres whether the commit is there, and write again what is not",
+    TokenRelation.STRANGE: "read from Postgres, and take a new token on the server that the pipeline follows",
 }
 
 
@@ -180,7 +180,7 @@ def shows(watermark: Watermark, lsn: int, epoch: int | None) -> bool:
     return (epoch is None or watermark.epoch == epoch) and watermark.lsn >= lsn
 
 
-_USELESS = (Standing.LOST, Standing.STRANGE)
+_USELESS = (TokenRelation.LOST, TokenRelation.STRANGE)
 _UNREAD = (
     "read that table from Postgres; check its name and the sink's tables; a new table is read within a minute or so"
 )
@@ -296,7 +296,7 @@ class Wanted:
         if found in _USELESS:
             refused = not_shown(self.store, self.token, watermark, 0.0)
             raise WaitUseless(refused.message, hint=refused.hint)
-        return found is Standing.SHOWN
+        return found is TokenRelation.SHOWN
 
     def refusal(self, watermark: Watermark | None, waited_s: float) -> NotShown:
         """The error for a store that is at this watermark after so many seconds."""

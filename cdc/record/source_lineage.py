@@ -13,7 +13,7 @@ from typing import Any
 from cdc.record.state import SlotState
 
 
-class Kinship(Enum):
+class LsnRelation(Enum):
     """How an LSN relates to the WAL that a lineage describes."""
 
     SAME = "same"
@@ -53,7 +53,7 @@ class SourceLineage:
         history = None if slot.history is None else tuple((number, end) for number, end in slot.history)
         return cls(slot.system_identifier, slot.timeline, history)
 
-    def kinship(self, system: str, timeline: int, lsn: int) -> Kinship:
+    def kinship(self, system: str, timeline: int, lsn: int) -> LsnRelation:
         """How an LSN of this system and timeline relates to the lineage.
 
         >>> SourceLineage("7", 2, ((1, 100),)).kinship("7", 1, 100).value
@@ -64,17 +64,17 @@ class SourceLineage:
         ('later', 'strange')
         """
         if system != self.system:
-            return Kinship.STRANGE
+            return LsnRelation.STRANGE
         if timeline == self.timeline:
-            return Kinship.SAME
+            return LsnRelation.SAME
         if timeline > self.timeline:
-            return Kinship.LATER
+            return LsnRelation.LATER
         left = dict(self.history or ())
         if timeline in left:
-            return Kinship.SAME if lsn <= left[timeline] else Kinship.LOST
+            return LsnRelation.SAME if lsn <= left[timeline] else LsnRelation.LOST
         # A server that lost its oldest history files names the timelines behind them alone.
         oldest = min(left, default=self.timeline)
-        return Kinship.UNKNOWN if timeline < oldest else Kinship.LOST
+        return LsnRelation.UNKNOWN if timeline < oldest else LsnRelation.LOST
 
     def document(self) -> dict[str, Any]:
         """The members as stored documents have them. ``history`` is left out where nobody noted it."""

@@ -10,7 +10,7 @@ from cdc.process.errors import UsageError
 from cdc.process.untrusted_text import quoted
 from cdc.record.position import Lsn
 from cdc.record.progress import Watermark
-from cdc.record.source_lineage import Kinship
+from cdc.record.source_lineage import LsnRelation
 
 _TEXT = re.compile(r"([0-9]{1,20})/([0-9]{1,10}):([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})")
 _MOST_SYSTEM, _MOST_TIMELINE = 2**64, 2**32
@@ -48,7 +48,7 @@ class Token:
         return f"{self.system}/{self.timeline}:{self.lsn}"
 
 
-class Standing(Enum):
+class TokenRelation(Enum):
     """How a store's watermark relates to a token."""
 
     SHOWN = "shown"
@@ -69,27 +69,27 @@ class Standing(Enum):
 
 
 _OF_KINSHIP = {
-    Kinship.LOST: Standing.LOST,
-    Kinship.LATER: Standing.PROMOTION,
-    Kinship.UNKNOWN: Standing.STRANGE,
-    Kinship.STRANGE: Standing.STRANGE,
+    LsnRelation.LOST: TokenRelation.LOST,
+    LsnRelation.LATER: TokenRelation.PROMOTION,
+    LsnRelation.UNKNOWN: TokenRelation.STRANGE,
+    LsnRelation.STRANGE: TokenRelation.STRANGE,
 }
 
 
-def standing(token: Token, watermark: Watermark | None) -> Standing:
+def standing(token: Token, watermark: Watermark | None) -> TokenRelation:
     """How a watermark relates to a token. Another lineage is never shown, whatever its LSN.
 
     >>> standing(Token("7", 1, Lsn(9)), Watermark(epoch=1, lsn=9)).value
     'unnamed'
     """
     if watermark is None:
-        return Standing.EMPTY
+        return TokenRelation.EMPTY
     if watermark.lineage is None:
-        return Standing.UNNAMED
+        return TokenRelation.UNNAMED
     kinship = watermark.lineage.kinship(token.system, token.timeline, token.lsn)
-    if kinship is not Kinship.SAME:
+    if kinship is not LsnRelation.SAME:
         return _OF_KINSHIP[kinship]
-    return Standing.SHOWN if watermark.lsn >= token.lsn else Standing.BEHIND
+    return TokenRelation.SHOWN if watermark.lsn >= token.lsn else TokenRelation.BEHIND
 
 
 def sentence(sink: str, token: Token, watermark: Watermark | None) -> str:
@@ -97,13 +97,13 @@ def sentence(sink: str, token: Token, watermark: Watermark | None) -> str:
     shown = Lsn(watermark.lsn) if watermark is not None else Lsn(0)
     lineage = watermark.lineage if watermark is not None else None
     match standing(token, watermark):
-        case Standing.EMPTY:
+        case TokenRelation.EMPTY:
             return f"{sink} has no watermark yet"
-        case Standing.UNNAMED:
+        case TokenRelation.UNNAMED:
             return f"the watermark of {sink} does not name the server that its LSN belongs to"
-        case Standing.LOST:
+        case TokenRelation.LOST:
             return f"a promotion left {token} behind: its commit may be lost, and {sink} never shows it"
-        case Standing.STRANGE | Standing.PROMOTION:
+        case TokenRelation.STRANGE | TokenRelation.PROMOTION:
             return f"{sink} shows server {lineage}, and the token is of {token.system}/{token.timeline}"
         case _:
             return f"{sink} stands at {shown}, and the token at {token.lsn}"

@@ -20,8 +20,8 @@ from cdc.jvm.jars import Progress, resolve
 from cdc.jvm.java import only_one
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, Exit
-from cdc.stack.part import LOOPBACK, StackError, outside_folder, refuse_taken_port
 from cdc.stack.servers import NEEDS, PARTS, jar_sets, own_ports
+from cdc.stack.supervised_server import LOOPBACK, StackError, outside_folder, refuse_taken_port
 from cdc.stack.supervisor import READY_TIMEOUT_S
 
 Connections = dict[str, dict[str, str]]

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from cdc.process.errors import ConfigError
-from cdc.stack.part import LOOPBACK, Account, Command, PartFiles, StackError, ordinary_account
+from cdc.stack.supervised_server import LOOPBACK, Account, Command, PartFiles, StackError, ordinary_account
 
 USER = "postgres"
 SETTINGS = {
@@ -46,7 +46,7 @@ def install_folder() -> Path:
 
 class PostgresPart:
     """One server with logical decoding on, scram-sha-256 on loopback, and its password in a passfile. Implements
-    :class:`cdc.stack.part.StackPart`."""
+    :class:`cdc.stack.supervised_server.StackPart`."""
 
     def __init__(self, place: PartFiles, *, account: Account | None = None, durable: bool = True) -> None:
         self.place = place

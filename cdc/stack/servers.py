@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient
 from cdc.jvm.jars import JarSet, locked
 from cdc.jvm.java import LIGHT, java_executable
 from cdc.process.errors import ConfigError, UsageError
-from cdc.stack.part import HEAP, LOOPBACK, Command, PartFiles, StackError, StackPart, log4j
 from cdc.stack.postgres import PostgresPart
+from cdc.stack.supervised_server import HEAP, LOOPBACK, Command, PartFiles, StackError, StackPart, log4j
 
 USUAL_PARTS = ("postgres", "kafka", "redis", "opensearch")
 OPTIONAL_PARTS = ("connect",)
@@ -108,7 +108,8 @@ def server_binary() -> Path:
 
 
 class RedisPart:
-    """One server without a password on loopback. Saves at a clean end. Implements :class:`cdc.stack.part.StackPart`."""
+    """One server without a password on loopback. Saves at a clean end. Implements
+    :class:`cdc.stack.supervised_server.StackPart`."""
 
     def __init__(self, place: PartFiles) -> None:
         self.place = place
@@ -161,7 +162,7 @@ cluster.routing.allocation.disk.threshold_enabled: false
 
 class OpenSearchPart:
     """One node without security, on loopback. ``standard`` and ``keyword`` analysis only. Implements
-    :class:`cdc.stack.part.StackPart`."""
+    :class:`cdc.stack.supervised_server.StackPart`."""
 
     def __init__(self, place: PartFiles, jars: Path) -> None:
         self.place = place
@@ -243,7 +244,7 @@ _BROKER_SETTINGS = {
 
 class KafkaPart:
     """One broker that is its own controller. Topics are never made by themselves. Implements
-    :class:`cdc.stack.part.StackPart`."""
+    :class:`cdc.stack.supervised_server.StackPart`."""
 
     def __init__(self, place: PartFiles, jars: Path) -> None:
         self.place = place
@@ -336,7 +337,7 @@ _WORKER_SETTINGS = {
 
 class ConnectPart:
     """One worker. Needs the stack's Kafka. ``plugins``: name -> folder of jars. Implements
-    :class:`cdc.stack.part.StackPart`."""
+    :class:`cdc.stack.supervised_server.StackPart`."""
 
     def __init__(self, place: PartFiles, jars: Path, plugins: Mapping[str, Path]) -> None:
         self.place = place

@@ -25,8 +25,8 @@ import orjson
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError
-from cdc.stack.part import Command, StackError, StackPart, refuse_taken_port
 from cdc.stack.servers import NEEDS, PARTS, make_part, own_ports
+from cdc.stack.supervised_server import Command, StackError, StackPart, refuse_taken_port
 
 READY_TIMEOUT_S = 120.0
 WATCH_S = 0.2

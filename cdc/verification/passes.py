@@ -40,7 +40,7 @@ PAUSE_S = 0.25
 
 
 @dataclass(slots=True)
-class Pair:
+class TableComparison:
     """One store and one table on the way to a verdict. ``open``: keys to compare again. None: all of them. ``seen``:
     the store's positions of those that differed at the last look."""
 
@@ -52,7 +52,7 @@ class Pair:
     seen: dict[str, str | None] = field(default_factory=dict)
 
 
-class Watch(Protocol):
+class VerificationProgress(Protocol):
     """Is called with how far a verification is."""
 
     def reading(self, side: str, table: TableName, rows: int) -> None:
@@ -70,7 +70,7 @@ def verify(
     epoch: int | None,
     reached: Callable[[Cut], None],
     clock: Clock,
-    watch: Watch,
+    watch: VerificationProgress,
 ) -> VerificationReport:
     """Compare each store with the source in its ``tables``.
 
@@ -89,7 +89,7 @@ def verify(
         return _Bounds(below, lambda: Position(epoch, source.insert_lsn(), CHUNK_SEQ).text())
 
     pairs = [
-        Pair(StoreVerdict(sink=sink, table=table.table), table, reader)
+        TableComparison(StoreVerdict(sink=sink, table=table.table), table, reader)
         for sink, reader in stores.items()
         for table in tables[sink]
     ]
@@ -128,15 +128,21 @@ class _Bounds(NamedTuple):
         return self.below is not None and (difference.pos is None or difference.pos < self.below)
 
 
-def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]]]:
-    groups: dict[TableName, list[Pair]] = {}
+def _by_table(pairs: Iterable[TableComparison]) -> Iterator[tuple[VerifiedTable, list[TableComparison]]]:
+    groups: dict[TableName, list[TableComparison]] = {}
     for pair in pairs:
         groups.setdefault(pair.table.table, []).append(pair)
     for group in groups.values():
         yield group[0].table, group
 
 
-def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
+def _look(
+    source: SourceReader,
+    table: VerifiedTable,
+    pairs: list[TableComparison],
+    bounds: _Bounds,
+    watch: VerificationProgress,
+) -> None:
     """One pass over one table in several stores."""
     keyed = [pair for pair in pairs if pair.open is not None]
     whole = [pair for pair in pairs if pair.open is None]
@@ -148,7 +154,7 @@ def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds:
         _look_whole(source, table, whole, bounds, watch)
 
 
-def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -> Iterator[KeyDifference]:
+def _keyed_differences(pair: TableComparison, rows: Mapping[str, bytes], bounds: _Bounds) -> Iterator[KeyDifference]:
     keys = pair.open or []
     canonical = CanonicalTable(pair.table.shape)
     for start in range(0, len(keys), _KEYS_AT_ONCE):
@@ -180,7 +186,13 @@ def _canonical(table: CanonicalTable, row: bytes) -> bytes:
         return b"\0" + row
 
 
-def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
+def _look_whole(
+    source: SourceReader,
+    table: VerifiedTable,
+    pairs: list[TableComparison],
+    bounds: _Bounds,
+    watch: VerificationProgress,
+) -> None:
     parts, count = part_count(table.rows), 0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cdc-verify-")))
@@ -198,7 +210,7 @@ def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], b
                 _settle(pair, _told_apart(pair, differences(read, spool, bounds.ceiling())), bounds)
 
 
-def _told_apart(pair: Pair, found: Iterable[KeyDifference]) -> Iterator[KeyDifference]:
+def _told_apart(pair: TableComparison, found: Iterable[KeyDifference]) -> Iterator[KeyDifference]:
     """Keys that were read twice are several rows in one store, and in another a walk that met a key again: which of
     both, the store says of one of them. Several rows have no position that decides: they are taken away for a repair.
     """
@@ -216,7 +228,7 @@ def _told_apart(pair: Pair, found: Iterable[KeyDifference]) -> Iterator[KeyDiffe
             yield difference
 
 
-def _fill(spool: Spool, pair: Pair, watch: Watch) -> None:
+def _fill(spool: Spool, pair: TableComparison, watch: VerificationProgress) -> None:
     canonical = CanonicalTable(pair.table.shape)
     for batch in pair.reader.scan(pair.table.stored):
         rows = batch.column("row").to_pylist()
@@ -227,7 +239,7 @@ def _fill(spool: Spool, pair: Pair, watch: Watch) -> None:
     spool.finish()
 
 
-def _settle(pair: Pair, found: Iterable[KeyDifference], bounds: _Bounds) -> None:
+def _settle(pair: TableComparison, found: Iterable[KeyDifference], bounds: _Bounds) -> None:
     """Count what is proven, keep what is open for another pass."""
     moving: list[str] = []
     seen: dict[str, str | None] = {}

@@ -12,7 +12,7 @@ from cdc.process.errors import ConfigError, DifferenceFound, SinkError
 from cdc.record.position import Position
 from cdc.record.progress import EpochsState
 from cdc.record.state import SlotState, SnapshotState, TopicsState
-from cdc.verification.passes import Watch, verify
+from cdc.verification.passes import VerificationProgress, verify
 from cdc.verification.ports import Cut, VerificationPorts
 from cdc.verification.repair import Repaired, ViewRepair, repair
 from cdc.verification.result import StoreVerdict, VerificationReport
@@ -22,7 +22,13 @@ class Verification:
     """Comparisons and repairs of some stores. ``timeout_s``: how long a store may take to reach a fence."""
 
     def __init__(
-        self, known: KnownPipeline, ports: VerificationPorts, watch: Watch, clock: Clock, *, timeout_s: float
+        self,
+        known: KnownPipeline,
+        ports: VerificationPorts,
+        watch: VerificationProgress,
+        clock: Clock,
+        *,
+        timeout_s: float,
     ) -> None:
         self._known = known
         self._ports = ports

@@ -8,9 +8,9 @@ from functools import cache, partial
 from typing import Any, Literal
 
 from cdc.views.conversions import coerced, common_type, comparable, to_json, written_in_json
+from cdc.views.date_functions import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, date_field_of, field_of, truncated_to
 from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
-from cdc.views.series import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, date_field_of, field_of, truncated_to
 from cdc.views.sql_types import BOOL, INT8, INTERVAL, JSON, JSONB, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Group, SqlType
 from cdc.views.syntax import NameScope, Node, texts, unwrapped
 from cdc.views.term_walks import walk

@@ -1,6 +1,6 @@
 """A view's SELECT as one function of its root's row, over rows that were looked up before.
 
-Each query becomes a function of the rows around it. It walks its tables in the order of :mod:`cdc.views.chains`, in
+Each query becomes a function of the rows around it. It walks its tables in the order of :mod:`cdc.views.join_order`, in
 nested loops. ``L3`` is the dict of source 3: from the values of its tie to the rows that have them, in key order.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from cdc.views import aggregating as agg
 from cdc.views.aggregating import aggregate_function, json_or_null, wire_function
-from cdc.views.chains import Arranged, Derive, Fetch, Outer, Spread, Step, arranged, needed
-from cdc.views.emitting import Emitter, Namespace
+from cdc.views.date_functions import series_function
+from cdc.views.expression_source import Emitter, Namespace
+from cdc.views.join_order import Arranged, Derive, Fetch, Outer, Spread, Step, arranged, needed
 from cdc.views.json_values import quoted
 from cdc.views.row_ranges import any_order as any_order_of
 from cdc.views.row_ranges import range_of, rows_between
-from cdc.views.series import series_function
 from cdc.views.sql_types import Group
 from cdc.views.syntax import ViewText
 from cdc.views.term_walks import walk

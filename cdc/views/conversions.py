@@ -52,10 +52,6 @@ def json_of(text: str) -> str:
     return text
 
 
-def _stamp_text(micros: int) -> str:
-    return cal.timestamp_text(micros)
-
-
 def _stamptz_text(micros: int) -> str:
     return cal.timestamp_text(micros, zone="+00")
 
@@ -68,7 +64,7 @@ _TO_TEXT: Mapping[Group, Function] = MappingProxyType(
         Group.FLOAT: dec.float_text,
         Group.DATE: cal.date_text,
         Group.TIME: cal.time_text,
-        Group.TIMESTAMP: _stamp_text,
+        Group.TIMESTAMP: cal.timestamp_text,
         Group.TIMESTAMPTZ: _stamptz_text,
         Group.INTERVAL: cal.interval_text,
         Group.BYTEA: hex_text,
@@ -128,10 +124,6 @@ def _cut(length: int) -> Function:
 
 def _padded(length: int) -> Function:
     return lambda text: text[:length].ljust(length)
-
-
-def _float_to_numeric(value: float) -> Decimal:
-    return dec.numeric_of_float(value)
 
 
 _OF_TEXT: Mapping[str, Function] = MappingProxyType(
@@ -216,7 +208,7 @@ _MAKERS: dict[tuple[Group, Group], Callable[[SqlType], Function | None]] = {
     (Group.NUMERIC, Group.INTEGER): lambda t: lambda v: dec.to_int(t.kind, v),
     (Group.NUMERIC, Group.FLOAT): lambda t: float,
     (Group.FLOAT, Group.INTEGER): lambda t: lambda v: dec.float_to_int(t.kind, v),
-    (Group.FLOAT, Group.NUMERIC): lambda t: _float_to_numeric,
+    (Group.FLOAT, Group.NUMERIC): lambda t: dec.numeric_of_float,
     (Group.INTEGER, Group.BOOLEAN): lambda t: bool,
     (Group.BOOLEAN, Group.INTEGER): lambda t: int,
     (Group.DATE, Group.TIMESTAMP): lambda t: cal.timestamp_of_date,

@@ -23,7 +23,7 @@ import orjson
 
 from cdc.record.position import Position
 from cdc.record.topic_names import TableName
-from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.log_cut import BEFORE_ALL, Fence
 from cdc.views.lookups import Row, TieValues, parts, twins_of
 from cdc.views.row_changes import NO_PLACES, Places, RowChange, UnseenRows, filled, newest, parted
 from cdc.views.sql_types import Group

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from cdc.views.aggregating import gathering
 from cdc.views.calls import ORDER_MATTERS
-from cdc.views.chains import Arranged
 from cdc.views.compiling import Program, _Code, _Compiling
-from cdc.views.emitting import Emitter
+from cdc.views.expression_source import Emitter
+from cdc.views.join_order import Arranged
 from cdc.views.sql_types import TEXT, Group, SqlType
 from cdc.views.stored_values import Ordered
 from cdc.views.syntax import ViewText

@@ -11,7 +11,7 @@ from cdc.record.position import Position
 from cdc.record.progress import Progress
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.views.fences import BEFORE_ALL, Fence, LogCut, TopicRecord, fence_of, spans_to
+from cdc.views.log_cut import BEFORE_ALL, Fence, LogCut, TopicRecord, fence_of, spans_to
 from cdc.views.row_changes import NO_PLACES, Places, RowChange, lost_row
 from cdc.views.state_reach import Reached
 from cdc.views.view_plan import ViewPlan

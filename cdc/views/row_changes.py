@@ -14,7 +14,7 @@ import orjson
 
 from cdc.record.position import Position
 from cdc.record.topic_names import TableName
-from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.log_cut import BEFORE_ALL, Fence
 from cdc.views.lookups import Row
 from cdc.views.view_plan import KeptTable
 

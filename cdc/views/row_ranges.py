@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdc.views.chains import Arranged, Fetch
+from cdc.views.join_order import Arranged, Fetch
 from cdc.views.sql_types import Group
 from cdc.views.term_walks import references, walk
 from cdc.views.terms import Aggregate, Col, Compare, Expr, Select, Source

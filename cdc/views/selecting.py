@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cdc.views.calls import CALL_HANDLERS, sort_of
 from cdc.views.conversions import coerced, comparable
+from cdc.views.date_functions import series_of
 from cdc.views.expressions import Resolving, compared
-from cdc.views.series import series_of
 from cdc.views.sql_types import TEXT
 from cdc.views.syntax import Catalog, NameScope, Node, Numbered, ViewText, select_of, texts, unwrapped
 from cdc.views.term_walks import as_exists, conjuncts, everything_of, refuse_masked, shape, walk

@@ -18,8 +18,8 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.documents import FORMAT, read_members, reading, record_of
 from cdc.record.position import Position
 from cdc.record.progress import Offsets
-from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.known_views import padded_lengths, plan_digest, state_identity
+from cdc.views.log_cut import BEFORE_ALL, Fence
 from cdc.views.view_plan import ViewPlan
 
 _FORMAT = 1
@@ -70,7 +70,7 @@ class Reached:
     met: str = ""
 
     def numbered_above(self, fence: Fence) -> Position:
-        """As :meth:`cdc.views.fences.Fence.above` has it."""
+        """As :meth:`cdc.views.log_cut.Fence.above` has it."""
         return fence.above(Position.parse(self.met) if self.met else None)
 
     def due_sweep(self, claim: Fence, topic_claim: Fence) -> Fence | None:

@@ -1,7 +1,7 @@
 """How a captured value stands in the state, and what it is when an expression computes with it.
 
 The state has what SQLite stores small: whole numbers, floats, text, bytes. ``stored`` makes it from the plain
-value of a record (:mod:`cdc.wire.plain`), ``loaded`` makes of it what :mod:`cdc.views.emitting` computes with.
+value of a record (:mod:`cdc.wire.plain`), ``loaded`` makes of it what :mod:`cdc.views.expression_source` computes with.
 """
 
 from __future__ import annotations

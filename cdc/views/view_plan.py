@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arranging, untied_refusal
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
+from cdc.views.join_order import Arranged, Fetch, Outer, Spread, Step, Untied, _Arranging, untied_refusal
 from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
 from cdc.views.sql_types import SqlType, type_of
 from cdc.views.syntax import Catalog, ViewRefused, ViewText, nested_too_deeply, uncarried

@@ -16,7 +16,7 @@ from cdc.record.position import Position
 from cdc.record.progress import Offsets, Progress
 from cdc.record.schema import TableSchema
 from cdc.record.state import Document
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.lookups import Row
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_records import ViewRecord, key_row
@@ -115,7 +115,7 @@ class SilentOutput:
     """Implements :class:`ViewOutput` for a generation that nobody is to see yet: it says nothing, and knows of nothing
     that was said.
 
-    Its runner's ``above`` is :data:`cdc.views.fences.NEVER`, so there is nothing to publish: RuntimeError where it
+    Its runner's ``above`` is :data:`cdc.views.log_cut.NEVER`, so there is nothing to publish: RuntimeError where it
     tries.
     """
 

@@ -14,7 +14,7 @@ from cdc.process.errors import CdcError, ConfigError, Exit, Retry
 from cdc.record.position import Position
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, partition_of
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.lookups import Row
 from cdc.views.row_changes import KEPT
 from cdc.views.sql_types import Group, SqlType, type_of

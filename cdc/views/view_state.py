@@ -16,8 +16,8 @@ import orjson
 
 from cdc.process.untrusted_text import quoted
 from cdc.views.embedded_state import SqliteRows
-from cdc.views.fences import Fence
 from cdc.views.group_state import GroupState
+from cdc.views.log_cut import Fence
 from cdc.views.lookups import Row
 from cdc.views.row_changes import UnseenRows
 from cdc.views.state_reach import Bound, Reached, StateAway, is_damaged, opening_fault

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from cdc.capture.capture_loop import CaptureStop
 from cdc.capture.table_masks import as_masked
-from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
 from cdc.figures.capture_metrics import CaptureFigures
-from cdc.operate.rereads import RereadPorts, Rereads
+from cdc.operate.snapshot_requests import RereadPorts, Rereads
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.settings.model import Settings, is_postgres, require_postgres
 from cdc.status.facts import StatusPorts
@@ -25,14 +25,14 @@ from sinks.contract.stores import kind_of, open_store, spec_of
 if TYPE_CHECKING:
     from cdc.checks.findings import Finding
     from cdc.operate.drop import Drop
-    from cdc.operate.proposal import FoundDatabase
-    from cdc.operate.rereads import RereadSource
+    from cdc.operate.settings_proposal import FoundDatabase
+    from cdc.operate.snapshot_requests import RereadSource
     from connectors.operate.check import ServerProbes
     from connectors.operate.init import Prepared as PreparedPipeline
     from connectors.operate.new_epoch import Successor
     from connectors.session.opening import Opening
     from snapshot.first.first_snapshot import FirstSnapshot
-    from snapshot.source.edges import Reporter
+    from snapshot.source.ports import Reporter
 
 
 def prepare_pipeline(settings: Settings) -> PreparedPipeline:
@@ -130,7 +130,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
     from connectors.operate.status import StatusLog, StatusSource, read_fresh
     from connectors.postgres.server.table_selection import takes
     from connectors.views.view_topics import look_at_views
-    from sinks.contract.tries import looking
+    from sinks.contract.attempt_limits import looking
 
     plan = StatusPlan(
         name=settings.name,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.operate.letters import LetterPorts, LettersRun
+from cdc.operate.dead_letter_orders import LetterPorts, LettersRun
 from cdc.operate.rebuild import Rebuild, RebuildPorts
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import ConfigError
@@ -38,11 +38,11 @@ from sinks.contract.stores import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc.operate.letters import ReadsStore
+    from cdc.operate.dead_letter_orders import ReadsStore
     from cdc.record.schema import TableSchema
-    from cdc.verification.passes import Watch
+    from cdc.verification.passes import VerificationProgress
     from cdc.verification.run import KnownPipeline, Verification
-    from connectors.reading.sink_log import SinkLog
+    from connectors.spark_log.sink_log import SinkLog
     from spark.runner.application import SinkApplication
     from spark.session.spark_session import SessionSpec
 
@@ -120,7 +120,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
 def open_sink_log(settings: Settings) -> SinkLog:
     """The log as the queries ask about it. Nothing is opened before the first question."""
-    from connectors.reading.sink_log import SinkLog
+    from connectors.spark_log.sink_log import SinkLog
 
     return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 
@@ -226,7 +226,7 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
 
 @contextmanager
 def open_verification(
-    settings: Settings, names: Sequence[str], *, timeout_s: float, watch: Watch
+    settings: Settings, names: Sequence[str], *, timeout_s: float, watch: VerificationProgress
 ) -> Iterator[Verification]:
     """The stores beside the source, opened. ``names``: of sinks, and of tables with their schemas. ``timeout_s``: how
     long a store may take to reach a comparison's fence.
@@ -271,7 +271,7 @@ class Freshness(Waits):
 
     def __init__(self, settings: Settings) -> None:
         from connectors.operate.status import nudge, read_epoch, read_letters, topic_of
-        from sinks.contract.tries import looking
+        from sinks.contract.attempt_limits import looking
 
         ports = WaitPorts(
             open=lambda sink: open_store(sink, settings),

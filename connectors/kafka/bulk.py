@@ -18,7 +18,7 @@ _FULL_WAIT_S = 0.02
 
 
 class BulkLog:
-    """Records of one of several writers of a partition. Implements :class:`snapshot.source.edges.RowLog`.
+    """Records of one of several writers of a partition. Implements :class:`snapshot.source.ports.RowLog`.
 
     Offsets are of no use to such a writer, so only failures are reported, and an empty queue without one means
     that all is stored: what :meth:`acked` counts is what a :meth:`flush` has seen out.

@@ -272,7 +272,7 @@ class DeadLetterFeed(_Feed):
 
 class CompactedFeed:
     """A compacted topic of one partition from its beginning on, record by record as it comes. One thread at a time.
-    Implements :class:`snapshot.source.edges.Feed`."""
+    Implements :class:`snapshot.source.ports.Feed`."""
 
     def __init__(self, settings: LogSettings, topic: str, consumer: FollowingConsumer | None = None) -> None:
         self._settings = settings

@@ -35,7 +35,7 @@ from connectors.postgres.server.catalog_facts import read_publication, read_rela
 from connectors.postgres.server.connections import LOOK_LIMITS, Connection, connect
 from connectors.postgres.server.publication import refused_publication
 from connectors.postgres.server.table_selection import takes
-from connectors.reading.sink_log import NoTables, SinkLog
+from connectors.spark_log.sink_log import NoTables, SinkLog
 from connectors.views.view_planning import newest_shapes, plan_view
 from connectors.views.view_topics import known_views, unfed_views
 

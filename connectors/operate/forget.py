@@ -19,8 +19,8 @@ from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions, read_on
 from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
+from sinks.contract.attempt_limits import looking
 from sinks.contract.stores import kind_of, open_store, sink_settings
-from sinks.contract.tries import looking
 
 
 def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:

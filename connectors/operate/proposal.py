@@ -9,7 +9,7 @@ from typing import Any
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
-from cdc.operate.proposal import FoundDatabase, FoundTable
+from cdc.operate.settings_proposal import FoundDatabase, FoundTable
 from cdc.process.errors import ConfigError
 from cdc.process.sql_files import load
 from cdc.record.server_facts import ServerFacts

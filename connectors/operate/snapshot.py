@@ -1,4 +1,4 @@
-"""Postgres and Kafka as snapshots use them: :mod:`snapshot.source.edges`. Plain data, because worker processes open
+"""Postgres and Kafka as snapshots use them: :mod:`snapshot.source.ports`. Plain data, because worker processes open
 their own sessions and producers from it.
 """
 
@@ -12,7 +12,7 @@ from typing import cast
 from confluent_kafka import Message
 
 from cdc.capture.table_masks import MaskNotes, masks_of, rules_of
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.capture.windows import Windows
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError
@@ -40,7 +40,7 @@ from connectors.postgres.server.slot import barrier, require_same_server, requir
 from connectors.postgres.server.table_selection import note_parts
 from connectors.session.captured_topics import CapturedTopics, Later
 from snapshot.later.request_scheduler import RequestScheduler
-from snapshot.source.edges import Captured, RowLog, Session
+from snapshot.source.ports import Captured, RowLog, Session
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _WORKER_MEMORY_BYTES = 32 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEdges:
-    """:class:`snapshot.source.edges.Edges` on Postgres and Kafka."""
+    """:class:`snapshot.source.ports.Edges` on Postgres and Kafka."""
 
     settings: Settings
 
@@ -69,7 +69,7 @@ class SnapshotEdges:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSource:
-    """:class:`snapshot.source.edges.SourcePort` on Postgres."""
+    """:class:`snapshot.source.ports.SourcePort` on Postgres."""
 
     settings: Settings
 
@@ -106,7 +106,7 @@ class SnapshotSource:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLog:
-    """:class:`snapshot.source.edges.LogPort` on Kafka."""
+    """:class:`snapshot.source.ports.LogPort` on Kafka."""
 
     settings: Settings
 
@@ -132,7 +132,7 @@ class SnapshotLog:
 
 @dataclass(frozen=True, slots=True)
 class PostgresLaterSource(SnapshotSource):
-    """:class:`snapshot.source.edges.LaterSourcePort` on Postgres. ``notes``: gets the parts of tables with masks, at
+    """:class:`snapshot.source.ports.LaterSourcePort` on Postgres. ``notes``: gets the parts of tables with masks, at
     each look."""
 
     notes: MaskNotes = field(compare=False)
@@ -154,7 +154,7 @@ class PostgresLaterSource(SnapshotSource):
 
 @dataclass(frozen=True, slots=True)
 class CaptureEdges:
-    """:class:`snapshot.source.edges.LaterEdges` inside a capture session."""
+    """:class:`snapshot.source.ports.LaterEdges` inside a capture session."""
 
     settings: Settings
     source: PostgresLaterSource

@@ -303,7 +303,7 @@ class SetAside:
         return self._clock.now_ns() // 1_000_000
 
 
-class Rounds:
+class SessionAsides:
     """The loop's part, one session's: follows what may be followed again, names what waits. ``topic``: a table's."""
 
     def __init__(self, asides: SetAside, assembler: AnnouncesTables, topic: Callable[[str], str | None]) -> None:

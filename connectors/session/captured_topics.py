@@ -138,11 +138,11 @@ class CapturedTopics:
 
     @property
     def new_partitions(self) -> Mapping[str, Mapping[str, int]]:
-        """See :class:`snapshot.source.edges.TopicsPort`."""
+        """See :class:`snapshot.source.ports.TopicsPort`."""
         return self._partitions.new
 
     def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
-        """See :class:`snapshot.source.edges.TopicsPort`. Raises LogError."""
+        """See :class:`snapshot.source.ports.TopicsPort`. Raises LogError."""
         self._partitions.settle(compared)
 
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
@@ -175,7 +175,7 @@ class CapturedTopics:
         return replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})
 
 
-class Lanes:
+class PartitionNumbers:
     """Where a topic's records go, in the session's numbering. Of new ones too. The capture loop's thread alone."""
 
     def __init__(self, settings: Settings, topics: CapturedTopics, open_topic: Callable[[str, list[int]], int]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cdc.capture.table_masks import MaskNotes, masks_of
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.capture.windows import Windows
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError, DamagedError
@@ -27,8 +27,8 @@ from connectors.postgres.server.connections import Connection
 from connectors.postgres.server.failover import Promotion
 from connectors.postgres.server.reselect import PostgresReselect
 from connectors.postgres.server.walsender import ReplicationStream
-from connectors.session.asides import Rounds, SetAside
-from connectors.session.captured_topics import CapturedTopics, Lanes, SessionWorker
+from connectors.session.asides import SessionAsides, SetAside
+from connectors.session.captured_topics import CapturedTopics, PartitionNumbers, SessionWorker
 from connectors.session.late_records import NoteRetry
 from connectors.session.side_queries import SideQueries
 
@@ -111,7 +111,7 @@ class Tables:
 
     topics: CapturedTopics
     asides: SetAside
-    lanes: Lanes
+    lanes: PartitionNumbers
     registry: SchemaRegistry
     note_retry: NoteRetry
 
@@ -136,7 +136,7 @@ class StreamAssembly:
     assembler: Assembler
     later: SessionWorker | None
     looks: SideQueries
-    rounds: Rounds
+    rounds: SessionAsides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 goes on.
 
 A record that is written again has its old position, so stores have it already. In the log it is the last of
-its key once more, which is what compaction keeps. See :mod:`cdc.capture.fenced_records`.
+its key once more, which is what compaction keeps. See :mod:`cdc.capture.late_record_rules`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdc.capture.fenced_records import KeyHistory, PartitionTail
+from cdc.capture.late_record_rules import KeyHistory, PartitionTail
 from cdc.capture.windows import Closed
 from cdc.process.clock import Clock
 from cdc.process.errors import ActiveError, LogError, Retry, TopicError
@@ -58,7 +58,7 @@ class LateRepair(NamedTuple):
 def read_tails(
     settings: LogSettings, tails: Iterable[Tail], progress: Progress, *, suspect_chunks: bool, written_lsn: int | None
 ) -> dict[Place, PartitionTail]:
-    """Each tail, read whole. ``written_lsn`` as :class:`cdc.capture.fenced_records.PartitionTail` has it. Raises
+    """Each tail, read whole. ``written_lsn`` as :class:`cdc.capture.late_record_rules.PartitionTail` has it. Raises
     LogError when the broker falls silent."""
     floor = Position(progress.epoch, progress.lsn, 0)
     found: dict[Place, PartitionTail] = {}

@@ -16,7 +16,7 @@ import psycopg
 
 from cdc.capture.capture_loop import CaptureSession, CaptureStop, StartingPoint, Stopped
 from cdc.capture.topic_specs import made_specs
-from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
 from cdc.capture.windows import Windows
 from cdc.figures.capture_metrics import CaptureFigures, Flow, RereadFigures
 from cdc.process.clock import Clock
@@ -46,8 +46,8 @@ from connectors.postgres.server.slot import (
     require_written,
     try_lock,
 )
-from connectors.session.asides import Rounds
-from connectors.session.captured_topics import Lanes, Later, SessionWorker
+from connectors.session.asides import SessionAsides
+from connectors.session.captured_topics import Later, PartitionNumbers, SessionWorker
 from connectors.session.known_tables import (
     KnownState,
     LogStanding,
@@ -207,7 +207,7 @@ class Opening:
         settings, note_retry = self._settings, NoteRetry(self.turn)
         opened.callback(note_retry.end)
         known = known_tables(settings, place.known, self._clock, note_retry)
-        lanes = Lanes(settings, known.topics, writer.log.open)
+        lanes = PartitionNumbers(settings, known.topics, writer.log.open)
         for topic, base in writer.bases.items():
             lanes.note(topic, base, standing.counts[topic])
         return Tables(
@@ -270,7 +270,7 @@ class Opening:
             assembler=assembler,
             later=later,
             looks=looks,
-            rounds=Rounds(tables.asides, assembler, tables.topics.named),
+            rounds=SessionAsides(tables.asides, assembler, tables.topics.named),
         )
 
     # -- parts of the steps

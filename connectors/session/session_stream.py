@@ -13,7 +13,7 @@ from functools import partial
 from confluent_kafka import murmur2
 
 from cdc.capture.table_masks import masks_of
-from cdc.capture.visibility import Gate, Visibility
+from cdc.capture.transaction_visibility import Gate, Visibility
 from cdc.capture.windows import Windows
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.process.clock import Clock
@@ -42,9 +42,9 @@ from connectors.postgres.server.reselect import PostgresReselect
 from connectors.postgres.server.slot import Visible, require_same_server
 from connectors.postgres.server.table_selection import note_parts
 from connectors.postgres.server.walsender import ReplicationStream
+from connectors.session.aside_causes import Remedies
 from connectors.session.known_tables import KnownState, LogStanding, Servers, SourceStream, Tables, Writer
 from connectors.session.relations import Relations
-from connectors.session.remedies import Remedies
 from connectors.session.side_queries import SideQueries
 
 

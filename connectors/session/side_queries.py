@@ -32,7 +32,7 @@ from connectors.postgres.server.catalog_facts import read_publication, read_rela
 from connectors.postgres.server.connections import Connection, connect
 from connectors.postgres.server.slot import START_OVER
 from connectors.postgres.server.table_selection import takes, unnamed_children
-from connectors.session.remedies import Remedies
+from connectors.session.aside_causes import Remedies
 
 log = logging.getLogger(__name__)
 

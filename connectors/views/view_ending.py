@@ -11,8 +11,8 @@ from pathlib import Path
 from cdc.process.errors import ActiveError, UsageError
 from cdc.record.topic_names import views_topic
 from cdc.settings.model import Settings
-from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.known_views import KnownView, claim_key, coming_key, identity_key, known_key
+from cdc.views.log_cut import BEFORE_ALL, Fence
 from cdc.views.state_reach import is_there, opening_fault
 from cdc.views.view_ports import ViewOutput, answer_key
 from connectors.kafka.admin import TopicAdmin

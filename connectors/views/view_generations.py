@@ -20,10 +20,10 @@ from cdc.record.position import Lsn
 from cdc.record.progress import Progress
 from cdc.record.topic_names import views_topic
 from cdc.settings.model import Settings
-from cdc.views.fences import BEFORE_ALL, Fence, fence_of
-from cdc.views.keeper import Keeper
 from cdc.views.known_views import KnownView, coming_key
+from cdc.views.log_cut import BEFORE_ALL, Fence, fence_of
 from cdc.views.state_reach import StateDamaged
+from cdc.views.view_runner import ViewRunner
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.feed import newest_progress
@@ -166,7 +166,7 @@ class ViewRebuild:
             self._until_claimed(coming)
         crash_point("generation_published")
 
-    def _until_level(self, name: str, runner: Keeper) -> None:
+    def _until_level(self, name: str, runner: ViewRunner) -> None:
         count = 0
         # A claim says that all is out. It does not come while a document is parked.
         while not runner.claimed.lsn:

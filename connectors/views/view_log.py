@@ -15,8 +15,8 @@ from cdc.record.state import CommandState, FormState, ReadingState, RequestState
 from cdc.record.tables_aside import AsideState
 from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, views_topic
 from cdc.settings.model import Settings
-from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key
+from cdc.views.log_cut import Fence, fence_of
 from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, read_answer
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter
@@ -113,7 +113,6 @@ class KafkaViewInput:
         return any(end > offsets[topic].get(p, 0) for topic, found in ends.items() for p, end in found.items())
 
     def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
-        """See the protocol."""
         return self._reader.read(spans)
 
     def shape(self, topic: str, version: int) -> TableSchema:
@@ -147,7 +146,6 @@ class WatchedViewInput(KafkaViewInput):
         self._watch = watch
 
     def read(self, spans: Iterable[Span]) -> Iterator[RecordColumns]:
-        """See the protocol."""
         wanted = list(spans)
         total = sum(span.end - max(0, span.start) for span in wanted)
         reached = {(span.topic, span.partition): max(0, span.start) for span in wanted}
@@ -240,7 +238,6 @@ class KafkaViewOutput:
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the views topic")
 
     def answered(self) -> str:
-        """See the protocol."""
         found = read_answer(KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._answer_key))
         return "" if found is None else found.id
 
@@ -260,7 +257,6 @@ class KafkaViewOutput:
                 self._producer.poll(0.1)
 
     def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
-        """See the protocol."""
         found: list[bytes] = []
         reached = dict(ends)
         for partition in range(self._partitions):
@@ -275,11 +271,9 @@ class KafkaViewOutput:
         return found, reached
 
     def newest(self) -> Position | None:
-        """See the protocol."""
         return self._newest
 
     def claimed(self) -> Fence | None:
-        """See the protocol."""
         value = KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._key)
         progress = None if value is None else Progress.from_json(value)
         self._claimed = None if progress is None else fence_of(progress)

@@ -21,12 +21,12 @@ from cdc.record.state import SlotState, TopicsState
 from cdc.record.topic_names import TableName, state_topic, view_topic, views_topic
 from cdc.settings.model import Settings, topics_maker
 from cdc.settings.secret_reference import RefusedLogin
-from cdc.views.fences import NEVER
-from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, Views, identity_key
+from cdc.views.log_cut import NEVER
 from cdc.views.state_reach import StateAway, StateForbidden, StateTaken
 from cdc.views.view_ports import SilentOutput, ViewInput, ViewOutput
 from cdc.views.view_records import PlanOutdated, ViewRecords, view_shape
+from cdc.views.view_runner import KeeperParts, ViewRunner
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
@@ -171,7 +171,7 @@ def _views_spec(settings: Settings) -> TopicSpec:
 @contextmanager
 def opened_keeper(
     settings: Settings, view: PlannedView, known: KnownView, watch: Callable[[int, int], None] | None = None
-) -> Iterator[Keeper]:
+) -> Iterator[ViewRunner]:
     """A view's runner, begun. The block closes it and its state.
 
     ``watch``: it only builds its state and publishes nothing, and says so how far it reads: see
@@ -195,7 +195,7 @@ def opened_keeper(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
         parts = KeeperParts(view.plan, state, source, output, records, tables, view.post, known.topic_id, above)
-        keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
+        keeper = ViewRunner(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper
 

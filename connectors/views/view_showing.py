@@ -21,9 +21,9 @@ from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings
 from cdc.views.conversions import cast
 from cdc.views.embedded_state import EmbeddedState, SqliteRows
-from cdc.views.keeper_rules import LACKS
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import read_document
+from cdc.views.runner_rules import LACKS
 from cdc.views.sql_types import PRINTED, Group, SqlType
 from cdc.views.state_reach import Reached, is_there
 from cdc.views.stored_values import cell

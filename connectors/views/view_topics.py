@@ -17,8 +17,8 @@ from cdc.record.schema import TableSchema
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, schema_topic, view_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
-from cdc.views.fences import fence_of
 from cdc.views.known_views import KnownView, Views, is_claim, read_views
+from cdc.views.log_cut import fence_of
 from cdc.views.state_reach import ELSEWHERE
 from cdc.views.view_state import SIZES
 from connectors.kafka.admin import TopicAdmin
@@ -172,7 +172,6 @@ class ViewProgressFeed:
         self._due_s = 0.0
 
     def poll(self, timeout_s: float) -> list[Progress]:
-        """Records since the last call."""
         feed = self._opened()
         found = []
         for key, value in feed.poll(timeout_s) if feed is not None else ():
@@ -185,7 +184,6 @@ class ViewProgressFeed:
         return found
 
     def close(self) -> None:
-        """End the connection to the brokers."""
         if self._feed is not None:
             self._feed.close()
 

@@ -15,9 +15,9 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, Exit, Retry
 from cdc.process.untrusted_text import quoted
 from cdc.record.position import Lsn
-from cdc.views.fences import Fence
-from cdc.views.keeper import Turn
+from cdc.views.log_cut import Fence
 from cdc.views.state_reach import Reached, StateAway, StateForbidden, StateTaken
+from cdc.views.view_runner import Turn
 from connectors.views.view_topics import state_bytes
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def again_s(failures: int) -> float:
 
 
 class RunsView(Protocol):
-    """The runner of a view. See :class:`cdc.views.keeper.Keeper`."""
+    """The runner of a view. See :class:`cdc.views.view_runner.ViewRunner`."""
 
     def turn(self) -> Turn: ...
 

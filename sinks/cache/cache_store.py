@@ -315,7 +315,6 @@ class _CacheReader:
         return self.get_many(schema, [key]).get(key)
 
     def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """:meth:`get` for many keys. Those that hold nothing are left out."""
         prefix = cache_prefix(self._place.prefix, schema)
         found = _read(self._client, [(prefix + key).encode() for key in keys], keys)
         return {keys[number]: row for number, row in found}

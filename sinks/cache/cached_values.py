@@ -25,7 +25,7 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.documents import dumped, reading
 from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
-from cdc.record.tokens import Standing, Token, standing
+from cdc.record.tokens import Token, TokenRelation, standing
 from cdc.record.topic_names import TableName
 from cdc.wire.jsontree import loads
 from sinks.contract.store_notes import Notes
@@ -138,7 +138,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 KEEP = load("sinks.cache", "rows.lua")["fill"]
 """The script that writes a fill: one key, and the arguments of :meth:`Fill.arguments`."""
 FIELDS = ("token", "row")
-_NOT_PASSED = {Standing.EMPTY, Standing.UNNAMED, Standing.BEHIND, Standing.PROMOTION}
+_NOT_PASSED = {TokenRelation.EMPTY, TokenRelation.UNNAMED, TokenRelation.BEHIND, TokenRelation.PROMOTION}
 _HINT = "convert them as the stores have them: see Plain values in sinks/README.md"
 
 

@@ -25,9 +25,9 @@ from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.wire.format import POS
+from sinks.contract.attempt_limits import unrepeated
 from sinks.contract.batch import schema_of
 from sinks.contract.table_places import Places
-from sinks.contract.tries import unrepeated
 
 declare("places_written")
 

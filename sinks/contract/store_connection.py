@@ -17,8 +17,8 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, Exit, Retry, SinkError
 from cdc.process.logs import LoggedCauses
 from cdc.process.untrusted_text import quoted
+from sinks.contract.attempt_limits import tries
 from sinks.contract.port import StoreAway
-from sinks.contract.tries import tries
 
 T = TypeVar("T")
 log = logging.getLogger("headrace.sinks")

@@ -23,9 +23,9 @@ from cdc.process.errors import CdcError, ConfigError, SinkError, UsageError
 from cdc.process.untrusted_text import remember
 from cdc.record.progress import Watermark
 from cdc.record.tokens import Token
+from sinks.contract.attempt_limits import looking
 from sinks.contract.kinds import spec_for
 from sinks.contract.registry import Option, SinkSpec, open_sink
-from sinks.contract.tries import looking
 
 T = TypeVar("T")
 _ONCE_S = 2 * LOOK_S

@@ -15,7 +15,7 @@ from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.wire.records import read_floor
-from sinks.contract.tries import is_look
+from sinks.contract.attempt_limits import is_look
 
 log = logging.getLogger("headrace.sinks")
 

@@ -16,10 +16,10 @@ from cdc.process.errors import SinkError
 from cdc.record.documents import dumped
 from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
+from sinks.contract.attempt_limits import unrepeated
 from sinks.contract.generations import GENERATION, Generations, is_said, lower, number_in_use
 from sinks.contract.registry import SinkSpec
 from sinks.contract.store_notes import WATERMARK, NotedWatermarks
-from sinks.contract.tries import unrepeated
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
 from sinks.delta.delta_storage import Storage, table_path
 from sinks.delta.delta_table import Delta

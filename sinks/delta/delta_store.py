@@ -193,7 +193,6 @@ class _DeltaTables:
             table.delete(f"{POS} < '{floor}'")
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """:meth:`sinks.contract.port.Discards.remove`."""
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)
@@ -261,7 +260,6 @@ class _DeltaReader:
         return self.get_many(schema, [key]).get(key)
 
     def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """:meth:`get` for many keys. Those that hold nothing are left out."""
         table = Delta(self._storage, table_path(schema), self._clock)
         if not keys or not table.exists():
             return {}

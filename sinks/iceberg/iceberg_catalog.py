@@ -24,10 +24,10 @@ from cdc.process.errors import ConfigError, Retry, SinkError
 from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
 from cdc.record.topic_names import TableName
+from sinks.contract.attempt_limits import looking
 from sinks.contract.registry import SinkSpec
 from sinks.contract.store_connection import StoreRetry, require_folder
 from sinks.contract.store_names import folder
-from sinks.contract.tries import looking
 from sinks.iceberg.iceberg_faults import PASSING, explained
 from sinks.iceberg.iceberg_kind import JDBC, PROPERTY, S3, is_beside
 

@@ -20,10 +20,10 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import SinkError
 from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
+from sinks.contract.attempt_limits import unrepeated
 from sinks.contract.generations import GENERATION, Generations, lower, number_in_use, said_in_use
 from sinks.contract.registry import SinkSpec
 from sinks.contract.store_notes import WATERMARK, NotedWatermarks
-from sinks.contract.tries import unrepeated
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace, table_name
 from sinks.iceberg.iceberg_table import PROPERTIES
 

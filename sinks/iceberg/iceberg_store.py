@@ -192,7 +192,6 @@ class _IcebergTables:
             table.remove_below(floor)
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """:meth:`sinks.contract.port.Discards.remove`."""
         some = list(versions.items())
         with _faults(schema):
             table = self._table(schema)
@@ -291,7 +290,6 @@ class _IcebergReader:
         return self.get_many(schema, [key]).get(key)
 
     def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """:meth:`get` for many keys. Those that hold nothing are left out."""
         table = lake_table(self._catalog, table_name(schema.table), self._clock)
         if not keys or not table.exists():
             return {}

@@ -284,7 +284,6 @@ class _SearchReader:
         return self.get_many(schema, [key]).get(key)
 
     def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """:meth:`get` for many keys. Those that hold nothing are left out."""
         with faults(schema):
             return _look_up(self._client, self._indexes, schema, keys)
 

@@ -21,6 +21,7 @@ from cdc.process.errors import ConfigError, Exit, Retry, SinkError
 from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
 from cdc.settings.dsn import answer
+from sinks.contract.attempt_limits import is_look
 from sinks.contract.port import StoreAway
 from sinks.contract.registry import SinkSpec
 from sinks.contract.store_connection import (
@@ -33,7 +34,6 @@ from sinks.contract.store_connection import (
     unreachable,
     unreached,
 )
-from sinks.contract.tries import is_look
 from sinks.sql.sql_natives import keeps_natives, read_as_text
 
 # The subject of a database's error: pure. By SQLSTATE where there is one, by SQLite's words, else by its class.

@@ -192,7 +192,6 @@ class _SqlStore:
             self._client.commit()
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """:meth:`sinks.contract.port.Discards.remove`."""
 
         def remove(connection: sa.Connection) -> None:
             table = self._tables.table(schema, self._tables.columns(schema))
@@ -303,7 +302,6 @@ class _SqlReader:
         return self.get_many(schema, [key]).get(key)
 
     def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """:meth:`get` for many keys. Those that hold nothing are left out."""
         with _faults(schema):
             there = self._client.read(lambda connection: self._tables.stored_types(connection, schema)) is not None
             return _look_up(self._client, self._tables, schema, keys) if there else {}

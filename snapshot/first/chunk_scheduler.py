@@ -15,9 +15,9 @@ from snapshot.first.row_writer import ChunkTask
 from snapshot.first.slot_creation import CutHolder, open_cut
 from snapshot.first.summary import Tally
 from snapshot.first.workers import ChunkRead, ChunkUnread, RowsRead, WorkerDied, WorkerFailed, WorkerPool, chunk_id
-from snapshot.source.edges import Edges, Reporter, Session, Shapes
 from snapshot.source.inspection import inspect
 from snapshot.source.planned_tables import InspectedTable, Inspection
+from snapshot.source.ports import Edges, Reporter, Session, Shapes
 from snapshot.source.read_transaction import insert_lsn
 
 declare("cut_recorded", "chunk_reported", "chunk_recorded")

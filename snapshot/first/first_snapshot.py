@@ -37,7 +37,7 @@ from snapshot.first.slot_creation import (
 )
 from snapshot.first.summary import Summary, summarise
 from snapshot.first.workers import FLUSH_S, WorkerPool
-from snapshot.source.edges import Edges, Reporter, RowLog, Session, Shapes
+from snapshot.source.ports import Edges, Reporter, RowLog, Session, Shapes
 from snapshot.source.read_transaction import SQL, first_line, sweep_mark
 
 declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")

@@ -24,7 +24,7 @@ from cdc.settings.mask_rules import Masks
 from cdc.wire.format import READ_OP
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table, record_headers
 from snapshot.first.slot_creation import ExportedCut
-from snapshot.source.edges import RowLog, Session
+from snapshot.source.ports import RowLog, Session
 from snapshot.source.read_transaction import (
     SQL,
     ReadTarget,

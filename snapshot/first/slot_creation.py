@@ -12,7 +12,7 @@ from cdc.process.clock import Clock, readable
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError, SlotError, SourceError
 from cdc.record.position import Lsn
-from snapshot.source.edges import Session, SourcePort
+from snapshot.source.ports import Session, SourcePort
 from snapshot.source.read_transaction import SQL, begin, first_line
 
 # The cut: a database snapshot that every worker reads from, kept open by one session.

@@ -27,7 +27,7 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ActiveError, CdcError, SourceError
 from cdc.record.state import ChunkState
 from snapshot.first.row_writer import ChunkTask, CutLost, RowWriter, read_chunk
-from snapshot.source.edges import Edges, Session
+from snapshot.source.ports import Edges, Session
 from snapshot.source.read_transaction import SQL, Changed, LockTimeout, first_line
 
 declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed")

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdc.capture.visibility import Gate
+from cdc.capture.transaction_visibility import Gate
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError
 from cdc.record.schema import TableSchema
 from cdc.record.server_facts import Sent
 from cdc.record.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
 from cdc.record.topic_names import TableName
-from snapshot.later.watch_rules import Need, form_of_plan, gone_forms, need
+from snapshot.later.watch_rules import RereadReason, form_of_plan, gone_forms, need
 from snapshot.later.window_read import visible_now
-from snapshot.source.edges import Captured, LaterEdges, Session
 from snapshot.source.inspection import catalog_marks, leaf_rows, sizes
+from snapshot.source.ports import Captured, LaterEdges, Session
 from snapshot.source.read_transaction import SQL, insert_lsn
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class CatalogWatch:
 
     def _need(
         self, before: FormState, now: FormState, streamed: Mapping[str, int], shapes: Sequence[TableSchema]
-    ) -> Need | None:
+    ) -> RereadReason | None:
         empty = self._empty(before, now)
         announced = [shape for shape in shapes if before.version and shape.version > before.version]
         found = need(before, now, empty, streamed, announced)
@@ -226,7 +226,7 @@ class CatalogWatch:
         read.leaves.update({row.oid: row for row in leaves})
         return read
 
-    def _ask(self, table: str, found: Need, documents: Mapping[bytes, bytes]) -> Records:
+    def _ask(self, table: str, found: RereadReason, documents: Mapping[bytes, bytes]) -> Records:
         name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")
         asked = [request for request in requests_of(documents) if request.id == name]
         if found.added and asked:

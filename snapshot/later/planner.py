@@ -18,9 +18,9 @@ from snapshot.later.catalog_watch import CatalogWatch
 from snapshot.later.chunk_queue import TooLarge
 from snapshot.later.reader_pool import nudge
 from snapshot.later.table_reading import TableReading
-from snapshot.source.edges import LaterEdges, Session
 from snapshot.source.inspection import Locked, inspect
 from snapshot.source.planned_tables import InspectedTable
+from snapshot.source.ports import LaterEdges, Session
 from snapshot.source.read_transaction import sqlstate
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from cdc.record.position import Position
 from snapshot.later.chunk_queue import MOST_RECORDS, NotComparable, RowDifferences
 from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
-from snapshot.source.edges import LaterEdges, Session
 from snapshot.source.planned_tables import Chunk
+from snapshot.source.ports import LaterEdges, Session
 from snapshot.source.read_transaction import SQL, insert_lsn
 
 log = logging.getLogger(__name__)

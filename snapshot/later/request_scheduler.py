@@ -41,8 +41,8 @@ from snapshot.later.table_reading import (
     fresh,
     next_reading,
 )
-from snapshot.source.edges import LaterEdges, Session
 from snapshot.source.planned_tables import Chunk
+from snapshot.source.ports import LaterEdges, Session
 from snapshot.source.read_transaction import Changed, LockTimeout, first_line, insert_lsn, sqlstate
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cdc.checks.findings import failed_readings
-from cdc.operate.rereads import condition_on
+from cdc.operate.snapshot_requests import condition_on
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.row_condition import Condition
 from cdc.record.state import ReadingState, RequestState

@@ -18,7 +18,7 @@ NONE: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RereadReason:
     """Why a table has to be read again, as a sentence part behind its name.
 
     ``leaves``: only these partitions. ``added``: it came into the publication, so that changes from before are never
@@ -39,7 +39,7 @@ def need(
     empty: Collection[int] = (),
     streamed: Mapping[str, int] = NONE,
     announced: Iterable[TableSchema] = (),
-) -> Need | None:
+) -> RereadReason | None:
     """The reading that a table needs that was ``before`` and is ``now``. None when the events are enough.
 
     ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
@@ -54,21 +54,21 @@ def need(
     if not now.publication:
         return None
     if not before.publication:
-        return Need("came into the publication", added=True, unsent=True)
+        return RereadReason("came into the publication", added=True, unsent=True)
     if before.oid != now.oid:
-        return Need("was dropped and made anew", unsent=True)
+        return RereadReason("was dropped and made anew", unsent=True)
     if before.publication != now.publication:
-        return Need("is published with other columns or rows", unsent=True)
+        return RereadReason("is published with other columns or rows", unsent=True)
     found = _columns(before, now) or _names(now, announced) or _types(before, now)
     found = found or _links(before.links, now) or _links(streamed, now)
     if found is None and streamed.keys() - now.links.keys():
-        found = Need("had a partition that is gone", unsent=True)
+        found = RereadReason("had a partition that is gone", unsent=True)
     if found is None and before.entries and before.entries != now.entries:
-        return Need("may have been unpublished for a while", republished=True, unsent=True)
+        return RereadReason("may have been unpublished for a while", republished=True, unsent=True)
     return found or _leaves(before, now, empty)
 
 
-def _types(before: FormState, now: FormState) -> Need | None:
+def _types(before: FormState, now: FormState) -> RereadReason | None:
     """Types whose values read otherwise than before, though no row was changed.
 
     A new label of an enum is in no row. A new attribute of a composite is in every one.
@@ -77,7 +77,7 @@ def _types(before: FormState, now: FormState) -> Need | None:
     for member, born in sorted(now.types.items()):
         kind = member.partition(".")[0]
         if before.types.get(member, born) != born or (member not in before.types and kind[:1] == "c" and kind in known):
-            return Need(f"has values of {_KINDS[kind[:1]]} that was altered")
+            return RereadReason(f"has values of {_KINDS[kind[:1]]} that was altered")
     return None
 
 
@@ -95,30 +95,30 @@ def gone_forms(forms: Mapping[str, FormState], captured: Collection[str]) -> lis
     ]
 
 
-def _links(before: Mapping[str, int], now: FormState) -> Need | None:
+def _links(before: Mapping[str, int], now: FormState) -> RereadReason | None:
     """A partition that was there ``before`` and is now, and was detached in between: its changes then were not sent."""
     if any(now.links.get(oid, born) != born for oid, born in before.items()):
-        return Need("had a partition detached for a while", unsent=True)
+        return RereadReason("had a partition detached for a while", unsent=True)
     return None
 
 
-def _columns(before: FormState, now: FormState) -> Need | None:
+def _columns(before: FormState, now: FormState) -> RereadReason | None:
     old = {column[0]: column for column in before.columns}
     for attnum, name, type_oid, typmod, filled in now.columns:
         known = old.get(attnum)
         if known is None:
             if filled:
-                return Need(f"has a new column {name}, which older rows have a value for")
+                return RereadReason(f"has a new column {name}, which older rows have a value for")
             if name in {column[1] for column in before.columns}:
-                return Need(f"has another column {name} than before")
+                return RereadReason(f"has another column {name} than before")
         elif known[1] != name:
-            return Need(f"has its column {known[1]} renamed to {name}")
+            return RereadReason(f"has its column {known[1]} renamed to {name}")
         elif known[2] != type_oid or (known[3] is not None and known[3] != typmod):
-            return Need(f"has another type of the column {name}")
+            return RereadReason(f"has another type of the column {name}")
     return None
 
 
-def _names(now: FormState, announced: Iterable[TableSchema]) -> Need | None:
+def _names(now: FormState, announced: Iterable[TableSchema]) -> RereadReason | None:
     """A column that had another name for a while: rows that were written then have its value under that name alone."""
     known = {attnum: name for attnum, name, *_ in now.columns}
     names = list(known.values())
@@ -134,19 +134,19 @@ def _names(now: FormState, announced: Iterable[TableSchema]) -> Need | None:
             if known.get(column.attnum, column.name) != column.name or (not column.attnum and column.name not in names):
                 gone.append(column.name)
         if gone:
-            return Need(f"had a column under the name {gone[0]} for a while")
+            return RereadReason(f"had a column under the name {gone[0]} for a while")
     return None
 
 
-def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> Need | None:
+def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> RereadReason | None:
     old = {leaf[0]: leaf for leaf in before.leaves}
     new = {leaf[0]: leaf for leaf in now.leaves}
     if old.keys() - new.keys():
-        return Need("lost a partition with its rows")
+        return RereadReason("lost a partition with its rows")
     if any(old[oid][3] != new[oid][3] for oid in old) and not (now.born and before.born == now.born):
-        return Need("was rewritten or truncated")
+        return RereadReason("was rewritten or truncated")
     added = [f"{leaf[1]}.{leaf[2]}" for oid, leaf in new.items() if oid not in old and oid not in empty]
-    return Need("got a partition that has rows", leaves=tuple(sorted(added))) if added else None
+    return RereadReason("got a partition that has rows", leaves=tuple(sorted(added))) if added else None
 
 
 def form_of_plan(plan: SnapshotTableState, shape: TableSchema) -> FormState:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import psycopg
 from psycopg import sql
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.capture.windows import WindowPairs
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import ConfigError
@@ -40,8 +40,8 @@ from cdc.wire.envelope import seen_header
 from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from cdc.wire.plain import key_literal
 from connectors.postgres.encoding.encoder import TableEncoder, record_headers, unescape
-from snapshot.source.edges import Session
 from snapshot.source.planned_tables import Chunk
+from snapshot.source.ports import Session
 from snapshot.source.read_transaction import (
     SQL,
     Changed,
@@ -363,7 +363,7 @@ def _value(value: Value) -> sql.Composable:
 
 
 class RequestSource:
-    """The database that a request is checked against. Implements :class:`cdc.operate.rereads.RereadSource`."""
+    """The database that checks a request. Implements :class:`cdc.operate.snapshot_requests.RereadSource`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -13,8 +13,8 @@ from cdc.process.errors import ConfigError, SourceError
 from cdc.record.server_facts import PublicationFacts, Sent
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName
-from snapshot.source.edges import Captured, InspectionEdges, Session, Shapes
 from snapshot.source.planned_tables import CatalogMarks, InspectedTable, Inspection, LeafForm, TableForm, largest_first
+from snapshot.source.ports import Captured, InspectionEdges, Session, Shapes
 from snapshot.source.read_transaction import SQL, first_line
 
 

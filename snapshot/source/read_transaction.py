@@ -29,7 +29,7 @@ from cdc.wire.envelope import read_at
 from cdc.wire.format import READ_OP, TRUNCATE_OP
 from cdc.wire.records import sweep_key, sweep_value
 from connectors.postgres.encoding.encoder import SnapshotEnvelope, TableEncoder, record_headers
-from snapshot.source.edges import Session
+from snapshot.source.ports import Session
 
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 

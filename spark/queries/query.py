@@ -22,7 +22,7 @@ from sinks.contract.registry import SinkSpec
 from sinks.contract.table_places import SchemaBook
 from spark.queries.micro_batch import MicroBatch, SlicePace, shares
 from spark.queries.query_run import Engine, Run
-from spark.queries.report import TaskReport
+from spark.queries.task_reports import TaskReport
 from spark.queries.tasks import NARROW, Mode, Task, run_on_executors, warm_up
 from spark.session.failures import Halted, QueryFailed, SparkLost, mendable, read_failure, unexpected
 from spark.stores.apply import Outcome, Rules

@@ -104,7 +104,7 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
     if spec.local:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Executors of a cluster may not find the module at their start. Here they are this process's own.
-        conf |= {"spark.python.daemon.module": "spark.session.daemon"}
+        conf |= {"spark.python.daemon.module": "spark.session.python_daemon"}
     return conf | {"spark.ui.enabled": str(spec.ui).lower()} | dict(spec.conf)
 
 

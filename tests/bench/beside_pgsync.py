@@ -35,7 +35,7 @@ import requests
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.stack.part import ANYBODY
+from cdc.stack.supervised_server import ANYBODY
 from tests.bench.family_cpu import FamilyCpu
 from tests.bench.setting import RUNS, Bench, cpu_of, spread
 from tests.integration.spark.family import below

@@ -33,7 +33,7 @@ from connectors.debezium.connector import Connector
 from connectors.debezium.databases import named_tables
 from connectors.debezium.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.bench import capture, latency, snapshot
 from tests.bench.setting import RUNS, Bench, Pipeline, Running, cpu_of, peak_of, spread
 from tests.waiting import wait_until

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.settings.model import Settings, parse
 from cdc.stack.local import LocalStack
-from cdc.stack.part import ANYBODY
+from cdc.stack.supervised_server import ANYBODY
 from connectors.kafka.admin import TopicAdmin
 
 _TICKS = os.sysconf("SC_CLK_TCK")

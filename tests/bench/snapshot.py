@@ -25,7 +25,7 @@ from cdc.settings.model import Settings
 from cdc.stack.postgres import install_folder
 from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.admin import TopicAdmin
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.bench.setting import Bench, Pipeline
 
 TABLE = """

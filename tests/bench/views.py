@@ -25,9 +25,9 @@ from cdc.record.position import Position
 from cdc.record.progress import Progress
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName, partition_of
-from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords
+from cdc.views.view_runner import KeeperParts, ViewRunner
 from cdc.views.view_state import ViewState
 from tests.bench.setting import Bench
 from tests.memory_views import MemoryViewInput, MemoryViewOutput, MemoryViewTopic
@@ -77,7 +77,7 @@ class _Shop:
         records = ViewRecords(plan, "v", "b.view.v.1", _PARTITIONS, name="b", database="b")
         topics = {shape.table: shape.topic for shape in SHAPES if shape.table in plan.relations}
         output = MemoryViewOutput(MemoryViewTopic())
-        self._keeper = Keeper(KeeperParts(plan, self.state, self._log, output, records, topics), clock=SYSTEM_CLOCK)
+        self._keeper = ViewRunner(KeeperParts(plan, self.state, self._log, output, records, topics), clock=SYSTEM_CLOCK)
         self._keeper.begin()
 
     def write(self, table: str, rows: Iterable[dict[str, Any]]) -> None:

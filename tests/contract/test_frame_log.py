@@ -21,7 +21,7 @@ from cdc.settings.model import LogSettings
 from cdc.wire.records import BEGINNING, RecordColumns, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.reading.frame_log import KafkaConnect
+from connectors.spark_log.frame_log import KafkaConnect
 from spark.frames.options import FrameOptions
 from spark.frames.ports import Connect
 from tests.contract.topics import ORDERS, column, shape

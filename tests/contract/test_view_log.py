@@ -19,7 +19,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.tables_aside import AsideState, Cause, TableState
 from cdc.record.topic_names import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.settings.model import Settings, parse
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter, Why

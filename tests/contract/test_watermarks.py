@@ -11,10 +11,10 @@ from cdc.process.errors import DamagedError, Exit, FormatError, Retry
 from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from cdc.record.tokens import Token
+from sinks.contract.attempt_limits import looking
 from sinks.contract.memory import MemoryStore
 from sinks.contract.store_freshness import StoreFreshness
 from sinks.contract.store_notes import WATERMARK, KeptColumns
-from sinks.contract.tries import looking
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch

@@ -16,7 +16,7 @@ from cdc.process.errors import LogError
 from cdc.settings.model import Settings, parse
 from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.faults import oracle, workload
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command

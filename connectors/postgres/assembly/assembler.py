@@ -75,7 +75,7 @@ _AT_ZERO, _LIMITS = Start(), Limits()
 
 
 class Assembler:
-    """See the module. It cannot be used after an exception of :meth:`feed`: make a new one from the log's state."""
+    """See the module. Implements :class:`cdc.record.ports.Assembles`."""
 
     def __init__(
         self, pipeline: Pipeline, ports: AssemblerPorts, start: Start = _AT_ZERO, limits: Limits = _LIMITS
@@ -123,12 +123,10 @@ class Assembler:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a COMMIT is still to come."""
         return self._tx.begin is not None
 
     @property
     def open_commit_us(self) -> int | None:
-        """When the transaction was committed whose COMMIT is still to come, in us since 1970. None outside one."""
         begin = self._tx.begin
         return begin.committed_us if begin is not None else None
 
@@ -139,7 +137,6 @@ class Assembler:
 
     @property
     def waiting_lanes(self) -> frozenset[int]:
-        """The lanes of tables that wait."""
         if not self._unread:
             return self._waiting.lanes
         topics = {topic for table in self._unread.counts() if (topic := self._topic(table)) is not None}
@@ -148,7 +145,6 @@ class Assembler:
 
     @property
     def oldest_waiting(self) -> int | None:
-        """The commit LSN of the oldest record that was not returned because its table waits. None without any."""
         return _oldest(self._waiting.oldest, self._unread.oldest)
 
     def oldest_of(self, table: TableName) -> int | None:
@@ -166,11 +162,9 @@ class Assembler:
         return self._outlet.take()
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """Changes written so far, by table and op."""
         return self._compiled.counts()
 
     def lost(self) -> Counter[tuple[str, str]]:
-        """Values that the encoding cannot express and that were written as null, by table and column (D4)."""
         return self._compiled.lost()
 
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:  # noqa: C901 - a call in the loop would cost more

@@ -26,7 +26,7 @@ from connectors.postgres.assembly.routes import StreamTable
 from connectors.postgres.assembly.spill_files import Blocks
 from connectors.postgres.assembly.transaction import Collector, Transaction
 from connectors.postgres.assembly.transaction_changes import TransactionChanges
-from connectors.postgres.assembly.waiting_tables import Bounds, Largest, Room, unkept
+from connectors.postgres.assembly.waiting_tables import Bounds, Largest, WaitingLimit, unkept
 from connectors.postgres.protocol.messages import Delete, Insert, Relation, Update
 from connectors.postgres.protocol.oversized_fields import Abridged
 from connectors.postgres.protocol.pgoutput import decode
@@ -68,7 +68,7 @@ class UnreadTables:
         self,
         decoding: Decoding,
         bounds: Bounds,
-        room: Room,
+        room: WaitingLimit,
         tell: Callable[[TableName, bool], None],
         cannot: Callable[[CannotFollow], None],
     ) -> None:

@@ -70,7 +70,7 @@ class Keeps(Protocol):
         """The tables that are kept together with the most bytes."""
 
 
-class Room:
+class WaitingLimit:
     """The room that all tables that wait share. ``cannot``: called with what has to be set aside."""
 
     def __init__(self, limit_bytes: int, cannot: Callable[[CannotFollow], None]) -> None:
@@ -115,7 +115,7 @@ class WaitingTables:
         self._by_lane: dict[int, _Queue] = {}
         self._queues: list[_Queue] = []
         self.size_bytes = 0
-        self.room = Room(bounds.limit_bytes, cannot)
+        self.room = WaitingLimit(bounds.limit_bytes, cannot)
         self.room.let(self)
         self.left: set[int] = set()
         """Lanes of tables that were set aside while records of theirs may still be on their way here."""

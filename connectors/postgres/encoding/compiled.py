@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from cdc.wire.envelope import escaped
 from cdc.wire.format import NEW_ROW, NO_NEW_ROW, NO_OLD_ROW, OLD_ROW
 from cdc.wire.jsontree import name as member
-from connectors.postgres.encoding.row_reading import NAMES, RowReading, Side, Value, listed
+from connectors.postgres.encoding.row_reading import NAMES, MessageRow, RowReading, Value, listed
 from connectors.postgres.encoding.wire_values import Codec, Encode, Fast
 
 Made = tuple[bytes, bytes]
@@ -66,22 +66,22 @@ class CompiledRows:
     @cached_property
     def new(self) -> FromFrame:
         """Encodes a message with a new row alone: insert, and update without an old row."""
-        return self._table.frame([Side("n", b"N")])
+        return self._table.frame([MessageRow("n", b"N")])
 
     @cached_property
     def pair(self) -> FromFrame:
         """Encodes an update that carries the old row."""
-        return self._table.frame([Side("o", b"O"), Side("n", b"N")])
+        return self._table.frame([MessageRow("o", b"O"), MessageRow("n", b"N")])
 
     @cached_property
     def old(self) -> FromFrame:
         """Encodes a delete that carries the old row."""
-        return self._table.frame([Side("o", b"O")])
+        return self._table.frame([MessageRow("o", b"O")])
 
     @cached_property
     def keyed(self) -> FromFrame:
         """Encodes a delete that carries the old key."""
-        return self._table.frame([Side("k", b"K")], only=self._key)
+        return self._table.frame([MessageRow("k", b"K")], only=self._key)
 
     @cached_property
     def line(self) -> FromLine:
@@ -174,7 +174,7 @@ class _Table:
             *(b"{" + b",".join(form.get(i, self._labels[i] + b"null") for i in order) + b"}" for form in (plain, loose))
         )
 
-    def frame(self, sides: Sequence[Side], only: Sequence[int] | None = None) -> FromFrame:
+    def frame(self, sides: Sequence[MessageRow], only: Sequence[int] | None = None) -> FromFrame:
         """A function over messages with these rows. Of columns not in ``only`` just nulls are taken."""
         if len(self._labels) * len(sides) > MOST_COLUMNS:
             return _long_way
@@ -210,7 +210,7 @@ class _Table:
             form, nullable = Fast(pattern=_FIELD, text=b"%b", mapped=_from_copy(codec.encode)), False
         return Value(i, letter, form, f"{tier}_f{i}", nullable=nullable, walked=tier == "loose" and form.anything)
 
-    def _frame_tier(self, tier: str, sides: Sequence[Side], present: Sequence[int]) -> _Tier:
+    def _frame_tier(self, tier: str, sides: Sequence[MessageRow], present: Sequence[int]) -> _Tier:
         values = {side: self._values(side.letter, present, tier) for side in sides}
         reading = RowReading(tier, values, len(self._labels))
         new = list(values.values())[-1]
@@ -218,7 +218,7 @@ class _Table:
         lines += self._built(tier, new, f"{tier} % ({{}}lsn, lsn, seq)", list(values.values()))
         return _Tier(lines, reading.names | _mappers(new))
 
-    def _stayed(self, values: Mapping[Side, Mapping[int, Value]]) -> Iterator[str]:
+    def _stayed(self, values: Mapping[MessageRow, Mapping[int, Value]]) -> Iterator[str]:
         """Of a pair only what kept its key is written."""
         old, new = next(iter(values.values())), list(values.values())[-1]
         if old is not new:

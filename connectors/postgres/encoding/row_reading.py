@@ -29,7 +29,7 @@ NAMES: Mapping[str, Any] = {
 _TEXT, _NULL = ord("t"), ord("n")
 
 
-class Side(NamedTuple):
+class MessageRow(NamedTuple):
     """One row of a message: a letter for names in source, and pgoutput's marker."""
 
     letter: str
@@ -108,7 +108,7 @@ class RowReading:
     ``prefix`` parts these from those of another reading in the same function.
     """
 
-    def __init__(self, prefix: str, values: Mapping[Side, Mapping[int, Value]], columns: int) -> None:
+    def __init__(self, prefix: str, values: Mapping[MessageRow, Mapping[int, Value]], columns: int) -> None:
         self.names: dict[str, Any] = {}
         self._prefix = prefix
         self._pattern = b""
@@ -121,7 +121,7 @@ class RowReading:
             declared = f"join(({', '.join(v.declared() for v in sized)},))"
             self.lines.append(f"if {prefix}_sizes({', '.join(v.measured() for v in sized)}) != {declared}: break")
 
-    def _rows(self, values: Mapping[Side, Mapping[int, Value]], columns: int) -> Iterator[str]:
+    def _rows(self, values: Mapping[MessageRow, Mapping[int, Value]], columns: int) -> Iterator[str]:
         for side, found in values.items():
             self._pattern += side.marker + re.escape(columns.to_bytes(2))
             for i in range(columns):

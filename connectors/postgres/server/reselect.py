@@ -19,7 +19,7 @@ from psycopg import sql
 from psycopg.pq.abc import PGresult
 from psycopg.rows import namedtuple_row
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import SourceError

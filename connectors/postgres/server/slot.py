@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import class_row
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.process.clock import Clock
 from cdc.process.errors import ActiveError, IdentityError, SlotError, SourceError
 from cdc.process.sql_files import load, quote_literal

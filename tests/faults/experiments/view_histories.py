@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from tests.faults.lab import Found
 from tests.unit.cdc.views import ahead_histories
 from tests.unit.cdc.views.ahead_histories import AheadHistory

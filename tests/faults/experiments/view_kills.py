@@ -23,7 +23,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.compacted_topic import read_range
 from connectors.views.view_topics import known_views
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command
 from tests.faults.rig import Rig, fresh_rig

@@ -63,7 +63,7 @@ ROOMS: Mapping[str, Room] = {
         ),
     ),
     "aside": Room(
-        ("cdc/record/tables_aside.py", "cdc/capture/fenced_records.py"),
+        ("cdc/record/tables_aside.py", "cdc/capture/late_record_rules.py"),
         (
             *_of(_RECORD, "aside*"), *_of(f"{_CDC}/capture", "stale"),
             *_of(_SESSION, "asides", "mending"), *_of(_POSTGRES, "aside"),
@@ -74,7 +74,7 @@ ROOMS: Mapping[str, Room] = {
         _of(_POSTGRES, "waiting*", "held", "aside", "spilled")
     ),
     "windows": Room(
-        ("cdc/capture/windows.py", "cdc/capture/visibility.py"),
+        ("cdc/capture/windows.py", "cdc/capture/transaction_visibility.py"),
         (*_of(f"{_CDC}/capture", "windows*"), *_of(_POSTGRES, "reselect"), *_of(_LATER, "window_read")),
     ),
     "floors": Room(
@@ -156,7 +156,7 @@ ROOMS: Mapping[str, Room] = {
     "handover": Room(
         (
             "cdc/operate/handover_rules.py", "cdc/operate/rebuild.py",
-            "cdc/operate/rereads.py",
+            "cdc/operate/snapshot_requests.py",
         ),
         _of(_OPERATE, "handover*", "rebuild*", "rereads", "masked_requests"),
     ),

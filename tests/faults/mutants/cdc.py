@@ -12,11 +12,11 @@ _REBUILD = "tests/unit/cdc/operate"
 
 MUTANTS = (
     Mutant(
-        "answer who asked for documents before they are out", "cdc/views/keeper.py",
+        "answer who asked for documents before they are out", "cdc/views/view_runner.py",
         "if all(left.values()):", "if left is not None:", "tests/unit/cdc/views/test_asked_keys.py",
     ),
     Mutant(
-        "take up the same wish for documents with each cut", "cdc/views/keeper.py",
+        "take up the same wish for documents with each cut", "cdc/views/view_runner.py",
         "state.note(asked=asked.id)", 'state.note(asked="")', "tests/unit/cdc/views/test_asked_keys.py",
     ),
     Mutant(
@@ -160,7 +160,7 @@ MUTANTS = (
         "tests/unit/snapshot/later/test_state_view.py",
     ),
     Mutant(
-        "take any column for a captured one", "cdc/operate/rereads.py",
+        "take any column for a captured one", "cdc/operate/snapshot_requests.py",
         "    if unknown:", "    if False:", "tests/unit/snapshot/later/test_condition_sql.py",
     ),
     Mutant(
@@ -177,7 +177,7 @@ MUTANTS = (
         "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/capture/test_capture.py",
     ),
     Mutant(
-        "let a foreign position count as ours", "cdc/capture/fenced_records.py",
+        "let a foreign position count as ours", "cdc/capture/late_record_rules.py",
         "self._top < pos <= self._most_text", "self._top < pos", "tests/unit/cdc/capture/test_stale.py",
     ),
     Mutant(
@@ -276,7 +276,7 @@ MUTANTS = (
         "tests/integration/snapshot/test_slots.py -k h591",
     ),
     Mutant(
-        "listen for answers once the orders are written", "cdc/operate/letters.py",
+        "listen for answers once the orders are written", "cdc/operate/dead_letter_orders.py",
         "        with closing(self._ports.follow()) as feed:\n"
         "            self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n",
         "        self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n"
@@ -309,17 +309,17 @@ MUTANTS = (
     ),
     Mutant(
         "take a watermark that names no server for the token's", "cdc/record/tokens.py",
-        "return Standing.UNNAMED", "return Standing.SHOWN",
+        "return TokenRelation.UNNAMED", "return TokenRelation.SHOWN",
         "tests/unit/cdc/record/test_tokens.py",
     ),
     Mutant(
         "take a commit that a promotion left behind for one that is kept", "cdc/record/source_lineage.py",
-        "Kinship.SAME if lsn <= left[timeline] else Kinship.LOST", "Kinship.SAME",
+        "LsnRelation.SAME if lsn <= left[timeline] else LsnRelation.LOST", "LsnRelation.SAME",
         "tests/unit/cdc/record/test_tokens.py",
     ),
     Mutant(
         "take a timeline that nobody noted for one that is kept", "cdc/record/source_lineage.py",
-        "return Kinship.UNKNOWN if timeline < oldest else Kinship.LOST", "return Kinship.SAME",
+        "return LsnRelation.UNKNOWN if timeline < oldest else LsnRelation.LOST", "return LsnRelation.SAME",
         "tests/unit/cdc/record/test_tokens.py",
     ),
     Mutant(

@@ -35,11 +35,12 @@ MUTANTS = (
         "passed.oid != oid or ", "", _SHAPES,
     ),
     Mutant(
-        "follow a table with masks again before the stream is past its change (H284)", "connectors/session/remedies.py",
+        "follow a table with masks again before the stream is past its change (H284)",
+        "connectors/session/aside_causes.py",
         "        if since_lsn < lsn:\n", "        if False:\n", _REMEDIES,
     ),
     Mutant(
-        "take the time of another look for that of this shape (H284)", "connectors/session/remedies.py",
+        "take the time of another look for that of this shape (H284)", "connectors/session/aside_causes.py",
         "        if seen != table:\n", "        if seen is None:\n", _REMEDIES,
     ),
     Mutant(
@@ -97,7 +98,7 @@ MUTANTS = (
         _REGISTRY,
     ),
     Mutant(
-        "follow a part again that lacks masks (H340)", "connectors/session/remedies.py",
+        "follow a part again that lacks masks (H340)", "connectors/session/aside_causes.py",
         "            self._registry.require_masks(now)\n", "",
         "tests/integration/capture/test_mask_parts.py -k h340",
     ),
@@ -140,7 +141,7 @@ MUTANTS = (
         "former.plain_key_form == schema.plain_key_form or schema.masked_key", _SHAPES,
     ),
     Mutant(
-        "leave a table aside whose key has another mask (H346)", "connectors/session/remedies.py",
+        "leave a table aside whose key has another mask (H346)", "connectors/session/aside_causes.py",
         "known.plain_key_form != now.plain_key_form", "known.key_form != now.key_form",
         "tests/integration/capture/test_mask_covers.py -k h346",
     ),

@@ -55,7 +55,7 @@ MUTANTS = (
         "tests/unit/connectors/session/test_partitions.py",
     ),
     Mutant(
-        "follow a table again though a partition logs other old keys", "connectors/session/remedies.py",
+        "follow a table again though a partition logs other old keys", "connectors/session/aside_causes.py",
         "if (now.noted_masks or document.cause is Cause.CHANGED) and not self._agree(session, now, since_lsn):",
         "if False:",
         "tests/integration/capture/test_aside.py -k h147",

@@ -73,11 +73,12 @@ MUTANTS = (
     ),
     Mutant(
         "forget a delete at once (cache)", "sinks/cache/rows.lua",
-        "redis.call('PEXPIRE', key, ARGV[1])", "redis.call('DEL', key)", _REDIS,
+        "redis.call('PEXPIRE', key, ARGV[1])\n    deleted", "redis.call('DEL', key)\n    deleted", _REDIS,
     ),
     Mutant(
         "let a row expire with the delete before it", "sinks/cache/rows.lua",
-        "      redis.call('PERSIST', key)\n", "", "tests/integration/sinks/test_cache.py",
+        "      redis.call('PERSIST', key)\n    end\n    written", "    end\n    written",
+        "tests/integration/sinks/test_cache.py",
     ),
     Mutant(
         "ignore the floor", "sinks/contract/batch_plan.py",
@@ -186,7 +187,9 @@ MUTANTS = (
     ),
     Mutant(
         "take a right that is missing for a foreign key (cache)", "sinks/cache/rows.lua",
-        "not string.find(stored.err, 'WRONGTYPE', 1, true)", "false",
+        "not string.find(stored.err, 'WRONGTYPE', 1, true) then\n    return stored\n  end\n"
+        "  if type(stored) == 'table'",
+        "false then\n    return stored\n  end\n  if type(stored) == 'table'",
         "tests/integration/sinks/test_least_rights.py -k h223",
     ),
     Mutant(

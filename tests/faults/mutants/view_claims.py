@@ -10,7 +10,7 @@ _FAILED = "tests/unit/cdc/views/test_failed_rows.py"
 
 MUTANTS = (
     Mutant(
-        "claim an LSN before a row's groups are out (H487)", "cdc/views/keeper.py",
+        "claim an LSN before a row's groups are out (H487)", "cdc/views/view_runner.py",
         "below = self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)",
         "self._state.fail(failed | dict.fromkeys(blocked, LACKS), below)", _FAILED,
     ),
@@ -23,7 +23,7 @@ MUTANTS = (
         "below = min([below, *(Fence(*found) for found in least)])", "list(least)", _FAILED,
     ),
     Mutant(
-        "claim an LSN of a cut that is not proven (H489)", "cdc/views/keeper_rules.py",
+        "claim an LSN of a cut that is not proven (H489)", "cdc/views/runner_rules.py",
         "return reached.fence if reached.proven else min(reached.fence, topic_claim)", "return reached.fence",
         "tests/unit/cdc/views/test_unproven_claims.py",
     ),
@@ -75,7 +75,7 @@ MUTANTS = (
         "tests/integration/views/test_asking_runners.py -k h552",
     ),
     Mutant(
-        "take a failing row's part out of its group (H547)", "cdc/views/keeper.py",
+        "take a failing row's part out of its group (H547)", "cdc/views/view_runner.py",
         "known = {k: c for k, c in computed.items() if not isinstance(c, NotComputable)}",
         "known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}",
         "tests/unit/cdc/views/test_failed_rows.py -k h547",

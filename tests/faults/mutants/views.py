@@ -60,15 +60,15 @@ MUTANTS = (
         'others += " UNION ALL SELECT epoch, lsn FROM lost"', "pass", _ROWS,
     ),
     Mutant(
-        "pass over rows that capture put aside", "cdc/views/keeper.py",
+        "pass over rows that capture put aside", "cdc/views/view_runner.py",
         "if (lost := self._changes.lost(letter)) is not None", "if False and (lost := None)", _AHEAD,
     ),
     Mutant(
-        "publish beside a table that is set aside", "cdc/views/keeper.py",
+        "publish beside a table that is set aside", "cdc/views/view_runner.py",
         " and not reached.held and not self._unswept()", " and not self._unswept()", _AHEAD,
     ),
     Mutant(
-        "let a view go on before it has come to a reading's rows", "cdc/views/keeper_rules.py",
+        "let a view go on before it has come to a reading's rows", "cdc/views/runner_rules.py",
         'if held or unknown else ""', 'if held else ""', _HELD,
     ),
     Mutant(
@@ -95,30 +95,30 @@ MUTANTS = (
         "tests/unit/cdc/record/test_stored.py",
     ),
     Mutant(
-        "take a cut for whole whatever its progress record's age", "cdc/views/keeper_rules.py",
+        "take a cut for whole whatever its progress record's age", "cdc/views/runner_rules.py",
         "min(log_input.progress_ms, cut.beyond_ms or log_input.progress_ms)",
         "now_ns // 1_000_000", _KEEPER,
     ),
     Mutant(
-        "pass over the age of what lies beyond a fence", "cdc/views/keeper_rules.py",
+        "pass over the age of what lies beyond a fence", "cdc/views/runner_rules.py",
         "min(log_input.progress_ms, cut.beyond_ms or log_input.progress_ms)",
         "log_input.progress_ms", _KEEPER,
     ),
     Mutant(
-        "publish a later generation where a former one has published", "cdc/views/keeper_rules.py",
+        "publish a later generation where a former one has published", "cdc/views/runner_rules.py",
         "others = BEFORE_ALL if above == NEVER else above", "others = BEFORE_ALL", _GENERATIONS,
     ),
     Mutant(
-        "sweep for a later generation where its state was whole", "cdc/views/keeper_rules.py",
+        "sweep for a later generation where its state was whole", "cdc/views/runner_rules.py",
         '"sweep": reached.sweep and max(reached.sweep, others),', '"sweep": reached.sweep,', _GENERATIONS,
     ),
     Mutant(
-        "number what a state publishes as if none had before", "cdc/views/fences.py",
+        "number what a state publishes as if none had before", "cdc/views/log_cut.py",
         "return met if met is not None and (met.epoch, met.commit_lsn) == self else self.floor()",
         "return self.floor()", _NUMBERED,
     ),
     Mutant(
-        "number what another plan gives where the former one did", "cdc/views/keeper_rules.py",
+        "number what another plan gives where the former one did", "cdc/views/runner_rules.py",
         "own._replace(tx_seq=own.tx_seq + NUMBERS)", "own", _NUMBERED,
     ),
     Mutant(
@@ -127,7 +127,7 @@ MUTANTS = (
         "tests/unit/spark/test_heads.py",
     ),
     Mutant(
-        "sweep at the cut that made a state whole", "cdc/views/keeper_rules.py",
+        "sweep at the cut that made a state whole", "cdc/views/runner_rules.py",
         '"sweep": max(cut.fence, reached.published) if', '"sweep": cut.fence if', _GENERATIONS,
     ),
     Mutant(
@@ -144,7 +144,7 @@ MUTANTS = (
         "for occurrence in self._plan.of_table(table)[:1]:", _GENERATED,
     ),
     Mutant(
-        "pass over the second condition of a left join", "cdc/views/chains.py",
+        "pass over the second condition of a left join", "cdc/views/join_order.py",
         "right = self._group([item.right], list(item.on), [], inner)",
         "right = self._group([item.right], list(item.on)[:1], [], inner)", _GENERATED,
     ),
@@ -216,7 +216,7 @@ MUTANTS = (
         'code.add("return out")', 'code.add("return out[:1]")', _KEEPER,
     ),
     Mutant(
-        "let a series of times end before its last", "cdc/views/series.py",
+        "let a series of times end before its last", "cdc/views/date_functions.py",
         "while begin <= end if span > 0", "while begin < end if span > 0", _DOCUMENTS + "-k overlap",
     ),
     Mutant(
@@ -259,11 +259,11 @@ MUTANTS = (
         'if kind.kind == "bpchar" and kind.typmod < 0 and not kind.array:', "if False:", _IDENTITY,
     ),
     Mutant(
-        "end a hold before what waited is published (H476)", "cdc/views/keeper_rules.py",
+        "end a hold before what waited is published (H476)", "cdc/views/runner_rules.py",
         "if both or not behind:", "if True:", "tests/unit/cdc/views/test_awaited_tables.py -k h476",
     ),
     Mutant(
-        "leave parked what a wider type can compute (H466)", "cdc/views/keeper.py",
+        "leave parked what a wider type can compute (H466)", "cdc/views/view_runner.py",
         "if state.of_other_types and state.reached.built:", "if False:", _IDENTITY,
     ),
     Mutant(
@@ -276,11 +276,11 @@ MUTANTS = (
         "if not _computes_alike(kind, now, relation):", "if False:", _IDENTITY,
     ),
     Mutant(
-        "claim an LSN for rows that are to be read again (H467)", "cdc/views/keeper.py",
+        "claim an LSN for rows that are to be read again (H467)", "cdc/views/view_runner.py",
         "whole and news and not reached.awaited else", "whole and news else", _AWAITED,
     ),
     Mutant(
-        "look at no tables while the source rests (H468)", "cdc/views/keeper_rules.py",
+        "look at no tables while the source rests (H468)", "cdc/views/runner_rules.py",
         "return found if found != reached.awaited else None", "return None", _AWAITED,
     ),
     Mutant(

@@ -15,7 +15,7 @@ import orjson
 import psycopg
 
 from cdc.capture.capture_loop import CaptureStop, keep_capturing
-from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.position import Position
@@ -27,7 +27,7 @@ from cdc.wiring import open_state
 from cdc.wiring.pipeline import begin_epoch, build_snapshot, open_capture, prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.programs import Spawn, Spawned
 from tests.progress_look import ProgressLook
 from tests.settings_file import write_settings

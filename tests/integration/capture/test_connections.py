@@ -22,7 +22,7 @@ from cdc.process.errors import ConfigError, Exit, LogError, Retry
 from cdc.settings.model import LogSettings, SourceSettings
 from cdc.settings.setting_types import Secret
 from cdc.stack.local import free_ports
-from cdc.stack.part import ordinary_account
+from cdc.stack.supervised_server import ordinary_account
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.postgres.server.connections import LOOK_LIMITS, PINNED, connect
 from tests.debian_packages import libraries, unpacked

@@ -18,7 +18,7 @@ from cdc.wiring import open_state
 from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.integration.capture.follower import Follower, assert_stores_equal
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until

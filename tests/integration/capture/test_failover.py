@@ -19,16 +19,16 @@ from psycopg.conninfo import make_conninfo
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import Exit, IdentityError
 from cdc.record.progress import Watermark
-from cdc.record.tokens import Standing, Token, standing
+from cdc.record.tokens import Token, TokenRelation, standing
 from cdc.stack.local import free_ports
-from cdc.stack.part import ordinary_account
 from cdc.stack.postgres import SETTINGS, install_folder
+from cdc.stack.supervised_server import ordinary_account
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
 from connectors.operate.new_epoch import accept
 from connectors.postgres.server.catalog_facts import read_server
 from connectors.postgres.server.taken_tokens import token
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.programs import Spawn
@@ -176,7 +176,7 @@ def test_h55_a_promoted_standby_with_the_slot_is_followed(kept: Pipeline, tmp_pa
         assert progress is not None
         mark = Watermark(epoch=progress.epoch, lsn=2**60, lineage=progress.lineage)
         assert [standing(one, mark) for one in (shared, own, lost)] == [
-            Standing.SHOWN, Standing.SHOWN, Standing.LOST,
+            TokenRelation.SHOWN, TokenRelation.SHOWN, TokenRelation.LOST,
         ]  # fmt: skip
         assert (shared.timeline, lost.timeline, own.timeline) == (1, 1, 2)
         with kept.capturing():

@@ -7,7 +7,7 @@ import pytest
 from cdc.figures.capture_metrics import Health
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wiring.pipeline import build_snapshot
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 

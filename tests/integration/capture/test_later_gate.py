@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
 from cdc.wiring.pipeline import prepare_pipeline
 from connectors.postgres.server.slot import barrier
 from tests.integration.capture.later import ask, over, reread, swept

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cdc.operate.rereads import WantedRows
+from cdc.operate.snapshot_requests import WantedRows
 from cdc.process.errors import CdcError
 from cdc.record.topic_names import TableName
 from cdc.wiring.pipeline import build_snapshot, open_rereads
 from connectors.operate.forget import forget_report
 from connectors.operate.verify import masked_otherwise, open_cut, open_side, verified_tables
 from connectors.postgres.server.connections import connect
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from snapshot.source.read_transaction import Changed, ReadTarget, open_read
 from tests.integration.capture.later import swept
 from tests.integration.capture.masking import KEY, PLAIN, ROW, SENTINEL, TABLE, aside, mac, masked, topics_text

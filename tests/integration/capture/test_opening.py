@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc.capture.capture_loop import CaptureStop
-from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
 from cdc.figures.capture_metrics import CaptureFigures, RereadFigures
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import CdcError, SourceError

@@ -15,9 +15,9 @@ import pytest
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
 from cdc.stack.local import free_ports
-from cdc.stack.part import outside_folder
+from cdc.stack.supervised_server import outside_folder
 from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.fresh import fresh_name, new_database
 from tests.integration.capture.follower import Follower, assert_stores_equal
 from tests.integration.capture.pipeline import Pipeline, refused

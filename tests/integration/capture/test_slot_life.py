@@ -16,8 +16,8 @@ from psycopg.conninfo import make_conninfo
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import Exit
 from cdc.stack.local import free_ports
-from cdc.stack.part import ordinary_account
 from cdc.stack.postgres import SETTINGS, install_folder
+from cdc.stack.supervised_server import ordinary_account
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.programs import Spawn
 from tests.waiting import wait_until

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cdc.record.tables_aside import Cause
-from cdc.views.fences import Fence
-from cdc.views.keeper import Keeper
+from cdc.views.log_cut import Fence
+from cdc.views.view_runner import ViewRunner
 from connectors.views.view_planning import newest_shapes, plan_view
 from connectors.views.view_running import ensure_view, opened_keeper
 from connectors.views.view_topics import known_views
@@ -34,7 +34,7 @@ class Beside:
         self._settings = pipeline.settings
         self._name = name
         self._stop = threading.Event()
-        self.keeper: Keeper | None = None
+        self.keeper: ViewRunner | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

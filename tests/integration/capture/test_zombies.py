@@ -23,7 +23,7 @@ from cdc.record.state import ReadingState, RequestState, find_all
 from cdc.record.topic_names import progress_topic, state_topic
 from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, read_range
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.conftest import Stack
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.capture.follower import Follower, source_rows

@@ -15,7 +15,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.schema import Encoding, TableSchema
 from cdc.settings.mask_rules import NO_MASKS

@@ -16,8 +16,8 @@ from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.server.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.server.connections import Connection, connect
+from connectors.session.aside_causes import Remedies
 from connectors.session.asides import SetAside
-from connectors.session.remedies import Remedies
 
 TABLE = TableName("public", "t")
 EVERYTHING = 1 << 62

@@ -16,8 +16,8 @@ import redis as redis_client
 from psycopg import sql
 
 from cdc.stack.local import free_ports
-from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
+from cdc.stack.supervised_server import PartFiles
 from tests.fresh import fresh_name
 from tests.integration.cli.pipeline import Pipeline, act_as
 from tests.programs import RunCdc

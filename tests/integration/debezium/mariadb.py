@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from cdc.stack.local import free_ports
-from cdc.stack.part import ANYBODY
+from cdc.stack.supervised_server import ANYBODY
 from tests.waiting import wait_until
 
 ORDERS = """

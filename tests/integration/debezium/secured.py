@@ -15,8 +15,8 @@ from pathlib import Path
 
 from cdc.jvm.jars import locked, resolve
 from cdc.stack.local import free_ports
-from cdc.stack.part import LOOPBACK, Command, PartFiles, StackPart
 from cdc.stack.servers import ConnectPart, KafkaPart
+from cdc.stack.supervised_server import LOOPBACK, Command, PartFiles, StackPart
 from tests.tls import self_signed
 from tests.waiting import wait_until
 

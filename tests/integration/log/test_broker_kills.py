@@ -19,8 +19,8 @@ from cdc.process.errors import LogError, TopicError
 from cdc.record.topic_names import dead_topic, state_topic, views_topic
 from cdc.settings.model import Settings, parse
 from cdc.stack.local import free_ports
-from cdc.stack.part import PartFiles
 from cdc.stack.servers import KafkaPart
+from cdc.stack.supervised_server import PartFiles
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions

@@ -14,7 +14,7 @@ from cdc.process.errors import ActiveError
 from cdc.record.progress import PROGRESS_KEY, Progress
 from cdc.record.topic_names import progress_topic, view_topic, views_topic
 from cdc.settings.model import Settings, parse
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import BEGINNING, Span
 from connectors.kafka.admin import TopicAdmin

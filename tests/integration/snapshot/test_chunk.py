@@ -19,7 +19,7 @@ from cdc.wiring import open_source
 from connectors.postgres.server.catalog_shapes import table_schema
 from snapshot.first.row_writer import ChunkTask, CutLost, read_chunk
 from snapshot.first.slot_creation import open_cut
-from snapshot.source.edges import Session
+from snapshot.source.ports import Session
 from snapshot.source.read_transaction import Changed, LockTimeout, copy_out
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc.record.topic_names import TableName
 from cdc.wire.types import NESTED_KINDS
-from connectors.reading.frame_log import KafkaConnect
+from connectors.spark_log.frame_log import KafkaConnect
 from sinks.contract.missing_values import dumps_exact
 from sinks.warehouse.warehouse_columns import WarehouseColumn
 from sinks.warehouse.warehouse_rows import from_exact, plain_values

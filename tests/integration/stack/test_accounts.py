@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from cdc.stack.local import free_ports
-from cdc.stack.part import Account, PartFiles, ordinary_account, outside_folder
 from cdc.stack.postgres import PostgresPart
+from cdc.stack.supervised_server import Account, PartFiles, ordinary_account, outside_folder
 from tests.programs import Spawn
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from cdc.process.errors import ConfigError
 from cdc.stack.local import LocalStack
-from cdc.stack.part import StackError
+from cdc.stack.supervised_server import StackError
 from tests.integration.stack.processes import left_over
 from tests.programs import Spawn
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ from sinks.contract.stores import needed_classes
 from sinks.delta.delta_kind import SPARK_PARTS
 from spark.session.spark_session import require_brought, settings_beside
 
-LOCAL = {"spark.driver.host": "127.0.0.1", "spark.python.daemon.module": "spark.session.daemon"}
+LOCAL = {"spark.driver.host": "127.0.0.1", "spark.python.daemon.module": "spark.session.python_daemon"}
 
 
 def test_h458_missing_jars_are_one_sentence_with_a_way_out() -> None:

@@ -22,7 +22,7 @@ from sinks.contract.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.contract.registry import open_sink
 from sinks.contract.table_places import SchemaBook
 from spark.queries.micro_batch import shares, spans_between
-from spark.queries.report import REPORT_SCHEMA, TaskReport, read_report
+from spark.queries.task_reports import REPORT_SCHEMA, TaskReport, read_report
 from spark.queries.tasks import Task, run_task
 from spark.records.source import EARLIEST
 from spark.stores.apply import Outcome, Rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture.advance import BUSY_S, IDLE_S, QUICK_S, Advance
+from cdc.capture.advance import BUSY_S, IDLE_S, QUICK_S, ProgressMarks
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["commit", "keepalive", "ack", "write"]), st.integers(1, 5), st.integers(0, 3)),
@@ -15,7 +15,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_h1_h2_h3b_h79_position_never_passes_what_is_held(steps: list[tuple[str, int, int]]) -> None:
-    advance = Advance(100, now_s=0.0)
+    advance = ProgressMarks(100, now_s=0.0)
     lsn, group, acked, now_s = 100, 0, 0, 0.0
     marks: list[tuple[int, int]] = []
     records: list[tuple[int, int]] = []
@@ -48,7 +48,7 @@ def test_h1_h2_h3b_h79_position_never_passes_what_is_held(steps: list[tuple[str,
 
 def test_quiet_is_counted_from_a_record_with_nothing_left_to_say() -> None:
     """Heartbeats are for a source with nothing new: one is never taken for another's news."""
-    advance = Advance(100, now_s=10.0)
+    advance = ProgressMarks(100, now_s=10.0)
     assert (advance.idle, advance.quiet_s(14.0)) == (True, BUSY_S + 4)
     advance.commit(200, group=1, rows=1)
     assert (advance.idle, advance.quiet_s(14.0)) == (False, 0), "the broker owes an answer"
@@ -62,7 +62,7 @@ def test_quiet_is_counted_from_a_record_with_nothing_left_to_say() -> None:
 
 @given(STEPS)
 def test_everything_is_acknowledged_in_the_end(steps: list[tuple[str, int, int]]) -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     lsn = group = 0
     for what, step, size in steps:
         lsn, group = lsn + 8 * step, group + size
@@ -81,7 +81,7 @@ def test_everything_is_acknowledged_in_the_end(steps: list[tuple[str, int, int]]
 
 
 def test_h81_a_progress_record_is_stored_before_the_mark_moves() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.acked(1)
     assert (advance.durable, advance.position) == (80, 0)
@@ -92,7 +92,7 @@ def test_h81_a_progress_record_is_stored_before_the_mark_moves() -> None:
 
 
 def test_h3_keepalive_waits_for_what_came_before_it() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.keepalive(400, group=1)
     assert advance.durable == 0
@@ -102,7 +102,7 @@ def test_h3_keepalive_waits_for_what_came_before_it() -> None:
 
 def test_progress_is_quick_at_rest_and_slower_under_load() -> None:
     def due_s(rows: int, size_bytes: int = 100) -> float | None:
-        advance = Advance(0, now_s=-10.0)
+        advance = ProgressMarks(0, now_s=-10.0)
         advance.keepalive(8, group=0)
         advance.acked(0)
         advance.writing(1, size_bytes=size_bytes, now_s=0.0)
@@ -121,7 +121,7 @@ def test_progress_is_quick_at_rest_and_slower_under_load() -> None:
 
 
 def test_nothing_is_due_without_news_or_while_one_is_on_its_way() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     assert advance.due_s(100.0) is None
     advance.keepalive(8, group=0)
     advance.acked(0)
@@ -136,7 +136,7 @@ def test_nothing_is_due_without_news_or_while_one_is_on_its_way() -> None:
 )
 def test_h95_the_mark_never_passes_what_waits_or_is_not_stored(steps: list[tuple[str, int]]) -> None:
     """Waiting records lie at commit LSNs; those that follow go out in a group of their own."""
-    advance = Advance(96, now_s=0.0)
+    advance = ProgressMarks(96, now_s=0.0)
     lsn, group, acked, now_s = 96, 0, 0, 0.0
     waiting: list[int] = []
     sent: list[tuple[int, int]] = []
@@ -169,7 +169,7 @@ def test_h95_the_mark_never_passes_what_waits_or_is_not_stored(steps: list[tuple
 
 def paced(rows: int | None) -> float | None:
     """Seconds between records in a session that has written none, after so many rows; None for a keepalive."""
-    advance = Advance(0, now_s=BUSY_S)
+    advance = ProgressMarks(0, now_s=BUSY_S)
     if rows is None:
         advance.keepalive(8, group=1)
     else:
@@ -181,7 +181,7 @@ def paced(rows: int | None) -> float | None:
 def test_the_pace_is_that_of_what_came_since_the_last_record() -> None:
     assert [paced(None), paced(1), paced(1000), paced(1001)] == [IDLE_S, QUICK_S, QUICK_S, BUSY_S]
     assert 0 < QUICK_S < IDLE_S < BUSY_S <= 1, "who waits for his own write waits a second at most"
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     for lsn, rows in ((8, 1001), (16, 1000)):
         advance.commit(lsn, group=lsn, rows=rows)
         advance.acked(lsn)
@@ -194,7 +194,7 @@ def test_the_pace_is_that_of_what_came_since_the_last_record() -> None:
 
 
 def test_each_stored_group_moves_the_mark_to_its_transactions() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.commit(120, group=1, rows=1)
     advance.commit(160, group=3, rows=1)
@@ -209,7 +209,7 @@ def test_each_stored_group_moves_the_mark_to_its_transactions() -> None:
 
 
 def test_h121_what_is_stored_of_the_others_passes_what_waits() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     assert (advance.stored, advance.reached) == (0, 0)
     advance.waits(56, group=1)
     assert advance.waiting
@@ -219,7 +219,7 @@ def test_h121_what_is_stored_of_the_others_passes_what_waits() -> None:
 
 
 def test_h95_each_acknowledged_waiting_part_moves_the_mark() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     advance.waits(16, group=1)
     advance.waits(24, group=2)
     advance.commit(80, group=2, rows=1)
@@ -231,7 +231,7 @@ def test_h95_each_acknowledged_waiting_part_moves_the_mark() -> None:
 
 
 def test_the_highest_lsn_passes_where_nothing_waits() -> None:
-    advance = Advance(0, now_s=0.0)
+    advance = ProgressMarks(0, now_s=0.0)
     advance.commit(2**64 - 8, group=1, rows=1)
     advance.acked(1)
     assert advance.durable == 2**64 - 8

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture.fenced_records import FOREIGN, KeyHistory, PartitionTail
+from cdc.capture.late_record_rules import FOREIGN, KeyHistory, PartitionTail
 from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 
 

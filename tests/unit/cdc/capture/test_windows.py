@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.capture import windows as module
-from cdc.capture.visibility import Gate, Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
 from cdc.capture.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
 from cdc.process.errors import SourceError
 from cdc.record.ports import Record

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.capture.visibility import Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Visibility, VisibilityGate
 from cdc.capture.windows import Window, WindowPairs, Written
 from cdc.record.position import Position
 from tests.examples import examples

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from cdc.capture import windows as module
-from cdc.capture.visibility import Visibility, VisibilityGate
+from cdc.capture.transaction_visibility import Visibility, VisibilityGate
 from cdc.capture.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
 from cdc.process.errors import SourceError
 from cdc.record.ports import Headers

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cdc.operate.letters import LetterPorts, LettersRun, left_out
+from cdc.operate.dead_letter_orders import LetterPorts, LettersRun, left_out
 from cdc.process.clock import ManualClock
 from cdc.process.errors import TopicError
 from cdc.record.schema import TableSchema

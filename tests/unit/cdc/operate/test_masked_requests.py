@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.operate.rereads import condition_on, key_texts
+from cdc.operate.snapshot_requests import condition_on, key_texts
 from cdc.process.errors import ConfigError
 from cdc.record.schema import DroppedColumn, Mask, TableSchema
 from tests.unit.connectors.postgres import written as w

@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.operate.proposal import (
+from cdc.operate.settings_proposal import (
     MANY_TABLES,
     FoundDatabase,
     FoundTable,

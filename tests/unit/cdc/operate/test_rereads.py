@@ -8,7 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.operate.rereads import RereadPorts, Rereads, WantedRows, captured_table, first_requests, key_texts, progress_of
+from cdc.operate.snapshot_requests import (
+    RereadPorts,
+    Rereads,
+    WantedRows,
+    captured_table,
+    first_requests,
+    key_texts,
+    progress_of,
+)
 from cdc.process.clock import ManualClock
 from cdc.process.errors import ConfigError, SourceError, UsageError
 from cdc.record.row_condition import Condition

@@ -31,7 +31,7 @@ NO_WORDS = {
 OURS = {
     "cdc/jvm/java.py", "cdc/stack/supervisor.py", "cdc/wiring/sinks.py",  # files of ours: no secret is near them
     "cdc/figures/capture_metrics.py",  # the system's words on an address
-    "cdc/operate/rereads.py",  # a condition's own words
+    "cdc/operate/snapshot_requests.py",  # a condition's own words
     "cdc/settings/model.py",  # tomllib names a line and a column
     "connectors/kafka/doubted_topics.py",  # the system's words on an address
     "snapshot/later/window_read.py",  # a condition's own words

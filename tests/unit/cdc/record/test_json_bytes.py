@@ -23,7 +23,7 @@ AT_ONCE = {
     "sinks/search/search_client.py", "sinks/search/search_indexes.py",  # sent
     "sinks/search/search_store.py",
     "sinks/contract/missing_values.py",  # compared
-    "spark/queries/report.py",  # put into a table
+    "spark/queries/task_reports.py",  # put into a table
     "cdc/record/documents.py",
 }  # fmt: skip
 """Modules whose bytes are gone when the next ones are made."""

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cdc.process.errors import DamagedError, UsageError
 from cdc.record.position import Lsn
 from cdc.record.progress import Progress, Watermark
-from cdc.record.source_lineage import Kinship, SourceLineage
+from cdc.record.source_lineage import LsnRelation, SourceLineage
 from cdc.record.state import SlotState
-from cdc.record.tokens import Standing, Token, sentence, standing
+from cdc.record.tokens import Token, TokenRelation, sentence, standing
 
 TEXT = "7301444403801980345/2:0/16B3D48"
 TOKEN = Token.parse(TEXT)
@@ -60,22 +60,22 @@ def test_any_other_text_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "watermark", "expected"),
     [
-        (token(500), None, Standing.EMPTY),
-        (token(500), at(2000, None), Standing.UNNAMED),
-        (token(2000), at(1999), Standing.BEHIND),
-        (token(2000), at(2000), Standing.SHOWN),
-        (token(2000), at(1, epoch=9), Standing.BEHIND),
-        (token(1000, 1), at(999), Standing.BEHIND),
-        (token(1000, 1), at(1000), Standing.SHOWN),
-        (token(1001, 1), at(10**9), Standing.LOST),
-        (token(5, 3), at(10**9), Standing.PROMOTION),
-        (token(5, system="8"), at(10**9, epoch=9), Standing.STRANGE),
-        (token(5, 1), at(10**9, replace(PROMOTED, history=None)), Standing.STRANGE),
-        (token(5, 1), at(10**9, SourceLineage(TOKEN.system, 4, ((2, 7), (3, 9)))), Standing.STRANGE),
-        (token(5, 2), at(10**9, SourceLineage(TOKEN.system, 4, ((1, 7), (3, 9)))), Standing.LOST),
+        (token(500), None, TokenRelation.EMPTY),
+        (token(500), at(2000, None), TokenRelation.UNNAMED),
+        (token(2000), at(1999), TokenRelation.BEHIND),
+        (token(2000), at(2000), TokenRelation.SHOWN),
+        (token(2000), at(1, epoch=9), TokenRelation.BEHIND),
+        (token(1000, 1), at(999), TokenRelation.BEHIND),
+        (token(1000, 1), at(1000), TokenRelation.SHOWN),
+        (token(1001, 1), at(10**9), TokenRelation.LOST),
+        (token(5, 3), at(10**9), TokenRelation.PROMOTION),
+        (token(5, system="8"), at(10**9, epoch=9), TokenRelation.STRANGE),
+        (token(5, 1), at(10**9, replace(PROMOTED, history=None)), TokenRelation.STRANGE),
+        (token(5, 1), at(10**9, SourceLineage(TOKEN.system, 4, ((2, 7), (3, 9)))), TokenRelation.STRANGE),
+        (token(5, 2), at(10**9, SourceLineage(TOKEN.system, 4, ((1, 7), (3, 9)))), TokenRelation.LOST),
     ],
 )  # fmt: skip
-def test_what_a_watermark_says_of_a_token(asked: Token, watermark: Watermark | None, expected: Standing) -> None:
+def test_what_a_watermark_says_of_a_token(asked: Token, watermark: Watermark | None, expected: TokenRelation) -> None:
     assert standing(asked, watermark) is expected
 
 
@@ -139,4 +139,4 @@ def test_a_slots_server_gives_the_lineage(history: list[list[int]] | None) -> No
     found = SourceLineage.of_slot(slot)
     assert (found.system, found.timeline) == ("7", 2)
     assert found.history == (None if history is None else tuple((a, b) for a, b in history))
-    assert found.kinship("7", 2, 1) is Kinship.SAME
+    assert found.kinship("7", 2, 1) is LsnRelation.SAME

@@ -19,9 +19,9 @@ from cdc.jvm.java import download_options
 from cdc.process.errors import ConfigError, UsageError
 from cdc.settings.model import load
 from cdc.stack.local import DEFAULT_PORTS, free_ports
-from cdc.stack.part import ANYBODY, refuse_taken_port
 from cdc.stack.servers import checked_parts, jar_sets, own_ports
 from cdc.stack.start import write_settings
+from cdc.stack.supervised_server import ANYBODY, refuse_taken_port
 from tests.lock_jars import ROOTS, write
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from tests.examples import examples
 from tests.unit.cdc.views.ahead_histories import SHAPES, VIEWS, AheadHistory, history
 from tests.unit.cdc.views.view_histories import Rows, Runner, interfere, shown, whole_at

@@ -10,8 +10,8 @@ import orjson
 
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.state import CommandState, Document, FormState, ReadingState, RequestState
-from cdc.views.fences import Fence
-from cdc.views.keeper_rules import awaited_tables
+from cdc.views.log_cut import Fence
+from cdc.views.runner_rules import awaited_tables
 from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
 from tests.unit.cdc.views.view_histories import PARTITIONS, History, Runner, shown
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdc.record.schema import TableSchema
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from tests.memory_views import MemoryViewInput

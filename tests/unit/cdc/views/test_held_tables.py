@@ -7,8 +7,8 @@ from dataclasses import replace
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.state import Document, ReadingState, RequestState
 from cdc.record.tables_aside import AsideState, Cause, TableState
-from cdc.views.fences import Fence
-from cdc.views.keeper_rules import held_tables
+from cdc.views.log_cut import Fence
+from cdc.views.runner_rules import held_tables
 
 ASIDE = AsideState(
     table="public.t", epoch=1, state=TableState.ASIDE, cause=Cause.LOCKED, detail="locked", since_lsn=80, since_ms=1

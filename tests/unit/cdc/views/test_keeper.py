@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.process.errors import Exit
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.state_reach import StateAway
 from tests.examples import examples
 from tests.memory_views import MemoryViewTopic

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.record.position import Position
-from cdc.views.fences import BEFORE_ALL, NEVER, Fence
-from cdc.views.keeper_rules import published_before
+from cdc.views.log_cut import BEFORE_ALL, NEVER, Fence
+from cdc.views.runner_rules import published_before
 from cdc.views.state_reach import Reached
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords

@@ -12,7 +12,7 @@ import pytest
 from cdc.record.position import Position
 from cdc.record.topic_names import TableName
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.lookups import DocumentSource
 from cdc.views.row_changes import RowChange
 from cdc.views.syntax import NotComputable

@@ -10,7 +10,7 @@ import pytest
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.topic_names import TableName
 from cdc.views.embedded_state import EmbeddedState, SqliteRows
-from cdc.views.fences import Fence
+from cdc.views.log_cut import Fence
 from cdc.views.row_changes import KEPT, LOST, RowChange, UnseenRows, filled, newest, parted
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.views.fences import NEVER, Fence
+from cdc.views.log_cut import NEVER, Fence
 from tests.examples import examples
 from tests.memory_views import MemoryViewTopic
 from tests.unit.cdc.views.oracles import DOCUMENTS, GROUPS, documents_of, groups_of

@@ -17,11 +17,11 @@ from cdc.record.position import Position
 from cdc.record.progress import Progress
 from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.topic_names import TableName, partition_of
-from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
-from cdc.views.keeper import Keeper, KeeperParts
+from cdc.views.log_cut import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_ports import AskedKeys, SilentOutput, ViewOutput
 from cdc.views.view_records import ViewRecords
+from cdc.views.view_runner import KeeperParts, ViewRunner
 from cdc.views.view_state import ViewState
 from tests.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 
@@ -258,7 +258,7 @@ class Runner:
     shapes: tuple[TableSchema, ...] = SHAPES
     generation: int = 1
     above: Fence = BEFORE_ALL
-    _open: tuple[Keeper, ViewState] | None = None
+    _open: tuple[ViewRunner, ViewState] | None = None
 
     def start(self) -> None:
         """Open the state that is there, and begin."""
@@ -273,7 +273,7 @@ class Runner:
         parts = KeeperParts(
             plan, state, self.history.input, output, records, topics, topic_id=topic_id, above=self.above
         )
-        keeper = Keeper(parts, clock=self.history.clock, piece=2, bulk=self.bulk)
+        keeper = ViewRunner(parts, clock=self.history.clock, piece=2, bulk=self.bulk)
         self._open = keeper, state
         keeper.begin()
 
@@ -300,12 +300,12 @@ class Runner:
         self._open = None
 
     @property
-    def keeper(self) -> Keeper | None:
+    def keeper(self) -> ViewRunner | None:
         """The one that runs."""
         return None if self._open is None else self._open[0]
 
     @property
-    def opened(self) -> tuple[Keeper, ViewState]:
+    def opened(self) -> tuple[ViewRunner, ViewState]:
         """The one that runs, and its state."""
         assert self._open is not None
         return self._open

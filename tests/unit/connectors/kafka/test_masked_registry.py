@@ -138,7 +138,7 @@ def test_h340_whatever_registers_native_shapes_has_notes() -> None:
         if "SchemaRegistry(" in (text := path.read_text()) and "notes=" not in text
     }
     assert found == {
-        "operate/forget.py", "operate/handover.py", "operate/verify.py", "reading/frame_log.py",
+        "operate/forget.py", "operate/handover.py", "operate/verify.py", "spark_log/frame_log.py",
         "views/view_log.py", "views/view_planning.py", "views/view_topics.py",
     }  # fmt: skip
     assert not SchemaRegistry(MemoryCompactedTopic()).notes.masks and Masks() == NO_MASKS

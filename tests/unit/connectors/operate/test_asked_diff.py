@@ -10,7 +10,7 @@ from cdc.process.errors import CdcError, ConfigError, LogError
 from cdc.record.ports import Unknown
 from cdc.record.progress import Watermark
 from connectors.operate.check import followed
-from connectors.reading.sink_log import NoTables
+from connectors.spark_log.sink_log import NoTables
 
 
 class Store:

@@ -12,7 +12,7 @@ from cdc.process.errors import LogError
 from cdc.record.tables_aside import AsideState, TableState
 from cdc.record.topic_names import TableName
 from cdc.testing import MemoryCompactedTopic
-from connectors.session.asides import Rounds
+from connectors.session.asides import SessionAsides
 from tests.unit.connectors.session.noting import NAME, SHAPE, WHY, by_hand, noted, set_aside
 from tests.waiting import wait_until
 
@@ -68,7 +68,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 def test_h150_who_asks_does_not_wait_for_the_brokers(threads: ThreadPoolExecutor) -> None:
     state = Slow()
     asides = set_aside(state)
-    rounds = Rounds(asides, Nothing(), {NAME: SHAPE.topic}.get)
+    rounds = SessionAsides(asides, Nothing(), {NAME: SHAPE.topic}.get)
     asides.remedy("public.other", 9)
     writing = threads.submit(asides.set_aside, SHAPE.table, WHY, 800, 7)
     wait_until(lambda: state.begun == 1, 10)

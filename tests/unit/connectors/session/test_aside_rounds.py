@@ -19,7 +19,7 @@ from cdc.record.topic_names import TableName, partition_of
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.testing import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
 from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits
-from connectors.session.asides import Rounds, SetAside
+from connectors.session.asides import SessionAsides, SetAside
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembly.assembling import PIPELINE, Rows, Shapes
 from tests.unit.connectors.session.noting import NAME, OTHER, PROGRESS, SHAPE, WHY, noted, set_aside
@@ -119,7 +119,7 @@ def _session(state: Watched, asides: SetAside, clock: ManualClock, limit: int) -
         start=StartingPoint(epoch=1, position=0, topic=PROGRESS, lane=log.open(PROGRESS, [0])),
         look=lambda: (None, None),
         close=lambda works: None,
-        asides=Rounds(asides, assembler, {NAME: SHAPE.topic}.get),
+        asides=SessionAsides(asides, assembler, {NAME: SHAPE.topic}.get),
     )
 
 
@@ -142,7 +142,7 @@ def test_h119_a_table_is_followed_again_between_two_transactions() -> None:
             return None
 
     assembler = Announces()
-    rounds = Rounds(asides, assembler, lambda table: f"shop.{table}")
+    rounds = SessionAsides(asides, assembler, lambda table: f"shop.{table}")
     assert rounds.lacking.keys() == {"shop.my.schema.gone"}
     asides.remedy("my.schema.gone", 7)
     rounds.turn(None, 1.0)
@@ -165,7 +165,7 @@ def test_h119_a_waiting_table_is_named_with_its_oldest_record() -> None:
 
     state = MemoryCompactedTopic()
     asides = set_aside(state)
-    rounds = Rounds(asides, Waits(), lambda table: None)
+    rounds = SessionAsides(asides, Waits(), lambda table: None)
     for now_s in (1.0, 4.0):
         rounds.turn(None, now_s)
     asides.write_notes()

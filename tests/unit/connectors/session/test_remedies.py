@@ -11,8 +11,8 @@ from cdc.record.tables_aside import CannotFollow, Cause, TableState, Unfollowed
 from cdc.settings.model import parse
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.session.aside_causes import Remedies
 from connectors.session.asides import SetAside
-from connectors.session.remedies import Remedies
 
 SETTINGS = parse(
     {

@@ -10,7 +10,7 @@ import pytest
 from cdc.process.errors import UsageError
 from cdc.record.position import Position
 from cdc.record.state import FormState
-from cdc.views.keeper_rules import LACKS
+from cdc.views.runner_rules import LACKS
 from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import planned
 from cdc.wire.dead_letter import CAPTURE, DeadLetter, Why

@@ -12,10 +12,10 @@ import pytest
 from cdc.figures.view_metrics import ViewHealth
 from cdc.process.clock import ManualClock
 from cdc.process.errors import CdcError, ConfigError, Exit, LogError, TopicError
-from cdc.views.fences import BEFORE_ALL, Fence
-from cdc.views.keeper import Turn
+from cdc.views.log_cut import BEFORE_ALL, Fence
 from cdc.views.state_reach import Reached, StateAway, StateForbidden
 from cdc.views.view_plan import planned
+from cdc.views.view_runner import Turn
 from cdc.views.view_state import ViewState
 from connectors.views.view_ending import sole_keeper
 from connectors.views.view_turns import AGAIN_S, OpenedView, ViewTurns

@@ -11,9 +11,9 @@ import sqlalchemy
 from cdc.checks.findings import Level
 from cdc.process.errors import ConfigError, SinkError
 from cdc.record.server_facts import StoreFacts
+from sinks.contract.attempt_limits import looking
 from sinks.contract.kinds import kind_named
 from sinks.contract.registry import SinkSpec, attribute
-from sinks.contract.tries import looking
 from sinks.sql.sql_client import connect_args
 from tests.strangers import Answer, closed, lines, stranger, web
 

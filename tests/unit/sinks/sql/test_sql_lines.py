@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sinks.contract.tries import looking
+from sinks.contract.attempt_limits import looking
 from sinks.sql.sql_client import keep_alive
 
 

@@ -13,7 +13,7 @@ from cdc.settings.model import Settings, parse
 from cdc.testing import MemoryCompactedTopic
 from snapshot.first import first_snapshot
 from snapshot.first.manifest import COMPLETE, Manifest
-from snapshot.source.edges import NoReport
+from snapshot.source.ports import NoReport
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, begun
 from tests.unit.snapshot.first.test_manifest import ORDERS as ORDERS_LOOK
 
@@ -61,7 +61,7 @@ FOUND = SlotFacts(
 
 @dataclass
 class MemorySource:
-    """:class:`snapshot.source.edges.Source`, as far as preconditions ask it."""
+    """:class:`snapshot.source.ports.Source`, as far as preconditions ask it."""
 
     server: ServerFacts = SERVER
     slot: SlotFacts | None = None

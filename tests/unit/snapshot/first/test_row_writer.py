@@ -19,7 +19,7 @@ CUT = ExportedCut(snapshot="00000003-1", lsn=1000, tx_id=742, taken_us=1_700_000
 
 
 class MemoryRowLog:
-    """:class:`snapshot.source.edges.RowLog` in memory."""
+    """:class:`snapshot.source.ports.RowLog` in memory."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, int, bytes, bytes, dict[str, bytes]]] = []

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 
-from cdc.operate.rereads import condition_on
+from cdc.operate.snapshot_requests import condition_on
 from cdc.process.errors import ConfigError
 from cdc.record.row_condition import Condition, parse
 from snapshot.later.window_read import as_sql

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.capture.visibility import Visibility
-from cdc.operate.rereads import key_texts
+from cdc.capture.transaction_visibility import Visibility
+from cdc.operate.snapshot_requests import key_texts
 from cdc.process.errors import ConfigError
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.settings.mask_rules import NO_MASKS

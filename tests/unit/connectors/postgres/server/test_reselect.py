@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 
 
 @given(st.sets(st.integers(100, 200)), st.integers(90, 220))

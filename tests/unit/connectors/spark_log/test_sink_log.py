@@ -9,7 +9,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName
 from connectors.kafka.topic_problems import TopicFacts
-from connectors.reading.sink_log import known_topics, unraised_partitions
+from connectors.spark_log.sink_log import known_topics, unraised_partitions
 from tests.unit.connectors.postgres import written as w
 
 A, B = TableName("public", "a"), TableName("public", "b")

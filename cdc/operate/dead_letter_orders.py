@@ -46,7 +46,7 @@ class LettersRun:
         return list(self._ports.letters.read())
 
     def left_out(self) -> list[str]:
-        """See :func:`cdc.operate.letters.left_out`. Nothing before ``cdc init``."""
+        """See :func:`cdc.operate.dead_letter_orders.left_out`. Nothing before ``cdc init``."""
         with suppress(TopicError):
             return list(left_out(self.read()))
         return []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import psycopg
 from psycopg import sql
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.process.errors import ConfigError
 from cdc.process.sql_files import load
 from cdc.record.schema import TableSchema

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from cdc.capture.visibility import Visibility
+from cdc.capture.transaction_visibility import Visibility
 from cdc.record.ports import CompactedTopic, Headers
 from cdc.record.schema import TableSchema
 from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts

@@ -16,8 +16,11 @@ from itertools import islice
 from cdc.process.clock import Clock
 from cdc.record.topic_names import TableName
 from cdc.views.embedded_state import EmbeddedState, KnownUpTo
-from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_of
-from cdc.views.keeper_rules import (
+from cdc.views.log_cut import BEFORE_ALL, NEVER, Fence, fence_of
+from cdc.views.lookups import DocumentSource, Row
+from cdc.views.post_functions import Post
+from cdc.views.record_changes import CutReading, RecordChanges
+from cdc.views.runner_rules import (
     LACKS,
     AwaitedTables,
     DocumentPiece,
@@ -31,9 +34,6 @@ from cdc.views.keeper_rules import (
     too_old,
     unswept_tables,
 )
-from cdc.views.lookups import DocumentSource, Row
-from cdc.views.post_functions import Post
-from cdc.views.record_changes import CutReading, RecordChanges
 from cdc.views.state_reach import Reached
 from cdc.views.syntax import NotComputable
 from cdc.views.view_plan import ViewPlan
@@ -80,7 +80,7 @@ class KeeperParts:
     above: Fence = BEFORE_ALL
 
 
-class Keeper:
+class ViewRunner:
     """Keeps one view. ``largest``: bytes of a document's row. ``piece``: documents of one transaction, at most.
     ``bulk``: a cut of more records is loaded without asking what it concerns, and then all documents are computed.
 

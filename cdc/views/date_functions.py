@@ -1,4 +1,5 @@
-"""generate_series(): several rows from one, as windows that overlap need."""
+"""generate_series(), several rows from one as windows that overlap need, and what takes a time apart: date_trunc(),
+date_bin() and extract()."""
 
 from __future__ import annotations
 

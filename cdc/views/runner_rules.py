@@ -22,7 +22,7 @@ from cdc.record.position import Position
 from cdc.record.state import FormState, ReadingState, find_all, requests_of
 from cdc.record.tables_aside import asides_of
 from cdc.record.topic_names import TableName
-from cdc.views.fences import BEFORE_ALL, NEVER, Fence, fence_at
+from cdc.views.log_cut import BEFORE_ALL, NEVER, Fence, fence_at
 from cdc.views.lookups import Row
 from cdc.views.post_functions import Post, finished
 from cdc.views.record_changes import CutReading
@@ -247,7 +247,7 @@ def noted_after(
     now_ms: int,
 ) -> dict[str, Any]:
     """The members of :class:`cdc.views.state_reach.Reached` that are others behind a cut. ``letters``: where the dead
-    letters end. ``lacking``: of :meth:`cdc.views.keeper_rules.AwaitedTables.lacking`."""
+    letters end. ``lacking``: of :meth:`cdc.views.runner_rules.AwaitedTables.lacking`."""
     built = reached.built or proven
     return {
         "fence": cut.fence,
@@ -301,7 +301,7 @@ def published_before(
 ) -> dict[str, Any]:
     """The members of :class:`cdc.views.state_reach.Reached` that follow from what was ever published of a view, by its
     state, its claim and its topic. ``newest``: there, behind what the state knows. ``above``: of the generations before
-    its own. :data:`cdc.views.fences.NEVER` says nothing. ``anew``: its documents may be others now, at the same fence.
+    its own. :data:`cdc.views.log_cut.NEVER` says nothing. ``anew``: its documents may be others now, at the same fence.
     """
     others = BEFORE_ALL if above == NEVER else above
     published = max(reached.published, claimed, others, BEFORE_ALL if newest is None else fence_at(newest))
