@@ -43,6 +43,22 @@ def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
     )
 
 
+def kept_topic_spec(settings: LogSettings, topic: str, keep_ms: int, partitions: int | None = None) -> TopicSpec:
+    """A topic of outbox events or of a history: never compacted, because each record is a fact of its own. ``keep_ms``:
+    -1 for ever. ``partitions``: of a history as many as its table's topic has."""
+    return TopicSpec(
+        topic=topic,
+        partitions=partitions or settings.partitions,
+        replication_factor=settings.replication_factor,
+        config={
+            "cleanup.policy": "delete",
+            "retention.ms": str(keep_ms),
+            "max.message.bytes": str(settings.max_message_bytes),
+            **_durability(settings),
+        },
+    )
+
+
 def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
     """The own topics of a pipeline: state, schema and progress compacted. Dead letters kept until dealt with."""
     size = str(max(_MB, settings.max_message_bytes))

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from cdc.checks.findings import CONNECTOR_SLOT_LOST, SLOT_LOST, Finding, fail, ok, warn
+from cdc.checks.outbox import check_outbox
 from cdc.process.errors import Exit
 from cdc.process.sql_files import quote_identifier, quote_literal
 from cdc.record.ports import Found, Unknown
-from cdc.record.server_facts import PLAIN, PublicationFacts, Refusal, ServerFacts, SlotFacts, SourceFacts, TableFacts
+from cdc.record.server_facts import (
+    PLAIN,
+    PublicationFacts,
+    Refusal,
+    ServerFacts,
+    SlotFacts,
+    SourceFacts,
+    TableFacts,
+)
 from cdc.record.state import SlotState
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings
@@ -49,6 +58,8 @@ def check_source(
         yield fail(PART, "publication", *facts.unpublishable)
     else:
         yield from check_publication(facts.publication, facts.tables, settings, known, named)
+    if facts.outbox is not None:
+        yield from check_outbox(facts.outbox, facts.publication, settings)
 
 
 def check_version(server: ServerFacts) -> Finding:
@@ -362,6 +373,7 @@ def check_publication(
             yield fail(PART, "publication", message, fix, exit=Exit.SLOT)
         return
     quoted, wanted = quote_identifier(name), {table.table for table in tables}
+    ours = {TableName(*settings.outbox.table.rsplit(".", 1))} if settings.outbox and settings.outbox.table else set()
     # Debezium passes TRUNCATE over.
     needed = {"insert", "update", "delete"} | ({"truncate"} if settings.source.kind == "postgres" else set())
     missing = needed - publication.operations
@@ -372,7 +384,7 @@ def check_publication(
     for table in sorted(table for table in wanted - publication.tables if str(table) not in named):
         fix = f"alter publication {quoted} add table only {_sql_name(table)};"
         yield fail(PART, "publication", f"the publication {name} does not hold {table}", fix)
-    for table in sorted(publication.tables - wanted):
+    for table in sorted(publication.tables - wanted - ours):
         fix = f"alter publication {quoted} drop table only {_sql_name(table)};"
         yield warn(PART, "publication", f"the publication {name} holds {table}, which the settings do not name", fix)
     if wanted <= publication.tables and not missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -11,8 +12,8 @@ from cdc.cli.terminal import echo
 from cdc.process.errors import UsageError
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings
-from cdc.wire.events import Change, short_names
-from cdc.wiring import open_changes
+from cdc.wire.events import Change, PublishedEvent, short_names
+from cdc.wiring import follow_events, open_changes
 
 
 def events(
@@ -23,26 +24,46 @@ def events(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start with what the log holds.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Every change that [history] keeps of it.")] = False,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop at the log's end instead of waiting for more.")
     ] = False,
 ) -> None:
     """Print changes as they come: table and key, what happened, where in the log, the new values and the old.
 
-    Documents of a view, too, where TABLE names it: view.NAME.
+    Documents of a view, too, where TABLE names it: view.NAME. Events of the outbox, where it is outbox, or outbox.TYPE.
 
     Ends with Ctrl-C, or by itself with --until-caught-up.
     """
     settings = context.obj.settings()
+    if settings.outbox is not None and table is not None and f"{table}.".startswith("outbox."):
+        chosen_type = table.partition(".")[2]
+        print_outbox(
+            follow_events(settings, chosen_type, from_beginning=from_beginning, until_caught_up=until_caught_up),
+            as_json=as_json,
+        )
+        return
     changes = open_changes(settings)
     chosen = choose(changes.tables if table else of_tables(changes.tables, settings), table)
     names = short_names(changes.tables)
-    for batch in changes.follow(chosen, from_beginning=from_beginning, until_caught_up=until_caught_up):
+    for batch in changes.follow(
+        chosen, from_beginning=from_beginning, until_caught_up=until_caught_up, history=history
+    ):
         for change in in_order(batch):
             if as_json:
                 typer.echo(change.json())
             else:
                 echo(change.line(names[change.table]))
+
+
+def print_outbox(batches: Iterator[list[PublishedEvent]], *, as_json: bool) -> None:
+    """Print outbox events as they come."""
+    for batch in batches:
+        for change in sorted(batch, key=lambda one: one.position):
+            if as_json:
+                typer.echo(change.json())
+            else:
+                echo(change.line())
 
 
 def choose(tables: list[TableName], wanted: str | None) -> list[TableName]:

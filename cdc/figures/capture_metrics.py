@@ -99,7 +99,7 @@ class CaptureFigures:
     ``stuck_since_s``: since when the source is ahead and nothing moves. ``not_followed``: captured tables that the
     stream says nothing of, and why.
     ``waiting``: records of each table that waits. ``waiting_since_s``: since when one does. ``asides``: by table, what
-    is noted of those that are set aside or wait.
+    is noted of those that are set aside or wait. ``outbox``: events so far, updates of its table, what was refused.
     """
 
     phase: str = "starting"
@@ -130,6 +130,7 @@ class CaptureFigures:
     rereads: Callable[[], RereadFigures] = RereadFigures
     errors: Counter[str] = field(default_factory=Counter)
     events: Callable[[], Counter[tuple[str, str]]] = Counter
+    outbox: Callable[[], Mapping[str, int]] = dict
     lost_values: Callable[[], Counter[tuple[str, str]]] = Counter
     waiting: Callable[[], Mapping[str, int]] = dict
     asides: Callable[[], Mapping[str, AsideState]] = dict

@@ -45,6 +45,8 @@ class CaptureCollector:
         self._show_work(page)
         for (table, op), count in sorted(f.events().items()):
             page.set("cdc_events_total", count, table=table, op=op)
+        for what, count in sorted(f.outbox().items()):
+            page.set("cdc_outbox_total", count, what=what)
         for (table, column), count in sorted(f.lost_values().items()):
             page.set("cdc_unavailable_values_total", count, table=table, column=column)
         for name, count in sorted(f.errors.items()):

@@ -50,6 +50,7 @@ CAPTURE = declared(
     _counter("cdc_records_total", "Records handed to the broker, tombstones too"),
     _counter("cdc_record_bytes_total", "Bytes of their values"),
     _counter("cdc_events_total", "Events by table and operation", "table", "op"),
+    _counter("cdc_outbox_total", "Of the outbox: events, updates of its table, what is no event", "what"),
     _counter("cdc_reselected_rows_total", "Rows read again for unchanged TOAST values"),
     _counter("cdc_unavailable_values_total", "Values written as null", "table", "column"),
     _counter("cdc_reconnects_total", "Times the stream was opened again"),

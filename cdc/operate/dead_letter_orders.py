@@ -88,8 +88,8 @@ class LettersRun:
 def left_out(letters: Iterable[DeadLetter]) -> Iterator[str]:
     """A sentence for each row that capture put aside for its size: the stores may lack it."""
     for letter in waiting(letters):
-        if letter.why is Why.OVERSIZED:
-            key = (letter.key or b"").decode(errors="replace")
+        if letter.why is Why.OVERSIZED and letter.key is not None:  # without one it is an event, and in no store
+            key = letter.key.decode(errors="replace")
             yield f"capture left out {letter.topic} {key}: {letter.reason}"
 
 

@@ -241,6 +241,16 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxFacts:
+    """The outbox. ``table``: None where messages alone are events, or it is not there. ``problems``: sentence and fix.
+    ``open_functions``: those that write logical messages and that every role may call."""
+
+    table: TableName | None
+    problems: tuple[tuple[str, str], ...] = ()
+    open_functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
     """Everything read from Postgres, in one session.
 
@@ -260,6 +270,7 @@ class SourceFacts:
     replication: Refusal | None = None
     unpublishable: tuple[str, str] | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    outbox: OutboxFacts | None = None
 
 
 class TopicFault(NamedTuple):

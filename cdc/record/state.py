@@ -2,8 +2,8 @@
 
 One compacted record per document. The key is JSON with a ``what`` member. Each document has one writer:
 ``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks, the running capture how
-far requests are and the tables' forms. Two are exceptions: the finder of a table that has to be read again writes a
-request, and a capture that comes upon a table which is to be captured and has no topic yet adds it to the topics.
+far requests are and the tables' forms. Two are exceptions: who finds that a table has to be read again writes a
+request, and a capture adds the topics that a table, a history or an event needs.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Document:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsState(Document):
     """The topics that ``init`` made: a re-created topic has another id, a raised one another count.
-
-    ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic.
+    ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic. ``events``: those of them that
+    hold events of the outbox. ``histories``: a table's topic -> the one that keeps each of its changes.
     """
 
     WHAT: ClassVar[str] = "topics"
@@ -70,14 +70,24 @@ class TopicsState(Document):
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     tables: dict[str, str] = field(default_factory=dict)
     encoding: str = "readable"
+    events: list[str] = field(default_factory=list)
+    histories: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def never_compacted(self) -> frozenset[str]:
+        """Those that keep every record for a time: events and histories."""
+        return frozenset([*self.events, *self.histories.values()])
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Those that the stream's records go to."""
+        return self.never_compacted.union(self.tables.values())
 
     def require_sound(self) -> None:
         """ValueError unless each topic has an id and partitions."""
-        for facts in self.topics.values():
-            if not isinstance(facts.get("id"), str) or type(facts.get("partitions")) is not int:
-                raise ValueError("a topic without an id or a number of partitions")
-            if facts["partitions"] < 1:
-                raise ValueError("a topic without partitions")
+        for one in self.topics.values():
+            if not isinstance(one.get("id"), str) or type(n := one.get("partitions")) is not int or n < 1:
+                raise ValueError("a topic without an id or partitions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,11 @@ def dead_topic(name: str) -> str:
     return f"{name}.dead"
 
 
+def history_topic(topic: str) -> str:
+    """The topic that keeps each change of a table, by the table's own topic."""
+    return f"{topic}.history"
+
+
 def views_topic(name: str) -> str:
     """The topic of what is known of a pipeline's views: their generations, shapes and progress."""
     return f"{name}.views"

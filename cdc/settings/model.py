@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cdc.process.errors import ConfigError
 from cdc.process.untrusted_text import passwords_within, remember
+from cdc.settings.event_settings import HistorySettings, OutboxSettings, without_outbox
 from cdc.settings.mask_rules import MASK_KEY_HINT
 from cdc.settings.setting_types import (
     PATH,
@@ -116,9 +117,6 @@ class CaptureSettings(SettingsModel):
     )
     waiting_ready: Duration = Field(
         timedelta(minutes=10), description="how long a table may wait, or be set aside, before /readyz says no"
-    )
-    histories: Tables = Field(
-        (), description="tables whose every version is wanted: capture stops rather than set one aside"
     )
 
 
@@ -239,6 +237,8 @@ class Settings(SettingsModel):
     view_runner: ViewRunnerSettings = ViewRunnerSettings()
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
+    outbox: OutboxSettings | None = None
+    history: HistorySettings = Field(default_factory=HistorySettings)
 
     def require_native(self, command: str) -> None:
         """ConfigError where Debezium captures: two writers in one topic would undo each other."""
@@ -318,7 +318,9 @@ def parse(
             hint="leave the sections [views.NAME] out; views are over tables that cdc run captures",
         )
     require_apart(sinks, settings.name, origin)
-    return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
+    exclude = without_outbox(settings.outbox, settings.source.kind, settings.source.tables, origin)
+    source = settings.source.model_copy(update={"exclude": (*settings.source.exclude, *exclude)})
+    return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}, "source": source})
 
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -330,6 +332,8 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "spark": SparkSettings,
     "limits": LimitSettings,
     "debezium": DebeziumSettings,
+    "outbox": OutboxSettings,
+    "history": HistorySettings,
 }
 """The sections by name, but the sinks' own."""
 

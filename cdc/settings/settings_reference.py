@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from cdc.settings.event_settings import HistorySettings, OutboxSettings
 from cdc.settings.model import (
     CaptureSettings,
     DebeziumSettings,
@@ -55,6 +56,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("view_runner", ViewRunnerSettings, optional=True),
     Section("limits", LimitSettings),
     Section("debezium", DebeziumSettings, optional=True),
+    Section("outbox", OutboxSettings, optional=True),
+    Section("history", HistorySettings, optional=True),
 )
 
 _SAMPLES: dict[str, Any] = {
@@ -79,6 +82,8 @@ _FORMS: dict[str, Any] = {
     "spill_path": "/var/tmp",
     "connector": "shop",
     "signal_table": "public.debezium_signal",
+    "table": "public.outbox",
+    "message": "outbox",
     "database_password": "${file:/secrets/db.properties:password}",
 }
 """An example of a value for settings that are unset by default."""

@@ -123,6 +123,7 @@ class StatusFacts:
     not_followed: Mapping[str, Unfollowed] = field(default_factory=dict)
     asides: Mapping[str, AsideState] = field(default_factory=dict)
     oversized: int = 0
+    refused_events: int = 0
     tables: int = 0
     log: Unknown | None = None
     connector: Found[ConnectorFacts] = None
@@ -130,6 +131,18 @@ class StatusFacts:
     fresh: FreshFacts = field(default_factory=FreshFacts)
     views: Sequence[ViewFacts] = ()
     answered_s: Mapping[str, float] = field(default_factory=dict)
+
+    def put_aside(self) -> Iterator[tuple[str, str]]:
+        """The sentences about what capture itself put aside, each with what ends that."""
+        drop = 'cdc dead drop --sink "(capture)"'
+        if self.oversized:
+            rows = "1 row is" if self.oversized == 1 else f"{self.oversized} rows are"
+            cure = f"cdc verify SINK --repair writes the rows into a store, then: {drop}"
+            yield f"{rows} larger than the topic takes: cdc dead list names the keys", cure
+        if self.refused_events:
+            written = "1 of them is" if self.refused_events == 1 else f"{self.refused_events} of them are"
+            cure = f"write them again as events, then: {drop}"
+            yield f"of what was written to the outbox, {written} put aside: cdc dead list says why", cure
 
 
 def store_part(name: str) -> str:

@@ -374,10 +374,7 @@ def _table_conditions(facts: StatusFacts) -> Iterator[Condition]:
     for table, state in facts.asides.items():
         if table not in facts.not_followed:
             yield aside_condition(state, read)
-    if facts.oversized:
-        rows = "1 row is" if facts.oversized == 1 else f"{facts.oversized} rows are"
-        cure = 'cdc verify SINK --repair writes the rows into a store, then: cdc dead drop --sink "(capture)"'
-        yield Condition(f"{rows} larger than the topic takes: cdc dead list names the keys", cure)
+    yield from (Condition(why, cure) for why, cure in facts.put_aside())
     yield from (failed_reading(one.table, one.detail) for one in facts.rereads if one.state == "failed")
 
 

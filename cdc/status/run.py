@@ -26,7 +26,7 @@ from cdc.status.facts import (
     store_part,
 )
 from cdc.status.view_lines import ViewFacts
-from cdc.wire.dead_letter import CAPTURE, Parked, waiting
+from cdc.wire.dead_letter import CAPTURE, OUTBOX, Parked, events_address, waiting
 
 T = TypeVar("T")
 PART_S = 15.0
@@ -193,6 +193,7 @@ class StatusReader:
             not_followed=left,
             asides=asides_of(known_log.documents),
             oversized=keys.get(CAPTURE, 0) if keys is not None else 0,
+            refused_events=keys.get(OUTBOX, 0) if keys is not None else 0,
             tables=len(topics.tables) if topics is not None else 0,
             log=silent or (ends if isinstance(ends, Unknown) else None),
             connector=connector,
@@ -210,13 +211,16 @@ class StatusReader:
         return _Log(found, self._ports.log.marks(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:
-        """Parked keys by sink, and the rows that capture put aside."""
+        """Parked keys by sink, and the rows and the events that capture put aside."""
         try:
             letters = list(self._ports.log.letters())
         except TopicError:
             return {}
-        aside = sum(letter.sink == CAPTURE for letter in waiting(letters))
-        return {CAPTURE: aside} | {name: len(Parked(name, letters)) for name in self._plan.sinks}
+        aside = [letter for letter in waiting(letters) if letter.sink == CAPTURE]
+        events = sum(letter.topic == events_address(self._plan.name) for letter in aside)
+        return {CAPTURE: len(aside) - events, OUTBOX: events} | {
+            name: len(Parked(name, letters)) for name in self._plan.sinks
+        }
 
     def _judged(
         self, asked: Callable[[], SourceState | Unknown] | None, documents: Mapping[bytes, bytes] | None

@@ -26,7 +26,14 @@ Parking = tuple[int, int]
 """(partition, offset) of the first letter of a key that waits"""
 CAPTURE = "(capture)"
 """In the place of a sink's name: capture itself put the record aside, so no store has it."""
+OUTBOX = "(outbox)"
+"""Beside it: what capture refused of the outbox."""
 RecordHeaders = Sequence[tuple[str, bytes | None]]
+
+
+def events_address(name: str) -> str:
+    """In the place of a topic's name: what a pipeline refused of its outbox was never in one."""
+    return f"{name}.outbox"
 
 
 class Why(StrEnum):

@@ -12,7 +12,20 @@ from cdc.record.position import Lsn, Position
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.wire.envelope import missing
-from cdc.wire.format import AFTER, BEFORE, CREATE_OP, DELETE_OP, OP, POS, READ_OP, SWEEP, TRUNCATE_OP, UPDATE_OP
+from cdc.wire.format import (
+    AFTER,
+    BEFORE,
+    CREATE_OP,
+    DELETE_OP,
+    GAP_KEY,
+    GAP_OP,
+    OP,
+    POS,
+    READ_OP,
+    SWEEP,
+    TRUNCATE_OP,
+    UPDATE_OP,
+)
 from cdc.wire.plain import PlainTable
 
 WORDS = {CREATE_OP: "insert", UPDATE_OP: "update", DELETE_OP: "delete", READ_OP: "row", TRUNCATE_OP: "truncate"}
@@ -85,6 +98,56 @@ class Change:
         return str(Lsn(self.position.commit_lsn)) if self.position is not None else "-"
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedEvent:
+    """One record of a topic of outbox events. ``key``: the aggregate's id. ``payload``: JSON as it was written."""
+
+    topic: str
+    key: str
+    position: Position
+    payload: str
+    headers: Mapping[str, str]
+
+    def line(self) -> str:
+        """``shop.outbox.Order 7  OrderPaid  0/16B3D48  {"amount": "10.50"}``. Its headers but pos and id stand before
+        the LSN."""
+        said = [text for name, text in self.headers.items() if name not in (POS, "id")]
+        return "  ".join([f"{self.topic} {self.key}", *said, str(Lsn(self.position.commit_lsn)), self.payload])
+
+    def json(self) -> str:
+        """The same for programs, as one line."""
+        return _dumped(
+            {
+                "topic": self.topic,
+                "key": self.key,
+                "lsn": str(Lsn(self.position.commit_lsn)),
+                "headers": dict(self.headers),
+                "payload": orjson.Fragment(self.payload),
+            }
+        )
+
+
+class PublishedEvents:
+    """Reads the records of topics of events, partition by partition in order. ``passed``: how many came behind a newer
+    one: a process that was taken for dead wrote them again, and each has been read before."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, int], bytes] = {}
+        self.passed = 0
+
+    def read(self, record: Record) -> PublishedEvent | None:
+        """The event of a record. None for one that is passed over. ValueError where it is none."""
+        place, pos = (record.topic, record.partition), record.headers.get(POS, b"")
+        position = Position.parse(pos.decode())
+        if pos <= self._newest.get(place, b""):
+            self.passed += 1
+            return None
+        self._newest[place] = pos
+        headers = {name: value.decode("utf-8", "replace") for name, value in record.headers.items()}
+        payload = (b"null" if record.value is None else record.value).decode("utf-8", "replace")
+        return PublishedEvent(record.topic, (record.key or b"").decode("utf-8", "replace"), position, payload, headers)
+
+
 def read(shape: TableSchema, record: Record) -> Change | None:
     """A record as a change. None for a tombstone, which adds nothing to its delete.
 
@@ -93,6 +156,8 @@ def read(shape: TableSchema, record: Record) -> Change | None:
     if record.value is None:
         return None
     document = orjson.loads(record.value)
+    if isinstance(document, dict) and GAP_OP in document:
+        document = {OP: GAP_OP, AFTER: None}
     if not isinstance(document, dict) or OP not in document:
         raise ValueError("not an envelope")
     plain = PlainTable(shape)
@@ -101,7 +166,7 @@ def read(shape: TableSchema, record: Record) -> Change | None:
     return Change(
         table=shape.table,
         key=""
-        if op in (TRUNCATE_OP, SWEEP) or record.key is None
+        if op in (TRUNCATE_OP, SWEEP) or record.key in (None, GAP_KEY)
         else plain.key(record.key).replace("%3A", ":").replace("%25", "%"),
         op=op,
         position=Position.parse(pos.decode()) if pos is not None else None,

@@ -29,11 +29,14 @@ RESELECTED_COLUMNS = "columns"
 SWEEP = "sweep"
 """Member of a sweep mark's value: its floor and how many partitions have one."""
 TRUNCATE_KEY, SWEEP_KEY = "__truncate", "__sweep"
+GAP_KEY = b'{"__gap":true}'
 """The one member of a floor record's key. Its value is the table's name."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a value that capture could not have (an unchanged TOAST value of a row that is gone)."""
 
 CREATE_OP, UPDATE_OP, DELETE_OP, READ_OP, TRUNCATE_OP = "c", "u", "d", "r", "t"
+GAP_OP = "gap"
+"""In a history alone: some changes are missing before it. Of one key, or of all, under :data:`GAP_KEY`."""
 ROW_OPS = (CREATE_OP, UPDATE_OP, DELETE_OP, READ_OP)
 """Operations on one row. READ is a row of a snapshot. A truncate or a sweep is of the whole table."""
 

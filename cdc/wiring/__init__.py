@@ -12,7 +12,10 @@ from cdc.record.topic_names import schema_topic, state_topic
 from cdc.settings.model import require_postgres
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cdc.settings.model import Settings
+    from cdc.wire.events import PublishedEvent
     from connectors.kafka.compacted_topic import KafkaCompactedTopic
     from connectors.kafka.feed import Changes
     from connectors.kafka.schema_registry import SchemaRegistry
@@ -54,6 +57,16 @@ def open_changes(settings: Settings) -> Changes:
 
     require_broker(settings)
     return Changes(settings.log, known_shapes(settings))
+
+
+def follow_events(
+    settings: Settings, chosen: str, *, from_beginning: bool, until_caught_up: bool
+) -> Iterator[list[PublishedEvent]]:
+    """Follow outbox events. See :func:`connectors.kafka.feed.follow_events`."""
+    from connectors.kafka.feed import follow_events as follow
+
+    require_broker(settings)
+    return follow(settings, chosen, from_beginning=from_beginning, until_caught_up=until_caught_up)
 
 
 def _compacted(settings: Settings, topic: str) -> KafkaCompactedTopic:

@@ -87,7 +87,7 @@ def prepare_topics(
             raise_first(spec_problems(spec, facts[spec.topic], by_offsets=True))
     noted = topics_state(facts, meant, admin.cluster_id(), settings.log.encoding)
     if known is not None:
-        noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **meant})
+        noted = replace(known, topics={**noted.topics, **known.topics}, tables={**known.tables, **meant})
     if noted != known or deleted:
         state.write([(noted.key(), noted.to_json())])
     return made

@@ -12,16 +12,17 @@ from typing import Any, Protocol, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
-from cdc.process.errors import DamagedError
+from cdc.process.errors import DamagedError, UsageError
 from cdc.record.progress import PROGRESS_KEY, Mark, Progress
-from cdc.record.topic_names import TableName, progress_topic
+from cdc.record.state import TopicsState
+from cdc.record.topic_names import TableName, history_topic, progress_topic, state_topic
 from cdc.settings.model import LogSettings, Settings
 from cdc.wire.dead_letter import DeadLetter
-from cdc.wire.events import Change, Record, read
+from cdc.wire.events import Change, PublishedEvent, PublishedEvents, Record, read
 from cdc.wire.format import VER
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted_topic import bounds, log_error, read_range
+from connectors.kafka.compacted_topic import KafkaCompactedTopic, bounds, log_error, read_range
 from connectors.kafka.dead_letters import letter_of
 from connectors.kafka.doubted_topics import LEADERLESS, PASSING
 from connectors.kafka.schema_registry import SchemaRegistry
@@ -96,23 +97,59 @@ class Changes:
         """Every table the log knows."""
 
     def follow(
-        self, tables: Sequence[TableName], *, from_beginning: bool, until_caught_up: bool
+        self, tables: Sequence[TableName], *, from_beginning: bool, until_caught_up: bool, history: bool = False
     ) -> Iterator[list[Change]]:
-        """Batches of changes of these tables. A record that is not ours is passed over with a warning."""
+        """Batches of changes of these tables. A record that is not ours is passed over with a warning. ``history``: as
+        their histories keep them. UsageError where none of them has one."""
         topics = {shape.topic: table for table in tables if (shape := self._schemas.latest(table)) is not None}
+        if history:
+            topics = {history_topic(topic): table for topic, table in topics.items()}
         facts = TopicAdmin(self._settings).describe(topics)
+        if history and not facts:
+            named = " and ".join(map(str, tables))
+            raise UsageError(f"no history of {named} is kept", hint="name the table under [history] tables")
         counts = {topic: found.partitions for topic, found in facts.items()}
         for records in follow(self._settings, counts, from_beginning=from_beginning, until_caught_up=until_caught_up):
             yield [change for record in records if (change := self._change(topics, record)) is not None]
 
     def _change(self, topics: Mapping[str, TableName], record: Record) -> Change | None:
         try:
-            shape = self._schemas.get(topics[record.topic], int(record.headers[VER]))
-            return read(shape, record)
+            table, version = topics[record.topic], record.headers.get(VER)
+            # A gap is of no version of the table.
+            shape = self._schemas.latest(table) if version is None else self._schemas.get(table, int(version))
+            return read(shape, record) if shape is not None else None
         except (KeyError, ValueError) as fault:
             where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             log.warning("record_not_understood", extra={**where, "reason": str(fault)})
             return None
+
+
+def follow_events(
+    settings: Settings, chosen: str, *, from_beginning: bool, until_caught_up: bool
+) -> Iterator[list[PublishedEvent]]:
+    """Batches of outbox events: of all topics where ``chosen`` is empty, else of those that end in it.
+
+    UsageError where no such topic is there. A record that is none of ours is passed over with a warning.
+    """
+    state = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
+    noted = TopicsState.find(state)
+    known = noted.events if noted is not None else []
+    topics = [topic for topic in known if not chosen or topic.endswith(f".{chosen}")]
+    if not topics or noted is None:
+        named = ", ".join(known) or "none yet: a topic is made with its first event"
+        raise UsageError(f"there are no events {chosen}".rstrip(), hint=f"the topics of events are {named}")
+    counts, events = {topic: noted.topics[topic]["partitions"] for topic in topics}, PublishedEvents()
+    for records in follow(settings.log, counts, from_beginning=from_beginning, until_caught_up=until_caught_up):
+        yield [event for record in records if (event := _event(events, record)) is not None]
+
+
+def _event(events: PublishedEvents, record: Record) -> PublishedEvent | None:
+    try:
+        return events.read(record)
+    except ValueError as fault:
+        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.warning("record_not_understood", extra={**where, "reason": str(fault)})
+        return None
 
 
 _MOST = 1000

@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from cdc.capture.history import HistoryCopies
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import CdcError, LogError, PoisonError
@@ -82,6 +83,7 @@ class KafkaStreamLog:
         oversized: Oversized | None = None,
     ) -> None:
         self._oversized = oversized if oversized else None
+        self._copies = HistoryCopies(settings.max_message_bytes)
         self._settings = settings
         self._waiting = waiting
         self._clock = clock
@@ -120,6 +122,8 @@ class KafkaStreamLog:
 
     def produce(self, records: Sequence[Record]) -> int:
         self._raise_failure()
+        if self._copies:
+            records = self._copies.of(records)
         sizes = list(map(len, filter(None, map(_value_of, records))))
         self.byte_count += sum(sizes)
         self.record_count += len(records)
@@ -180,6 +184,11 @@ class KafkaStreamLog:
     def hold(self, lane: int, position: Position) -> None:
         """The lane holds streamed records up to this position from before."""
         self._newest[lane] = position.text().encode()
+        self._copies.hold(lane, self._newest[lane])
+
+    def keep_history(self, lane: int, history: int, count: int) -> None:
+        """See :class:`connectors.session.captured_topics.OpensTopics`."""
+        self._copies.keep(lane, history, count)
 
     def queued(self) -> int:
         """Records (and reports) that are not dealt with yet."""

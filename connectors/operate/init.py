@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cdc.capture.table_masks import MaskNotes, masks_of
-from cdc.capture.topic_specs import TopicSpec, pipeline_topic_specs, require_kept_topics, table_topic_spec
+from cdc.capture.topic_specs import (
+    TopicSpec,
+    kept_topic_spec,
+    pipeline_topic_specs,
+    require_kept_topics,
+    table_topic_spec,
+)
 from cdc.checks.findings import Level
 from cdc.checks.postgres import check_source
 from cdc.operate.drop import Drop, DropPlan, DropPorts, DropSource
@@ -21,7 +27,7 @@ from cdc.process.errors import CdcError, ConfigError, LogError
 from cdc.record.ports import CompactedTopic
 from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.state import RequestState, SlotState, SnapshotState, TopicsState
-from cdc.record.topic_names import TableName, progress_topic, schema_topic, state_topic
+from cdc.record.topic_names import TableName, history_topic, progress_topic, schema_topic, state_topic
 from cdc.settings.model import Settings, require_postgres
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
@@ -32,9 +38,10 @@ from connectors.operate.new_epoch import begin_epoch
 from connectors.postgres.server.catalog_facts import read_server, read_slot, read_source
 from connectors.postgres.server.catalog_shapes import CapturedTable, captured_schema, resolve_tables
 from connectors.postgres.server.connections import Connection, connect
+from connectors.postgres.server.outbox_table import outbox_table
 from connectors.postgres.server.publication import drop_publication, ensure_publication
 from connectors.postgres.server.slot import drop_slot
-from connectors.postgres.server.table_selection import note_parts
+from connectors.postgres.server.table_selection import note_parts, takes
 from connectors.views.view_topics import topics_of_views
 
 
@@ -87,9 +94,14 @@ def prepare(
         )
     taken = known.tables if known is not None else {}
     late = [table for table in tables if str(table.table) not in taken] if slot is not None else []
+    outbox = outbox_table(conn, settings)
+    published = [*tables, outbox] if outbox is not None else tables
     if not late:
-        publication_made = ensure_publication(conn, settings.publication, tables, may_add=not handing_over)
-    specs = _specs(settings, own, tables, known)
+        publication_made = ensure_publication(conn, settings.publication, published, may_add=not handing_over)
+    # A history that begins later than its table begins with a gap, which the running capture writes.
+    histories = histories_of(settings, tables if slot is None else late)
+    kept = [kept_topic_spec(settings.log, topic, settings.history.keep_ms) for topic in histories.values()]
+    specs = _specs(settings, [*own, *kept], tables, known)
     made, facts = _topics(admin, specs, known)
     if known is None and begun.state not in made and TopicsState.find(state.read()) is not None:
         # Its notes would be written over by those of a first run.
@@ -105,7 +117,8 @@ def prepare(
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
     if known is not None:
-        noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **noted.tables})
+        noted = replace(known, topics={**noted.topics, **known.topics}, tables={**known.tables, **noted.tables})
+    noted = replace(noted, histories={**noted.histories, **histories})
     # Of a table that comes after the slot first the request: the running capture reads its rows, and waits with it
     # until the publication sends the table.
     records = [(one.key(), one.to_json()) for one in map(_first_rows, late)]
@@ -114,7 +127,7 @@ def prepare(
     if records:
         state.write(records)
     if late:
-        publication_made = ensure_publication(conn, settings.publication, tables)
+        publication_made = ensure_publication(conn, settings.publication, published)
     return Prepared(
         publication_made=publication_made,
         topics_made=tuple(made),
@@ -145,6 +158,12 @@ def noted_documents(
     if begun.state not in present and (begun.progress in present or begun.slot()):
         present = facts_of_made(admin, [begun.state], clock)
     return state.read() if begun.state in present else {}
+
+
+def histories_of(settings: Settings, tables: Collection[CapturedTable]) -> dict[str, str]:
+    """Topic -> its history, of those of these tables that have one by the settings."""
+    taken = (table for table in tables if takes(str(table.table), settings.history.tables, ()))
+    return {table.topic: history_topic(table.topic) for table in taken}
 
 
 def _has_slot(conn: Connection, settings: Settings) -> bool:

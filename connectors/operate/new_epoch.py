@@ -80,7 +80,7 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
     crash_point("epoch_slot_dropped")
     epochs = EpochsState.find(documents) or EpochsState()
     if slot is None or slot.epoch == epochs.latest:
-        made = {t: topics.topics[t]["partitions"] for t in topics.tables.values()}
+        made = {t: topics.topics[t]["partitions"] for t in topics.written}
         # A view's documents are published anew, too: a store that was further in its topic goes back.
         views = facts_of_made(admin, [view.topic for view in known_views(settings).known.values()])
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
@@ -185,7 +185,7 @@ def accept_server(
         return None
     # Another database, and a standby, are no successors.
     require_same_server(server, here, describe(settings.source))
-    topics = {topic: known.topics.topics[topic]["partitions"] for topic in known.topics.tables.values()}
+    topics = {topic: known.topics.topics[topic]["partitions"] for topic in known.topics.written}
     own = progress_topic(settings.name)
     ends = admin.end_offsets(topics)
     found = last_progress(settings.log, own, admin.end_offsets({own: 1})[own][0])

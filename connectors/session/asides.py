@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -51,7 +51,8 @@ class AnnouncesTables(Protocol):
 class SetAside:
     """Implements :class:`connectors.postgres.assembly.ports.AsideRegister`.
 
-    ``documents``: the state topic's records. ``histories``: tables that are never set aside. ``accept``: called with a
+    ``documents``: the state topic's records. ``histories``: whether a table is never set aside, because
+    each of its changes is kept. ``accept``: called with a
     table and whether another key of it is to be taken.
     """
 
@@ -62,13 +63,13 @@ class SetAside:
         *,
         epoch: int,
         clock: Clock,
-        histories: Collection[str] = (),
+        histories: Callable[[str], bool] = lambda table: False,
         accept: Callable[[str, bool], None] = lambda table, accepted: None,
     ) -> None:
         self._state = state
         self._epoch = epoch
         self._clock = clock
-        self._histories = frozenset(histories)
+        self._histories = histories
         self._accept = accept
         self._lock = threading.Lock()
         """Guards what is in memory. Never kept while the brokers are waited for."""
@@ -141,7 +142,7 @@ class SetAside:
             known = self._documents.get(name)
             if known is not None and known.state is TableState.ASIDE:
                 return
-            if name in self._histories:
+            if self._histories(name):
                 raise why
             lacking = known is not None and known.due
             crash_point("aside_decided")

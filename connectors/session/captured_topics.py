@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from cdc.capture.topic_specs import table_topic_spec
+from cdc.capture.outbox import MalformedEvent
+from cdc.capture.topic_specs import TopicSpec, kept_topic_spec, table_topic_spec
 from cdc.capture.windows import Windows
 from cdc.figures.capture_metrics import RereadFigures
 from cdc.process.clock import Clock
 from cdc.process.errors import ConfigError, LogError, Retry
 from cdc.record.state import ReadingState, RequestState, TopicsState
 from cdc.record.tables_aside import TableState
-from cdc.record.topic_names import TableName, state_topic
+from cdc.record.topic_names import TableName, history_topic, state_topic
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import ends_of_made, make_known
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.kafka.topic_problems import raise_first, spec_problems
+from connectors.kafka.topic_problems import TopicFacts, raise_first, spec_problems
 from connectors.postgres.server.catalog_shapes import CapturedTable
 from connectors.postgres.server.table_selection import takes
 from connectors.session.asides import SetAside
@@ -108,6 +109,53 @@ class CapturedTopics:
             self._topics = known
             return known.tables[str(table.table)]
 
+    def follow_histories(self) -> Mapping[str, str]:
+        """Make the histories that the settings ask for and that are not there, and forget those that they ask for no
+        more. Returns topic -> history of those that begin now: what their tables had before, they lack.
+
+        TopicError for a topic that exists otherwise, LogError when no broker answers.
+        """
+        with self._lock:
+            known = self._topics
+            taken = [topic for table, topic in known.tables.items() if self.has_history(table)]
+            begun = {topic: history_topic(topic) for topic in taken if topic not in known.histories}
+            kept = {topic: history for topic, history in known.histories.items() if topic in taken}
+            if begun or kept != known.histories:
+                made = known
+                for topic, history in begun.items():
+                    made = self._with_topic(made, self._history_spec(history, known.topics[topic]["partitions"]))
+                self._topics = replace(made, histories={**kept, **begun})
+                self._state.write([(self._topics.key(), self._topics.to_json())])
+            return begun
+
+    def has_history(self, table: str) -> bool:
+        """Whether the settings ask for each change of the table."""
+        return takes(table, self._settings.history.tables, ())
+
+    def _history_spec(self, topic: str, partitions: int) -> TopicSpec:
+        return kept_topic_spec(self._settings.log, topic, self._settings.history.keep_ms, partitions)
+
+    def _with_topic(self, known: TopicsState, spec: TopicSpec) -> TopicsState:
+        made = topics_state(self._made_topic(spec), {}, known.cluster_id, known.encoding)
+        return replace(known, topics={**known.topics, **made.topics})
+
+    def add_events(self, topic: str, keep_ms: int) -> None:
+        """Make a topic of outbox events and note it, unless that is done.
+
+        MalformedEvent where it is a table's topic. TopicError for one that exists and is otherwise, LogError when no
+        broker answers.
+        """
+        with self._lock:
+            known = TopicsState.find(self._state.read()) or self._topics
+            if topic in known.topics and topic not in known.events:
+                raise MalformedEvent(f"its topic would be {topic}, which is a table's or the pipeline's own")
+            if topic not in known.events:
+                known = self._with_topic(known, kept_topic_spec(self._settings.log, topic, keep_ms))
+                known = replace(known, events=sorted({*known.events, topic}))
+                self._state.write([(known.key(), known.to_json())])
+                log.info("events_topic_made", extra={"topic": topic})
+            self._topics = known
+
     def _from_lsn(self, table: str) -> int:
         """One that was set aside before it had a topic is to be read behind where its changes flow again."""
         aside = self.asides.of(table) if self.asides is not None else None
@@ -167,22 +215,41 @@ class CapturedTopics:
             raise ConfigError(error.message, hint=error.hint) from None
 
     def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
-        admin = TopicAdmin(self._settings.log)
-        spec = table_topic_spec(self._settings.log, table.topic)
-        _, facts = make_known(admin, [spec])
-        raise_first(spec_problems(spec, facts[table.topic]))
+        facts = self._made_topic(table_topic_spec(self._settings.log, table.topic))
         made = topics_state(facts, {str(table.table): table.topic}, known.cluster_id, known.encoding)
-        return replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})
+        known = replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})
+        if not self.has_history(str(table.table)):
+            return known
+        history = history_topic(table.topic)
+        known = self._with_topic(known, self._history_spec(history, known.topics[table.topic]["partitions"]))
+        return replace(known, histories={**known.histories, table.topic: history})
+
+    def _made_topic(self, spec: TopicSpec) -> Mapping[str, TopicFacts]:
+        """The facts of a topic, which is made where it is missing. TopicError for one that is otherwise."""
+        _, facts = make_known(TopicAdmin(self._settings.log), [spec])
+        raise_first(spec_problems(spec, facts[spec.topic]))
+        return facts
+
+
+class OpensTopics(Protocol):
+    """The part of a session's log that numbers lanes."""
+
+    def open(self, topic: str, next_offsets: Sequence[int]) -> int:
+        """See :meth:`cdc.record.ports.StreamLog.open`."""
+
+    def keep_history(self, lane: int, history: int, count: int) -> None:
+        """From now on each record of ``count`` lanes goes to as many others, too."""
 
 
 class PartitionNumbers:
     """Where a topic's records go, in the session's numbering. Of new ones too. The capture loop's thread alone."""
 
-    def __init__(self, settings: Settings, topics: CapturedTopics, open_topic: Callable[[str, list[int]], int]) -> None:
+    def __init__(self, settings: Settings, topics: CapturedTopics, log: OpensTopics) -> None:
         self._settings = settings
         self._topics = topics
-        self._open = open_topic
+        self._log = log
         self._known: dict[str, tuple[int, int]] = {}
+        self._followed: set[str] = set()
 
     def note(self, topic: str, base: int, count: int) -> None:
         """A topic that was opened at the session's start."""
@@ -190,12 +257,18 @@ class PartitionNumbers:
 
     def of(self, topic: str) -> tuple[int, int]:
         """A topic's first lane and how many. Opens one that was made since."""
-        found = self._known.get(topic)
-        if found is None:
-            count = self._topics.known.topics[topic]["partitions"]
-            ends = ends_of_made(TopicAdmin(self._settings.log), {topic: count})[topic]
-            found = self._known[topic] = (self._open(topic, [ends[p] for p in sorted(ends)]), count)
+        found = self._known.get(topic) or self._opened(topic)
+        history = self._topics.known.histories.get(topic)
+        if history is not None and topic not in self._followed:
+            self._followed.add(topic)
+            self._log.keep_history(found[0], self.of(history)[0], found[1])
         return found
+
+    def _opened(self, topic: str) -> tuple[int, int]:
+        count = self._topics.known.topics[topic]["partitions"]
+        ends = ends_of_made(TopicAdmin(self._settings.log), {topic: count})[topic]
+        made = self._known[topic] = (self._log.open(topic, [ends[p] for p in sorted(ends)]), count)
+        return made
 
 
 class SessionWorker(Protocol):

@@ -26,6 +26,7 @@ from connectors.postgres.assembly.assembler import Assembler
 from connectors.postgres.server.connections import Connection
 from connectors.postgres.server.failover import Promotion
 from connectors.postgres.server.reselect import PostgresReselect
+from connectors.postgres.server.table_selection import takes
 from connectors.postgres.server.walsender import ReplicationStream
 from connectors.session.asides import SessionAsides, SetAside
 from connectors.session.captured_topics import CapturedTopics, PartitionNumbers, SessionWorker
@@ -54,7 +55,7 @@ def known_tables(settings: Settings, known: KnownState, clock: Clock, waiting: C
         documents,
         epoch=known.slot.epoch,
         clock=clock,
-        histories=settings.capture.histories,
+        histories=lambda table: takes(table, settings.history.tables, ()),
         accept=registry.accept_key,
     )
     topics = CapturedTopics(
@@ -182,7 +183,7 @@ def known_of(documents: Mapping[bytes, bytes], *, name: str) -> KnownState | str
     require_begun(epochs, slot)
     if topics is None:
         raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
-    written = {*topics.tables.values(), progress_topic(name)}
+    written = {*topics.written, progress_topic(name)}
     if not topics.topics.keys() >= written:
         [missing, *_] = sorted(written - topics.topics.keys())
         raise DamagedError(f"the topics document in the state topic says nothing of {missing}")

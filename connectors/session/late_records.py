@@ -201,10 +201,10 @@ class Ends:
         self._written_lsn = written_lsn
         progress, self._skipped = without_future(progress, written_lsn)
         self._progress = progress
-        self._ends = {(t, p): end for t in set(topics.tables.values()) for p, end in ends[t].items()}
+        self._ends = {(t, p): end for t in topics.written for p, end in ends[t].items()}
         self._suspect_chunks = suspect_chunks
         self._tails: dict[Place, PartitionTail] = {}
-        self.newest = held_positions(progress, set(topics.tables.values()), ends, self._look)
+        self.newest = held_positions(progress, topics.written, ends, self._look)
         """The highest streamed position of each partition that has one there."""
         if self.newest:
             log.info("tails_read", extra={"partitions": len(self.newest)})
@@ -248,7 +248,10 @@ class Ends:
         late = sum(len(tail.offsets) for tail in self._tails.values())
         if not late and not self._skipped:
             return
-        found = mending(self._settings.log, self._tails, self._ends)
+        # Where nothing is compacted, nothing hides a record that stands further up.
+        kept = self._topics.never_compacted
+        compacted = {place: tail for place, tail in self._tails.items() if place[0] not in kept}
+        found = mending(self._settings.log, compacted, self._ends)
         state.write(
             [(asked.key(), asked.to_json()) for asked in self._requests(found.unproven, _REASON, clock.now_ns())]
         )
@@ -333,7 +336,7 @@ def require_nothing_lost(ends: Offsets, progress: Progress) -> None:
 def require_still(ends: Offsets, now: Offsets, own_topic: str) -> None:
     """LogError when a topic grew while this session was opened: what a dead capture, or its broker, still had."""
     for topic, parts in ends.items():
-        if topic != own_topic and now[topic] != parts:
+        if topic != own_topic and topic in now and now[topic] != parts:
             raise LogError(
                 f"{topic} grew while capture was starting: records of an earlier capture were still on their way",
                 hint="start again: the next start sees where the topic ends; make sure that no other capture runs",

@@ -48,6 +48,7 @@ from connectors.postgres.server.slot import (
 )
 from connectors.session.asides import SessionAsides
 from connectors.session.captured_topics import Later, PartitionNumbers, SessionWorker
+from connectors.session.histories import begin_histories
 from connectors.session.known_tables import (
     KnownState,
     LogStanding,
@@ -161,7 +162,7 @@ class Opening:
     def _stand(self, place: Servers) -> LogStanding:
         """Read how far the log is, and check that the slot can go on from there."""
         topics, slot = place.known.topics, place.known.slot
-        written = {*topics.tables.values(), progress_topic(self._settings.name)}
+        written = {*topics.written, progress_topic(self._settings.name)}
         ends = ends_of_made(place.admin, {topic: topics.topics[topic]["partitions"] for topic in sorted(written)})
         progress = self._progress(slot, ends)
         position = progress.lsn if progress is not None else slot.consistent_point
@@ -207,9 +208,10 @@ class Opening:
         settings, note_retry = self._settings, NoteRetry(self.turn)
         opened.callback(note_retry.end)
         known = known_tables(settings, place.known, self._clock, note_retry)
-        lanes = PartitionNumbers(settings, known.topics, writer.log.open)
+        lanes = PartitionNumbers(settings, known.topics, writer.log)
         for topic, base in writer.bases.items():
             lanes.note(topic, base, standing.counts[topic])
+        begin_histories(known.topics, lanes, writer.log, place.known.slot.epoch, standing)
         return Tables(
             topics=known.topics, asides=known.asides, lanes=lanes, registry=known.registry, note_retry=note_retry
         )
@@ -355,8 +357,8 @@ class Opening:
     # -- while it runs, and its end
 
     def _show(self, writer: Writer, following: StreamAssembly) -> None:
-        figures, later, records = self._figures, following.later, writer.log
-        figures.events, figures.lost_values = following.assembler.counts, following.assembler.lost
+        figures, later, records, made = self._figures, following.later, writer.log, following.assembler
+        figures.events, figures.lost_values, figures.outbox = made.counts, made.lost, lambda: made.outbox_counts
         figures.waiting_ready_s = self._settings.capture.waiting_ready.total_seconds()
         figures.waiting = lambda: {str(table): n for table, n in following.assembler.waiting().items()}
         figures.asides = lambda: following.rounds.documents

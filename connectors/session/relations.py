@@ -21,6 +21,7 @@ from connectors.postgres.assembly.pending_records import LATER, Undecided
 from connectors.postgres.protocol.messages import Relation
 from connectors.postgres.server.catalog_shapes import KnownShapes, from_relation, resolve_tables
 from connectors.postgres.server.connections import Connection, first_line
+from connectors.postgres.server.table_problems import unlike_history
 from connectors.postgres.server.table_selection import note_parts, takes
 from connectors.session.captured_topics import CapturedTopics
 from connectors.session.partitions import Partitions, link_in
@@ -120,12 +121,7 @@ class Relations:
         if topic is None:
             return None
         shape = self._shape(relation, topic)
-        if not shape.key:
-            raise CannotFollow(
-                f"{table} has no key any more, and a compacted topic needs one",
-                hint="give it a primary key again; cdc check shows the SQL",
-                tables=[table],
-            )
+        self._require_fit(shape)
         known = self._registry.latest(table)
         try:
             registered = self._registry.register(shape)
@@ -142,6 +138,18 @@ class Relations:
             self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
         self._captured[relation.relation_oid].add(table)
         return registered
+
+    def _require_fit(self, shape: TableSchema) -> None:
+        """CannotFollow for a shape that has no key, or that its history cannot hold."""
+        if not shape.key:
+            raise CannotFollow(
+                f"{shape.table} has no key any more, and a compacted topic needs one",
+                hint="give it a primary key again; cdc check shows the SQL",
+                tables=[shape.table],
+            )
+        if self._topics.has_history(str(shape.table)):
+            for problem in unlike_history(shape):
+                raise CannotFollow(problem.message, hint=problem.hint, tables=[shape.table])
 
     def _as_leaf(self, relation: Relation) -> bool:
         """Whether a part of a table with masks is announced right behind that, as a partition, whose rows come under

@@ -43,7 +43,9 @@ from connectors.postgres.server.slot import Visible, require_same_server
 from connectors.postgres.server.table_selection import note_parts
 from connectors.postgres.server.walsender import ReplicationStream
 from connectors.session.aside_causes import Remedies
+from connectors.session.histories import seen_in_both
 from connectors.session.known_tables import KnownState, LogStanding, Servers, SourceStream, Tables, Writer
+from connectors.session.outbox_topics import outbox_ports
 from connectors.session.relations import Relations
 from connectors.session.side_queries import SideQueries
 
@@ -240,6 +242,7 @@ class SessionAssembly:
             topic=tables.topics.topic,
             kept=relations.kept,
             masks=masks_of(settings),
+            outbox=outbox_ports(settings, tables.topics, tables.lanes, self.waiting),
         )
         return Assembler(
             Pipeline(name=settings.name, database=self._slot.database, epoch=self._slot.epoch),
@@ -288,10 +291,11 @@ class SessionAssembly:
 
     def _start(self) -> Start:
         position, tables = self.standing.position, self.tables
+        seen = tables.asides.seen(self.writer.seen, position, tables.topics.named, tables.lanes.of)
         return Start(
             near_xid=self.source.near_xid,
             after_lsn=position,
-            seen=tables.asides.seen(self.writer.seen, position, tables.topics.named, tables.lanes.of),
+            seen=seen_in_both(seen, tables.topics.known.histories, tables.lanes.of),
         )
 
 

@@ -21,7 +21,7 @@ from cdc.figures.capture_metrics import STALL_S, CaptureFigures
 from cdc.process.clock import Clock
 from cdc.process.errors import CdcError, LogError, SlotError, TopicError
 from cdc.record.progress import Offsets
-from cdc.record.server_facts import SlotFacts
+from cdc.record.server_facts import PublicationFacts, SlotFacts
 from cdc.record.state import SlotState, TopicsState
 from cdc.record.tables_aside import CannotFollow, Unfollowed, not_followed
 from cdc.settings.model import Settings
@@ -30,6 +30,7 @@ from connectors.kafka.topic_ends import EndsWatch
 from connectors.kafka.topic_problems import TopicProblem, in_sync_problems, policy_problems, state_problems
 from connectors.postgres.server.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.server.connections import Connection, connect
+from connectors.postgres.server.outbox_table import outbox_name
 from connectors.postgres.server.slot import START_OVER
 from connectors.postgres.server.table_selection import takes, unnamed_children
 from connectors.session.aside_causes import Remedies
@@ -221,7 +222,7 @@ class SideQueries:
             for one in sorted(found.values()):
                 log.warning("table_not_followed", extra={"why": one.why})
         self._unfollowed = found
-        figures.not_followed = {table: one.why for table, one in faults.items()}
+        figures.not_followed = {table: one.why for table, one in faults.items()} | self._unsent_outbox(publication)
         self._standstill.judge(figures, server.wal_lsn or 0, self._clock.monotonic())
         if self.remedies is not None:
             try:
@@ -229,6 +230,13 @@ class SideQueries:
             except CannotFollow as why:
                 # A history is not set aside: changes of it are missing, and capture stops.
                 self._fault = why
+
+    def _unsent_outbox(self, publication: PublicationFacts) -> dict[str, str]:
+        """The outbox table and the sentence about it, where the server sends none of its events any more."""
+        table = outbox_name(self._settings)
+        if table is None or table in publication.tables:
+            return {}
+        return {str(table): f"the outbox {table} is not in the publication: events written now are not captured"}
 
     # -- Kafka
 

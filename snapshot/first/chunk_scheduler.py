@@ -161,6 +161,7 @@ class ChunkScheduler:
             condition=inspected.condition,
             cut=self._cut().cut,
             position=Position(manifest.slot.epoch, manifest.slot.consistent_point, SNAPSHOT_SEQ),
+            history=self._topics.histories.get(inspected.form.topic, ""),
             first_of_table=chunk.table not in self._begun,
             first_of_all=not self._begun,
         )

@@ -206,6 +206,8 @@ class RowWriter:
         prefix, suffix = around.prefix, around.suffix
         records = [(key, prefix + row + suffix) for key, row in map(chunk.encoder.snapshot_line, lines)]
         self.log.rows(task.schema.topic, task.partition_count, records, chunk.headers)
+        if task.history:
+            self.log.rows(task.history, task.partition_count, records, chunk.headers)
         chunk.rows += len(records)
         chunk.size_bytes += sum(map(len, chain.from_iterable(records)))
 
@@ -228,7 +230,8 @@ class ChunkTask:
     """A chunk as a worker gets it: plain data.
 
     ``chunk`` as planned, of the leaf ``leaf_oid``. ``schema``: the registered shape. ``condition``: the
-    publication's row filter. ``first_of_table``, ``first_of_all``: no earlier run wrote a row of it, or of anything.
+    publication's row filter. ``history``: the topic that keeps each change of the table, empty without one.
+    ``first_of_table``, ``first_of_all``: no earlier run wrote a row of it, or of anything.
     """
 
     chunk: ChunkState
@@ -239,6 +242,7 @@ class ChunkTask:
     condition: str | None
     cut: ExportedCut
     position: Position
+    history: str = ""
     first_of_table: bool = False
     first_of_all: bool = False
 

@@ -26,6 +26,7 @@ from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.wire.format import POS
 from connectors.postgres.assembly.net_changes import Netting
+from connectors.postgres.assembly.outbox_events import OutboxEvents
 from connectors.postgres.assembly.pending_records import GONE, PendingRecords, Reselect, Selected, Undecided, WantedRow
 from connectors.postgres.assembly.ports import (
     Assembled,
@@ -98,6 +99,8 @@ class Assembler:
         self._changes = self._changes_with(self._recent)
         self._topic = ports.topic
         self._kept = ports.kept
+        self._outbox = OutboxEvents(ports.outbox, self._tx, self._outlet, ports.partition)
+        self.outbox_counts = self._outbox.counts
         self._masked = MaskedTables(ports.masks)
         self._tables: dict[int, StreamTable | None] = {}
         self._announced: dict[int, tuple[Relation, int]] = {}
@@ -168,11 +171,7 @@ class Assembler:
         return self._compiled.lost()
 
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:  # noqa: C901 - a call in the loop would cost more
-        """Take whole XLogData messages, in order. Returns their records and the transactions that end with them.
-
-        ``now_ns``: when they were captured. Raises DecodeError, naming the LSN and the byte, and all that a port
-        raises.
-        """
+        """See :meth:`cdc.record.ports.Assembles.feed`. DecodeError names the LSN and the byte."""
         tx = self._tx
         tx.captured_at(now_ns)
         unpack, partition, recent = _LSN.unpack_from, self._partition, self._recent.rows
@@ -210,6 +209,7 @@ class Assembler:
             hot, emit, pos, seq, rows, serial = self._hot, self._outlet.emit, tx.pos, tx.seq, tx.rows, tx.serial
         tx.seq, tx.rows = seq, rows
         self._outlet.release()
+        self._outbox.settle()
         if self._waiting.left and not self.in_transaction:
             self._outlet.arrived()
         commits, self._commits = self._commits, []
@@ -246,9 +246,9 @@ class Assembler:
                     self._relation(message, self._tx.xid)
             case Origin():
                 self._tx.came_from(message)
-            case TypeName() | LogicalMessage():
-                # A type is read from the catalog at the Relation that uses it. A logical message may come
-                # anywhere, also outside a transaction, and is no change of a row.
+            case LogicalMessage():
+                self._outbox.message(lsn, message)
+            case TypeName():  # A type is read from the catalog at the Relation that uses it.
                 pass
             case _:
                 assert_never(message)
@@ -282,6 +282,9 @@ class Assembler:
         """A table's shape: routes of its oid are made anew, compiled ones are found again by the schema."""
         oid = relation.relation_oid
         self._refused.pop(oid, None)
+        if self._outbox.announced(relation):
+            self._follow(oid, None)
+            return
         try:
             # While one table's commit is not visible that of another may not be for long either.
             schema = self._schemas.schema(relation, xid, _BRIEF_S if self._unread else _TIMEOUT_S)
@@ -338,14 +341,11 @@ class Assembler:
             oldest = self.oldest_of(table)
             self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)
             self._unread.leave(table)
-            for one in self._compiled.shapes_of(table):
-                self._leave(one)
-
-    def _leave(self, table: StreamTable) -> None:
-        self._outlet.leave(table.lanes)
-        self._changes.leave(table)
-        if self._tables.get(table.schema.oid) is table:
-            self._follow(table.schema.oid, None)
+            for shape in self._compiled.shapes_of(table):
+                self._outlet.leave(shape.lanes)
+                self._changes.leave(shape)
+                if self._tables.get(shape.schema.oid) is shape:
+                    self._follow(shape.schema.oid, None)
 
     def _changes_with(self, recent: RecentRows) -> TransactionChanges:
         netting = Netting(self._limits.netted_bytes, self._limits.spill_folder)
@@ -362,6 +362,8 @@ class Assembler:
             self._unread.keep(message.relation_oid, lsn, seq, frame)
         elif message.relation_oid in self._refused:
             self._set_aside(self._refused.pop(message.relation_oid))
+        elif message.relation_oid in self._outbox:
+            self._outbox.row(lsn, message)
 
     def _truncate(self, lsn: int, message: Truncate) -> None:
         if self._tx.skipped:

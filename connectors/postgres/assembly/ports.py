@@ -12,6 +12,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import Masks
+from connectors.postgres.assembly.outbox_events import OutboxPorts
 from connectors.postgres.assembly.pending_records import Reselect, Undecided
 from connectors.postgres.encoding.encoder import TableEncoder
 from connectors.postgres.protocol.messages import Relation
@@ -95,8 +96,7 @@ class AssemblerPorts:
     is called when a table begins to wait (true) and when it follows again. ``asides`` keeps which tables are set aside.
     ``topic`` gives a table's, None while it has none. ``kept`` is called with an announcement that is not asked of
     ``schemas`` yet, because its table cannot be read, and raises CannotFollow for one whose rows must not be kept.
-    ``masks``: of the tables' columns. A row is masked
-    before anything keeps it.
+    ``masks``: of the tables' columns. A row is masked before anything keeps it. ``outbox``: None without one.
     """
 
     schemas: SchemaSource
@@ -110,6 +110,7 @@ class AssemblerPorts:
     asides: AsideRegister = field(default_factory=Never)
     topic: Callable[[TableName], str | None] = lambda table: None
     kept: Callable[[Relation], None] = lambda relation: None
+    outbox: OutboxPorts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

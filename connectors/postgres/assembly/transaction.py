@@ -22,13 +22,14 @@ _HALF_ROUND, _ROUND = 1 << 31, 1 << 32
 class Transaction:
     """State between BEGIN and COMMIT. ``begin`` is None outside.
 
-    ``seq``: the last tx_seq given away. ``pos``: template of the position header, to be filled with a tx_seq.
+    ``seq``: the last tx_seq given away. ``events``: the same of the outbox, which counts for itself. ``pos``: template
+    of the position header, to be filled with a tx_seq.
     ``serial`` grows whenever what :meth:`stamp` says changes.
     """
 
     __slots__ = (
-        "_before_lsn", "_near_xid", "_now_ns", "_origin", "_stamp", "begin", "epoch", "pos", "rows", "seq", "serial",
-        "skipped", "xid",
+        "_before_lsn", "_near_xid", "_now_ns", "_origin", "_stamp", "begin", "epoch", "events", "pos", "rows", "seq",
+        "serial", "skipped", "xid",
     )  # fmt: skip
 
     def __init__(self, epoch: int, near_xid: int) -> None:
@@ -38,6 +39,7 @@ class Transaction:
         self.xid = near_xid
         self.pos = b""
         self.seq = 0
+        self.events = 0
         self.rows = 0
         self.serial = 0
         self._before_lsn: int | None = None
@@ -60,7 +62,7 @@ class Transaction:
         self.begin = begin
         self.xid = widened(begin.xid, self.xid)
         self.pos = self._template(begin.final_lsn)
-        self.seq = self.rows = 0
+        self.seq = self.rows = self.events = 0
         self._changed()
 
     def came_from(self, origin: Origin) -> None:

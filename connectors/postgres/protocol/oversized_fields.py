@@ -26,6 +26,8 @@ _ROWS = b"IUD"
 _MESSAGE = ord("M")
 _MARKERS = b"KON"
 _TEXT, _WITHOUT_TEXT = ord("t"), b"nu"
+_PREFIX_BYTES = 64
+"""Of the prefix of a message that is as large. A longer one is nobody's here."""
 _HEADER_BYTES = 26
 """An XLogData header and the message's kind."""
 
@@ -102,9 +104,15 @@ def _frame(out: bytearray, size_bytes: int, limit: int) -> Want:
     if out[0] == XLOG_DATA and kind in _ROWS:
         yield from _rows(out, left, limit)
     elif out[0] == XLOG_DATA and kind == _MESSAGE:
-        # Nobody reads its content: flags and LSN stay, the prefix and the content are empty.
+        # No record can carry its content: flags, LSN and prefix stay, and the content is empty.
         out += yield 9
-        out += bytes(5)
+        for _ in range(min(left - 9, _PREFIX_BYTES)):
+            out += yield 1
+            if not out[-1]:
+                break
+        else:
+            out += bytes(1)
+        out += bytes(4)
 
 
 def _rows(out: bytearray, left: int, limit: int) -> Want:

@@ -27,6 +27,7 @@ from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings, SourceSettings
 from connectors.postgres.server.catalog_shapes import CapturedTable, survey
 from connectors.postgres.server.connections import LOOK_LIMITS, ReplicationRefused, connect
+from connectors.postgres.server.outbox_table import read_outbox
 
 Connection = psycopg.Connection[Any]
 
@@ -54,6 +55,7 @@ def read_source(conn: Connection, settings: Settings) -> SourceFacts:
         missing=tuple((error.message, error.hint or "") for error in missing),
         hidden=_rows(conn, "hidden")[0]["exists"],
         replication=try_replication(settings.source),
+        outbox=read_outbox(conn, settings),
     )
 
 

@@ -36,6 +36,7 @@ from connectors.postgres.server.table_problems import (
     read_unsent,
     topic_problems,
     unlike_debezium,
+    unlike_history,
     unlike_views,
 )
 from connectors.postgres.server.table_selection import (
@@ -44,6 +45,7 @@ from connectors.postgres.server.table_selection import (
     read_homes,
     require_masked_tables,
     select,
+    takes,
     unnamed,
 )
 
@@ -120,10 +122,9 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
             *problems_of(relation, below, rights, unread),
             *key_faults(relation.table, keys[relation.oid], lacking, settings.publication, version),
         ]
-        if settings.views:
-            problems += unlike_views(relation.table)
-        by_debezium = settings.source.kind == "debezium"
-        if by_debezium or relation.oid in notes.parts or settings.tables.get(str(relation.table)):
+        problems += unlike_views(relation.table) if settings.views else []
+        asks = settings.source.kind == "debezium" or takes(str(relation.table), settings.history.tables, ())
+        if asks or relation.oid in notes.parts or settings.tables.get(str(relation.table)):
             problems += [one for one in _shape_problems(conn, relation, settings, notes) if one not in problems]
         found = _captured(relation, below, problems, settings)
         generated = tuple(column.name for column in lacking if column.generated)
@@ -135,13 +136,14 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
 def _shape_problems(
     conn: Connection, relation: CatalogRelation, settings: Settings, notes: MaskNotes
 ) -> list[TableProblem]:
-    """Why the table's masks cannot be kept, or Debezium cannot have it."""
+    """Why the table's masks cannot be kept, Debezium cannot have it, or it can have no history."""
     try:
         shape = captured_schema(conn, settings, relation.oid, topic="")
         require_masks(shape.table, notes.lacking(shape, lambda _: ()))
     except ConfigError as error:
         return [TableProblem(message=error.message, hint=error.hint or "")]
-    return list(unlike_debezium(shape)) if settings.source.kind == "debezium" else []
+    history = takes(str(shape.table), settings.history.tables, ())
+    return [*unlike_debezium(shape)] if settings.source.kind == "debezium" else [*unlike_history(shape)] * history
 
 
 def table_schema(

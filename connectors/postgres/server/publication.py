@@ -68,6 +68,8 @@ def refused_publication(conn: Connection, facts: SourceFacts, name: str) -> tupl
     """Why the publication, which is not there yet, cannot be made by our role, and the SQL for who can. None if it can
     be made, or is there."""
     tables = [table.table for table in facts.tables]
+    if facts.outbox is not None and facts.outbox.table is not None:
+        tables.append(facts.outbox.table)
     why = "" if facts.publication is not None else unpublishable(conn, tables)
     if not why:
         return None

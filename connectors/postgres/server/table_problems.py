@@ -10,9 +10,10 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from cdc.process.sql_files import load, quote_identifier
-from cdc.record.schema import TableSchema
+from cdc.record.schema import Identity, TableSchema
 from cdc.record.tables_aside import NAME_CHILDREN, children_sentence
 from cdc.record.topic_names import TableName, collisions
+from cdc.wire.envelope import may_be_unavailable
 from cdc.wire.types import OTHER
 from connectors.postgres.server.connections import Connection
 
@@ -136,6 +137,16 @@ def unlike_views(table: TableName) -> list[TableProblem]:
     message = f"{table} would be taken for a view: stores know views as tables of a schema called view"
     hint = f'rename its schema (alter schema view rename to ...;), or add "{table}" to [source] exclude'
     return [TableProblem(message=message, hint=hint)]
+
+
+def unlike_history(shape: TableSchema) -> Iterator[TableProblem]:
+    """Columns whose values an update may leave out: a change that is kept for ever cannot be filled in later."""
+    lacking = [column.name for column in shape.columns if may_be_unavailable(column)]
+    if lacking and shape.identity != Identity.FULL:
+        yield TableProblem(
+            message=f"{shape.table} has a history, and an update may leave out long values of {', '.join(lacking)}",
+            hint=f"alter table {shape.table} replica identity full; or take it out of [history] tables",
+        )
 
 
 def unlike_debezium(shape: TableSchema) -> Iterator[TableProblem]:

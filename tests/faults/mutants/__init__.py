@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.faults.mutants import (
     cdc,
     debezium,
+    events,
     kafka,
     masks,
     postgres,
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *kafka.MUTANTS,
     *masks.MUTANTS,
     *debezium.MUTANTS,
+    *events.MUTANTS,
     *snapshot.MUTANTS,
     *sink_claims.MUTANTS,
     *sinks.MUTANTS,

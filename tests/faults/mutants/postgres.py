@@ -84,9 +84,17 @@ MUTANTS = (
         "set a table aside before that is noted", "connectors/postgres/assembly/assembler.py",
         "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n"
         "            self._unread.leave(table)\n"
-        "            for one in self._compiled.shapes_of(table):\n                self._leave(one)\n",
+        "            for shape in self._compiled.shapes_of(table):\n"
+        "                self._outlet.leave(shape.lanes)\n"
+        "                self._changes.leave(shape)\n"
+        "                if self._tables.get(shape.schema.oid) is shape:\n"
+        "                    self._follow(shape.schema.oid, None)\n",
         "            self._unread.leave(table)\n"
-        "            for one in self._compiled.shapes_of(table):\n                self._leave(one)\n"
+        "            for shape in self._compiled.shapes_of(table):\n"
+        "                self._outlet.leave(shape.lanes)\n"
+        "                self._changes.leave(shape)\n"
+        "                if self._tables.get(shape.schema.oid) is shape:\n"
+        "                    self._follow(shape.schema.oid, None)\n"
         "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n",
         _ASSEMBLE,
     ),

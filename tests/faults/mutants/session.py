@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "set a history aside", "connectors/session/asides.py",
-        "            if name in self._histories:\n                raise why\n", "",
+        "            if self._histories(name):\n                raise why\n", "",
         "tests/unit/connectors/session/test_asides.py",
     ),
     Mutant(

@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 
 MANY = "insert into t select n, repeat('y', 1000), 0 from generate_series(10, 2000) n"
 PLAIN = "create table t (id int primary key, v text not null)"
+WHOLE = "alter table t replica identity full"
 FREE = "create table free (id int primary key)"
 
 
@@ -178,8 +179,8 @@ def test_h149_under_full_a_key_that_is_dropped_is_none(pipeline: Pipeline) -> No
 
 @pytest.mark.slow
 def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
-    pipeline.document["capture"]["histories"] = ["public.t"]
-    pipeline.prepare(PLAIN)
+    pipeline.document["history"] = {"tables": ["public.t"]}
+    pipeline.prepare(PLAIN, WHOLE)
     run = pipeline.stream()
     pipeline.execute("alter table t drop constraint t_pkey, add primary key (v)", "insert into t values (2, 'b')")
     refused(run, Exit.CONFIG, "the key of public.t was (id integer)", "cdc snapshot public.t")
@@ -188,8 +189,8 @@ def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
 
 @pytest.mark.slow
 def test_h143_a_history_that_is_not_published_stops_capture(pipeline: Pipeline) -> None:
-    pipeline.document["capture"]["histories"] = ["public.t"]
-    pipeline.prepare(PLAIN)
+    pipeline.document["history"] = {"tables": ["public.t"]}
+    pipeline.prepare(PLAIN, WHOLE)
     run = pipeline.stream()
     pipeline.execute(f"alter publication {pipeline.settings.publication} drop table t")
     refused(run, Exit.CONFIG, "public.t is not in the publication")

@@ -115,7 +115,7 @@ def test_h5_h6_h23_after_a_new_epoch_the_stores_equal_the_source(
 @pytest.mark.slow
 def test_h51_a_changed_key_is_carried_by_a_new_epoch(pipeline: Pipeline) -> None:
     # Any other table would be set aside alone.
-    pipeline.document["capture"]["histories"] = ["public.t"]
+    pipeline.document["history"] = {"tables": ["public.t"]}
     live = begun(pipeline)
     with pipeline.session() as session:
         session.execute("alter table t drop constraint t_pkey, add column w int not null default 0")

@@ -239,8 +239,8 @@ def test_h62_a_topic_that_is_not_compacted_any_more(pipeline: Pipeline) -> None:
 )
 def test_h51_a_key_changed_by_ddl_is_noticed(pipeline: Pipeline, change: str) -> None:
     """The rows in the log would stay under their former keys for ever."""
-    pipeline.document["capture"]["histories"] = ["public.t"]
-    pipeline.prepare("create table t (id int primary key, v text not null)")
+    pipeline.document["history"] = {"tables": ["public.t"]}
+    pipeline.prepare("create table t (id int primary key, v text not null)", "alter table t replica identity full")
     run = pipeline.stream()
     pipeline.execute("insert into t values (1, 'a')")
     pipeline.settle()

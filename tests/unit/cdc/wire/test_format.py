@@ -28,6 +28,9 @@ ELSEWHERE = {
     ("sinks/delta/delta_kind.py", "after"): "when a model is validated",
     ("sinks/iceberg/iceberg_kind.py", "after"): "when a model is validated",
     ("sinks/search/search_kind.py", "after"): "when a model is validated",
+    ("cdc/settings/event_settings.py", "pos"): "names that a setting may not have",
+    ("cdc/settings/event_settings.py", "op"): "names that a setting may not have",
+    ("cdc/settings/event_settings.py", "ver"): "names that a setting may not have",
 }
 
 

@@ -20,7 +20,7 @@ WHY = CannotFollow("its key is another one", hint="give it back", cause=Cause.CH
 
 
 def set_aside(state: MemoryCompactedTopic, *, histories: Sequence[str] = ()) -> SetAside:
-    return SetAside(state, state.read(), epoch=1, clock=ManualClock(), histories=histories)
+    return SetAside(state, state.read(), epoch=1, clock=ManualClock(), histories=histories.__contains__)
 
 
 def noted(state: MemoryCompactedTopic) -> AsideState | None:

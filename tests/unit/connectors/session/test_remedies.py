@@ -28,7 +28,7 @@ UNASKED: Any = None
 
 
 def remedies(*histories: str) -> tuple[Remedies, SetAside]:
-    asides = SetAside(MemoryCompactedTopic(), {}, epoch=1, clock=ManualClock(), histories=histories)
+    asides = SetAside(MemoryCompactedTopic(), {}, epoch=1, clock=ManualClock(), histories=histories.__contains__)
     return Remedies(SETTINGS, asides, SchemaRegistry(MemoryCompactedTopic()), lambda table: None), asides
 
 

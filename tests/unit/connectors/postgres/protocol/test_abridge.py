@@ -79,9 +79,14 @@ def test_values_within_the_limit_stay_others_leave_their_length() -> None:
     assert found.old == (b"1", left_out(BIG))
 
 
-def test_of_a_logical_message_nobody_reads_the_content() -> None:
+def test_of_a_large_logical_message_the_prefix_stays() -> None:
     found = payload(w.logical("prefix", BIG, transactional=False, lsn=77))
-    assert found == LogicalMessage(transactional=False, lsn=77, prefix="", content=b"")
+    assert found == LogicalMessage(transactional=False, lsn=77, prefix="prefix", content=b"")
+
+
+def test_a_prefix_that_is_nobodys_is_cut() -> None:
+    found = payload(w.logical("p" * 100, BIG, lsn=77))
+    assert found == LogicalMessage(transactional=True, lsn=77, prefix="p" * 64, content=b"")
 
 
 @given(specs, st.lists(st.integers(0, 1 << 40), max_size=8))

@@ -1,0 +1,32 @@
+"""The checks of the outbox: pure, from :class:`OutboxFacts` to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdc.checks.findings import Finding, fail, ok, warn
+from cdc.process.sql_files import quote_identifier
+from cdc.record.server_facts import OutboxFacts, PublicationFacts
+from cdc.settings.model import Settings
+
+PART = "postgres"
+
+
+def check_outbox(outbox: OutboxFacts, publication: PublicationFacts | None, settings: Settings) -> Iterator[Finding]:
+    """The outbox table can be published and is, and who else may write messages that are taken for events."""
+    for message, fix in outbox.problems:
+        yield fail(PART, "outbox", message, fix)
+    table = outbox.table
+    if table is not None and publication is not None and table not in publication.tables:
+        message = f"the publication {settings.publication} does not hold the outbox {table}: its events are not sent"
+        named = f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"
+        fix = f"alter publication {quote_identifier(settings.publication)} add table only {named};"
+        yield fail(PART, "outbox", message, fix)
+    elif table is not None and not outbox.problems:
+        yield ok(PART, "outbox", f"inserts into {table} are events")
+    prefix = settings.outbox.message if settings.outbox is not None else None
+    if prefix is not None and outbox.open_functions:
+        message = f"every role of the database may write messages, so every role may write events ({prefix})"
+        functions = ", ".join(outbox.open_functions)
+        fix = f"revoke execute on function {functions} from public; then grant it to the roles that write events"
+        yield warn(PART, "outbox", message, fix)

@@ -1,0 +1,146 @@
+"""The outbox within the stream: inserts of its table and logical messages become records of the events' topics.
+
+Events have a counter of their own in each transaction, so that no table's positions depend on whether there is an
+outbox. A record goes the way of all others: behind what waits, and not again where its topic has it already. What is no
+event is put aside, as a whole, before anything behind it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cdc.capture.outbox import MalformedEvent, OutboxEvent, OutboxRules
+from cdc.record.documents import dumped
+from cdc.record.topic_names import TableName
+from connectors.postgres.assembly.transaction import Collector, Transaction
+from connectors.postgres.protocol.messages import Delete, Insert, LogicalMessage, Omitted, Relation, Update
+
+_JSON_TYPES = frozenset({114, 3802})
+"""json and jsonb: Postgres has read their text."""
+_RECORD_BYTES = 1024
+"""The bytes of a batch and a record around key, value and headers, generously."""
+EVENT, UPDATED, REFUSED = "event", "update", "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """What was written to the outbox and is no event. ``lsn``: where it stands in WAL. ``reason``: one sentence.
+    ``content``: all of it, None where it did not come."""
+
+    lsn: int
+    reason: str
+    oversized: bool
+    content: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxPorts:
+    """``lanes``: a topic's first lane and how many there are. The topic is made where it is missing; MalformedEvent
+    where it may not be. ``refuse`` returns when what it is called with is durable. ``limit_bytes``: of a record."""
+
+    rules: OutboxRules
+    lanes: Callable[[str], tuple[int, int]]
+    refuse: Callable[[Sequence[RefusedEvent]], None]
+    limit_bytes: int
+
+
+class OutboxEvents:
+    """The events of one session's stream. ``ports``: None without an outbox. ``partition``: (key, count) ->
+    partition."""
+
+    def __init__(
+        self,
+        ports: OutboxPorts | None,
+        transaction: Transaction,
+        outlet: Collector,
+        partition: Callable[[bytes, int], int],
+    ) -> None:
+        self._ports = ports
+        self._tx = transaction
+        self._outlet = outlet
+        self._partition = partition
+        self._relations: dict[int, tuple[Sequence[str], frozenset[str]]] = {}
+        """By oid of an outbox table: its columns, and those of them that are JSON."""
+        self._lanes: dict[str, tuple[int, int]] = {}
+        self._refused: list[RefusedEvent] = []
+        self.counts: Counter[str] = Counter()
+        """So far: events, updates of the outbox table, and what was refused."""
+
+    def __contains__(self, oid: object) -> bool:
+        """Whether a relation is the outbox table."""
+        return oid in self._relations
+
+    def announced(self, relation: Relation) -> bool:
+        """Note an announcement. Whether it is of the outbox table."""
+        if self._ports is None or TableName(relation.schema, relation.table) != self._ports.rules.table:
+            self._relations.pop(relation.relation_oid, None)
+            return False
+        names = [column.name for column in relation.columns]
+        as_json = frozenset(column.name for column in relation.columns if column.type_oid in _JSON_TYPES)
+        self._relations[relation.relation_oid] = names, as_json
+        return True
+
+    def row(self, lsn: int, change: Insert | Update | Delete) -> None:
+        """A change of the outbox table. An insert is an event. A delete keeps the table small, and an update says
+        nothing: what was published stays as it was."""
+        if isinstance(change, Update):
+            self.counts[UPDATED] += 1
+        if not isinstance(change, Insert) or self._ports is None:
+            return
+        names, as_json = self._relations[change.relation_oid]
+        self._tx.events += 1
+        values = [value for value in change.new if isinstance(value, bytes) or value is None]
+        if len(values) < len(change.new):
+            size = sum(value.size_bytes for value in change.new if isinstance(value, Omitted))
+            self._refuse(lsn, f"the event has {size:,} bytes and more", None, oversized=True)
+            return
+        try:
+            self._emit(lsn, self._ports.rules.of_row(names, values, as_json), self._ports)
+        except MalformedEvent as error:
+            row = {
+                name: None if v is None else v.decode("utf-8", "replace") for name, v in zip(names, values, strict=True)
+            }
+            self._refuse(lsn, f"the row is no event: {error.fault}", dumped(row))
+
+    def message(self, lsn: int, message: LogicalMessage) -> None:
+        """A logical message. Those of another prefix are somebody else's."""
+        if self._ports is None or message.prefix != self._ports.rules.prefix or self._tx.skipped:
+            return
+        if not message.transactional:
+            why = "the message is not transactional, so it would be an event of a transaction that may roll back"
+            self._refuse(lsn, why, message.content)
+            return
+        self._tx.events += 1
+        if not 0 < len(message.content) <= self._ports.limit_bytes:
+            self._refuse(lsn, "the message is empty, or larger than any record may be", None, oversized=True)
+            return
+        try:
+            self._emit(lsn, self._ports.rules.of_message(message.content), self._ports)
+        except MalformedEvent as error:
+            self._refuse(lsn, f"the message is no event: {error.fault}", message.content)
+
+    def settle(self) -> None:
+        """Return when all that was refused so far is durable."""
+        if self._refused and self._ports is not None:
+            refused, self._refused = self._refused, []
+            self._ports.refuse(refused)
+
+    def _emit(self, lsn: int, event: OutboxEvent, ports: OutboxPorts) -> None:
+        size = len(event.key) + len(event.value or b"") + sum(len(value) for _, value in event.headers)
+        if size + _RECORD_BYTES > ports.limit_bytes:
+            reason = f"the event has {size:,} bytes, and its topic takes {ports.limit_bytes:,}"
+            self._refuse(lsn, reason, event.value, oversized=True)
+            return
+        found = self._lanes.get(event.topic)
+        if found is None:
+            found = self._lanes[event.topic] = ports.lanes(event.topic)
+        lane, count = found
+        headers = event.placed(self._tx.pos % self._tx.events)
+        self.counts[EVENT] += 1
+        self._outlet.emit((lane + self._partition(event.key, count), event.key, event.value, headers))
+
+    def _refuse(self, lsn: int, reason: str, content: bytes | None, *, oversized: bool = False) -> None:
+        self.counts[REFUSED] += 1
+        self._refused.append(RefusedEvent(lsn, reason, oversized, content))

@@ -1,0 +1,43 @@
+"""The histories of a session: which records go to them, from which on, and what their tables' streams may leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cdc.capture.history import common_tail, gaps
+from cdc.record.position import Position
+from cdc.record.progress import FIRST_EPOCH
+from connectors.kafka.stream_log import KafkaStreamLog
+from connectors.session.captured_topics import CapturedTopics, PartitionNumbers
+from connectors.session.known_tables import LogStanding
+
+
+def begin_histories(
+    topics: CapturedTopics, lanes: PartitionNumbers, records: KafkaStreamLog, epoch: int, standing: LogStanding
+) -> None:
+    """Let each history take its table's records from where the session begins. Those that begin now, and in a new epoch
+    all, get a gap in each partition: they lack what was before. Raises TopicError and LogError."""
+    begun, anew = topics.follow_histories(), standing.progress is None and epoch > FIRST_EPOCH
+    for topic, history in topics.known.histories.items():
+        lanes.of(topic)
+        if anew or topic in begun:
+            base, count = lanes.of(history)
+            records.produce(gaps(range(base, base + count), epoch, standing.position))
+    records.settle()
+
+
+def seen_in_both(
+    seen: Mapping[int, Position], histories: Mapping[str, str], lanes: Callable[[str], tuple[int, int]]
+) -> dict[int, Position]:
+    """``seen`` (lane -> the highest streamed position that it holds), where a table with a history counts as holding
+    what its history holds, too."""
+    found = dict(seen)
+    for topic, history in histories.items():
+        base, count = lanes(topic)
+        other, _ = lanes(history)
+        for number in range(count):
+            tail = common_tail([seen.get(base + number), seen.get(other + number)])
+            found.pop(base + number, None)
+            if tail is not None:
+                found[base + number] = tail
+    return found

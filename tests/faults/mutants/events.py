@@ -1,0 +1,55 @@
+"""Rules of the outbox and of histories, broken on purpose."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_OUTBOX = "tests/integration/capture/test_outbox.py -m 'not slow'"
+_HISTORY = "tests/unit/cdc/capture/test_history.py"
+_EVENTS = "connectors/postgres/assembly/outbox_events.py"
+
+MUTANTS = (
+    Mutant(
+        "look at one tail for a table and its history", "cdc/capture/history.py",
+        'pos > tails.get(history, b"")', 'pos > tails.get(lane, b"")', _HISTORY,
+    ),
+    Mutant(
+        "go on from the higher tail of a table and its history", "cdc/capture/history.py",
+        "return min(known)", "return max(known)", _HISTORY,
+    ),
+    Mutant(
+        "leave a history without the record that is too large", "cdc/capture/history.py",
+        "            return history, key, gap, [headers[0], (OP, GAP_OP.encode())]\n",
+        "            return history, key, value, headers\n", _HISTORY,
+    ),
+    Mutant(
+        "begin a history in the middle without a gap", "connectors/session/histories.py",
+        "        if anew or topic in begun:\n", "        if anew:\n",
+        "tests/integration/capture/test_history.py -k begins_later",
+    ),
+    Mutant(
+        "let events count among a table's changes", _EVENTS,
+        "        self._tx.events += 1\n", "        self._tx.seq += 1\n        self._tx.events += 1\n",
+        "tests/integration/capture/test_outbox.py -k no_position",
+    ),
+    Mutant(
+        "take a message that may belong to a rolled-back transaction", _EVENTS,
+        "        if not message.transactional:\n", "        if False:\n",
+        "tests/integration/capture/test_outbox.py -k no_event",
+    ),
+    Mutant(
+        "take messages of every prefix", _EVENTS,
+        "message.prefix != self._ports.rules.prefix or self._tx.skipped", "self._tx.skipped",
+        "tests/integration/capture/test_outbox.py -k no_event",
+    ),
+    Mutant(
+        "let a pattern take the outbox table", "cdc/settings/event_settings.py",
+        "    return (outbox.table,) if outbox.table is not None else ()\n", "    return ()\n",
+        "tests/unit/cdc/capture/test_outbox.py",
+    ),
+    Mutant(
+        "write a payload's numbers anew", "cdc/capture/outbox.py",
+        "and text[begins] == '\"' and name != payload", "and text[begins] == '\"'",
+        "tests/unit/cdc/capture/test_outbox.py",
+    ),
+)  # fmt: skip
