@@ -5,7 +5,7 @@ command line. It knows no edge: databases, brokers and stores live in ``connecto
 and ``spark`` and meet in :mod:`cdc.wiring` alone.
 
 The names in ``__all__`` are for programs of yours: ``from cdc import Freshness``. Everything else is internal and may
-change with any version, but for what ``sinks/README.md`` says to a package that brings a store, and :mod:`cdc.testing`.
+change with any version, but for what ``sinks/README.md`` says to a package that brings a store.
 """
 
 from __future__ import annotations

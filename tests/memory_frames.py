@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from cdc.record.progress import Offsets, Progress
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from cdc.testing import MemoryReading
 from cdc.wire.records import RecordColumns
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
 from spark.frames.ports import FrameTopic, FrameTopics
+from tests.memory_log import MemoryReading
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The seams between the core and the world. Memory doubles for each stand in :mod:`cdc.testing`."""
+"""The seams between the core and the world."""
 
 from __future__ import annotations
 

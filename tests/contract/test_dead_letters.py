@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cdc.settings.model import LogSettings
-from cdc.testing import MemoryDeadLetters
 from cdc.wire.dead_letter import DeadLetter, DeadLetters, LetterFeed, Why
 from connectors.kafka import compacted_topic as compacted
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.feed import DeadLetterFeed
+from tests.memory_log import MemoryDeadLetters
 from tests.waiting import wait_until
 
 REFUSED = DeadLetter(

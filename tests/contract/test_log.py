@@ -15,10 +15,10 @@ from cdc.process.errors import LogError
 from cdc.record.ports import CompactedTopic, Record, StreamLog, Topics
 from cdc.record.position import CHUNK_SEQ, Position
 from cdc.settings.model import LogSettings
-from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryStreamLog, MemoryTopics
 from connectors.kafka import compacted_topic as compacted
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.stream_log import KafkaStreamLog
+from tests.memory_log import MemoryBroker, MemoryCompactedTopic, MemoryStreamLog, MemoryTopics
 from tests.waiting import wait_until
 
 LANES = 2

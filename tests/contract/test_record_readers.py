@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cdc.settings.model import LogSettings
-from cdc.testing import MemoryReading
 from cdc.wire.records import BEGINNING, ReaderOpener, RecordColumns, RecordReader, Span
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.record_reader import KafkaReading
+from tests.memory_log import MemoryReading
 
 COUNT = 20
 POS, MORE = b"0" * 32, ("more", b"a header of others")

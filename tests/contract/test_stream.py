@@ -12,9 +12,9 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock, ManualClock
 from cdc.process.errors import SourceError
 from cdc.record.ports import ChangeStream, StreamBatch
 from cdc.settings.model import SourceSettings
-from cdc.testing import MemoryStream
 from connectors.postgres.server.connections import connect
 from connectors.postgres.server.walsender import ReplicationStream
+from tests.memory_log import MemoryStream
 from tests.waiting import wait_until
 
 

@@ -19,11 +19,10 @@ NAMED_AFTER = (
     ("cdc", "wiring"),
     ("cdc", "stack"),
     ("cdc", "checks"),
-    ("cdc", "testing"),
     ("connectors", "operate"),
     ("spark", "jobs"),
 )
-"""Folders whose modules are named after something else: a command, a feature, a server, the part that is doubled."""
+"""Folders whose modules are named after something else: a command, a feature, a server."""
 
 
 def modules() -> Iterator[Path]:

@@ -12,12 +12,12 @@ from cdc.process.clock import ManualClock
 from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings, parse
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.server.catalog_shapes import captured_schema, resolve_tables
 from connectors.postgres.server.connections import Connection, connect
 from connectors.session.aside_causes import Remedies
 from connectors.session.asides import SetAside
+from tests.memory_log import MemoryCompactedTopic
 
 TABLE = TableName("public", "t")
 EVERYTHING = 1 << 62

@@ -7,11 +7,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cdc.record.schema import Column
-from cdc.testing import MemoryReading
 from sinks.contract.table_places import SchemaBook
 from spark.queries.tasks import Task, run_on_executors
 from spark.stores.apply import Rules
 from tests.integration.spark.handmade import orders_schema
+from tests.memory_log import MemoryReading
 
 TABLES, COLUMNS = 400, 60
 

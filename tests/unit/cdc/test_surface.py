@@ -55,7 +55,7 @@ def test_importing_the_package_loads_none_of_it() -> None:
 
 
 def test_doubles_for_tests_import_no_feature() -> None:
-    code = "import sys, cdc.testing; print(sorted(m for m in sys.modules if m.startswith('cdc')))"
+    code = "import sys, tests.memory_log; print(sorted(m for m in sys.modules if m.startswith('cdc')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = ast.literal_eval(done.stdout)
     above = [
@@ -63,5 +63,5 @@ def test_doubles_for_tests_import_no_feature() -> None:
         "verification", "views",
     ]  # fmt: skip
     assert [name for name in above if not (ROOT / "cdc" / name).is_dir()] == []
-    assert "cdc.testing" in loaded
+    assert "tests.memory_log" in loaded
     assert [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in above] == []

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.testing import MemoryReading
 from cdc.wire.records import RecordColumns, numbered_by_slice
 from spark.queries.micro_batch import MOST_ROWS, MicroBatch, SlicePace, noting
 from spark.records.source import EARLIEST
 from spark.session.failures import Halted
+from tests.memory_log import MemoryReading
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
 
 SIZE = 10

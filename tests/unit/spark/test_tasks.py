@@ -14,7 +14,6 @@ import pytest
 
 from cdc.process.errors import CdcError, LogError, SinkError, TopicError
 from cdc.record.topic_names import TableName
-from cdc.testing import MemoryReading
 from cdc.wire.dead_letter import Why
 from cdc.wire.records import Span
 from sinks.contract.kinds import spec_for
@@ -26,6 +25,7 @@ from spark.queries.task_reports import REPORT_SCHEMA, TaskReport, read_report
 from spark.queries.tasks import Task, run_task
 from spark.records.source import EARLIEST
 from spark.stores.apply import Outcome, Rules
+from tests.memory_log import MemoryReading
 from tests.unit.cdc.wire.debezium.recorded import recorded
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound

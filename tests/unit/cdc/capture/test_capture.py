@@ -19,7 +19,7 @@ from cdc.record.ports import Record, StreamBatch
 from cdc.record.progress import PROGRESS_KEY, Progress
 from cdc.record.source_lineage import SourceLineage
 from cdc.settings.secret_reference import LONG_S, SHORT_S, RefusedLogin
-from cdc.testing import MemoryStream
+from tests.memory_log import MemoryStream
 
 
 class Done(NamedTuple):

@@ -10,8 +10,8 @@ from cdc.capture.table_masks import MaskNotes, MaskState
 from cdc.process.errors import ConfigError
 from cdc.record.schema import TableSchema
 from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.testing import MemoryCompactedTopic
 from connectors.postgres.encoding.masked_rows import masked_shape
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.postgres import written as w
 
 TABLE = "public.orders"

@@ -11,8 +11,8 @@ from cdc.operate.drop import Drop, DropPlan, DropPorts
 from cdc.process.errors import ActiveError, ConfigError, LogError, TopicError
 from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.state import SlotState, TopicsState
-from cdc.testing import MemoryCompactedTopic
 from tests.killing import Steps
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.cdc.operate.handover_world import SERVER, SLOT
 
 PLAN = DropPlan(name="shop", slot="cdc_shop", publication="cdc_shop")

@@ -14,8 +14,8 @@ from cdc.record.schema import Column, Identity, TableSchema
 from cdc.record.server_facts import ServerFacts, SlotFacts
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import TableName, state_topic
-from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryTopics
 from tests.killing import Steps
+from tests.memory_log import MemoryBroker, MemoryCompactedTopic, MemoryTopics
 
 NAME = "shop"
 TOPIC = "shop.public.t"

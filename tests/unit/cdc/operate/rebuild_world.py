@@ -9,9 +9,9 @@ from cdc.operate.rebuild import GenerationProgress, Rebuild, RebuildPorts, Rebui
 from cdc.process.errors import TopicError
 from cdc.record.progress import Offsets, Progress, Watermark
 from cdc.record.schema import TableSchema
-from cdc.testing import MemoryCompactedTopic
 from cdc.wire.dead_letter import DeadLetter, Orders, Parked, Refusals, Waiting, Why, carry_out, place, queues, waiting
 from tests.killing import Steps
+from tests.memory_log import MemoryCompactedTopic
 
 SINK = "cache"
 TOPIC = "shop.public.t"

@@ -8,8 +8,8 @@ import pytest
 
 from cdc.process.errors import ActiveError, ConfigError, Exit, LogError, SlotError
 from cdc.record.server_facts import Owner
-from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.cdc.operate.drop_world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, World, read_by, slot_made
 
 

@@ -12,9 +12,9 @@ from cdc.operate.dead_letter_orders import LetterPorts, LettersRun, left_out
 from cdc.process.clock import ManualClock
 from cdc.process.errors import TopicError
 from cdc.record.schema import TableSchema
-from cdc.testing import MemoryDeadLetters
 from cdc.wire.dead_letter import CAPTURE, DeadLetter, Orders, Waiting, Why, carry_out, queues, waiting
 from tests.killing import Killed, Steps, every_kill
+from tests.memory_log import MemoryDeadLetters
 from tests.unit.connectors.postgres import written as w
 
 SHAPE = w.table(w.column("id", "int4", 0), name="t")

@@ -33,8 +33,8 @@ from cdc.record.state import (
 )
 from cdc.record.tables_aside import AsideState, Cause, TableState
 from cdc.record.topic_names import TableName
-from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
+from tests.memory_log import MemoryCompactedTopic
 
 TABLES = ("public.a", "public.b", "other.b")
 SNAPSHOT = SnapshotState(epoch=1, state="complete", consistent_point=10, last_cut_lsn=500)

@@ -12,9 +12,9 @@ from cdc.process.errors import ConfigError
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.encoding.masked_rows import masked_shape
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.postgres import written as w
 
 TREE, LOW = TableName("public", "orders"), TableName("public", "low")

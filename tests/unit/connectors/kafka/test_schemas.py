@@ -8,8 +8,8 @@ import pytest
 
 from cdc.process.errors import ConfigError
 from cdc.record.schema import TableSchema
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.postgres import written as w
 
 

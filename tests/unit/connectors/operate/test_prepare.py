@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from cdc.process.clock import ManualClock
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.topic_problems import TopicFacts
 from connectors.operate.init import BegunPipeline, noted_documents
+from tests.memory_log import MemoryCompactedTopic
 
 NOTED = {b"slot": b"{}"}
 

@@ -8,8 +8,8 @@ from cdc.process.clock import ManualClock
 from cdc.record.position import Position
 from cdc.record.state import ReadingState, RequestState
 from cdc.record.tables_aside import AsideState, CannotFollow, Cause, asides_of
-from cdc.testing import MemoryCompactedTopic
 from connectors.session.asides import SetAside
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.postgres import written as w
 
 SHAPE = w.table(w.column("id", "int4", 0), w.column("doc", "text"), w.column("n", "int4"))

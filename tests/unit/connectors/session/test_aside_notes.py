@@ -11,8 +11,8 @@ import pytest
 from cdc.process.errors import LogError
 from cdc.record.tables_aside import AsideState, TableState
 from cdc.record.topic_names import TableName
-from cdc.testing import MemoryCompactedTopic
 from connectors.session.asides import SessionAsides
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.session.noting import NAME, SHAPE, WHY, by_hand, noted, set_aside
 from tests.waiting import wait_until
 

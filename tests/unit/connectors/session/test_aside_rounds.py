@@ -17,9 +17,9 @@ from cdc.record.progress import Progress
 from cdc.record.tables_aside import asides_of
 from cdc.record.topic_names import TableName, partition_of
 from cdc.settings.mask_rules import NO_MASKS
-from cdc.testing import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
 from connectors.postgres.assembly.assembler import Assembler, AssemblerPorts, Limits
 from connectors.session.asides import SessionAsides, SetAside
+from tests.memory_log import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembly.assembling import PIPELINE, Rows, Shapes
 from tests.unit.connectors.session.noting import NAME, OTHER, PROGRESS, SHAPE, WHY, noted, set_aside

@@ -11,8 +11,8 @@ from cdc.process.clock import ManualClock
 from cdc.record.position import Position
 from cdc.record.state import requests_of
 from cdc.record.tables_aside import CannotFollow, Cause, TableState, left_out
-from cdc.testing import MemoryCompactedTopic
 from connectors.session.asides import SetAside
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.session.noting import NAME, SHAPE, WHY, by_hand, noted, reread, set_aside
 
 

@@ -14,12 +14,12 @@ from cdc.record.tables_aside import CannotFollow
 from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import MaskKey, MaskRule, Masks
 from cdc.settings.model import Settings, parse
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.assembly.pending_records import LATER
 from connectors.postgres.encoding.masked_rows import masked_shape
 from connectors.postgres.protocol.messages import Relation, RelationColumn
 from connectors.session.relations import Relations
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.postgres import written as w
 
 KEY = "0123456789abcdef0123456789abcdef"

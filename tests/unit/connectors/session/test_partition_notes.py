@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from cdc.record.state import FormState, PartitionsState, SnapshotTableState, find_all
-from cdc.testing import MemoryCompactedTopic
 from connectors.session.partitions import PartitionNotes
+from tests.memory_log import MemoryCompactedTopic
 
 TABLE = "public.parted"
 

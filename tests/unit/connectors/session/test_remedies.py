@@ -9,10 +9,10 @@ import pytest
 from cdc.process.clock import ManualClock
 from cdc.record.tables_aside import CannotFollow, Cause, TableState, Unfollowed
 from cdc.settings.model import parse
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.aside_causes import Remedies
 from connectors.session.asides import SetAside
+from tests.memory_log import MemoryCompactedTopic
 
 SETTINGS = parse(
     {

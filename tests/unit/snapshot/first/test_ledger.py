@@ -7,9 +7,9 @@ import pytest
 
 from cdc.record.schema import Identity, TableSchema
 from cdc.record.state import RequestState
-from cdc.testing import MemoryCompactedTopic
 from snapshot.first.manifest import Ledger, Manifest, Sizing
 from snapshot.source.planned_tables import InspectedTable, Inspection, TableForm
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, read
 from tests.unit.snapshot.source.example_forms import leaf, look
 

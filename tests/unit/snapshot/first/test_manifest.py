@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.record.state import ChunkState, SlotIntent, SlotState
-from cdc.testing import MemoryCompactedTopic
 from snapshot.first.manifest import COMPLETE, DONE, Manifest, Records
 from snapshot.source.planned_tables import TableForm, form_change, table_chunks
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.snapshot.source.example_forms import leaf, look
 
 SLOT = SlotState(

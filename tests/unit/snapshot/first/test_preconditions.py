@@ -10,10 +10,10 @@ from cdc.process.errors import ConfigError, SlotError, UsageError
 from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.record.state import SlotState, TopicsState
 from cdc.settings.model import Settings, parse
-from cdc.testing import MemoryCompactedTopic
 from snapshot.first import first_snapshot
 from snapshot.first.manifest import COMPLETE, Manifest
 from snapshot.source.ports import NoReport
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, begun
 from tests.unit.snapshot.first.test_manifest import ORDERS as ORDERS_LOOK
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from cdc.process.errors import UsageError
 from cdc.record.position import Lsn, Position
 from cdc.record.progress import Progress
-from cdc.testing import ManualClock, MemoryReading
 from cdc.wire.records import RecordColumns
 from spark.frames.as_of import AsOf, oldest_possible, safe_lag_ms
 from spark.frames.frame import FrameTask, as_of_plan, read_share, spans_of
 from spark.frames.frame_columns import FrameColumns
 from spark.frames.options import FrameOptions
 from tests.memory_frames import MemoryFrameLog
+from tests.memory_log import ManualClock, MemoryReading
 from tests.unit.spark.frames.changes import TOPIC, change, joined, shape
 
 LAG_MS = 100_000

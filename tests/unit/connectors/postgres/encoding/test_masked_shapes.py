@@ -9,9 +9,9 @@ import pytest
 from cdc.process.errors import ConfigError
 from cdc.record.schema import DroppedColumn, Identity, Mask, TableSchema
 from cdc.settings.mask_rules import NO_MASKS, MaskKey, MaskRule, Masks
-from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.encoding.masked_rows import masked_shape, require_passed
+from tests.memory_log import MemoryCompactedTopic
 from tests.unit.connectors.postgres import written as w
 
 KEY = MaskKey("0123456789abcdef0123456789abcdef")

@@ -1,4 +1,4 @@
-"""Memory doubles of the ports, for tests of what stands on them. Yours too.
+"""Memory doubles of the ports, for tests of what stands on them.
 
 They keep the promises of the real parts: one contract suite runs over both.
 """
