@@ -39,8 +39,8 @@ class HistoryCopies:
         self._tails[lane] = tail
 
     def of(self, records: Iterable[Record]) -> list[Record]:
-        """The records, each followed by its copy, without those that stand already where they would go. A tombstone
-        says what the delete before it has said, and gets no copy."""
+        """The records, each followed by its copy. Streamed ones are left out where the topic, or the history, has them
+        already. A tombstone says what the delete before it has said, and gets no copy."""
         histories, tails, found = self._histories, self._tails, []
         for record in records:
             lane, _, value, headers = record
@@ -66,14 +66,14 @@ class HistoryCopies:
 
 
 def gaps(lanes: Iterable[int], epoch: int, lsn: int) -> list[Record]:
-    """A record for each partition of a history that begins at an LSN: what changed below it and stands nowhere before
-    this record is missing."""
+    """A record for each partition (``lanes``) of a history that begins at an LSN: changes below it may be missing,
+    except those that stand before the record."""
     pos = Position(epoch, lsn, CHUNK_SEQ).text().encode()
     value = dumped({GAP_OP: {"to": str(Lsn(lsn)), "why": "the changes before this were not kept"}})
     return [(lane, GAP_KEY, value, [(POS, pos), (OP, GAP_OP.encode())]) for lane in lanes]
 
 
-def common_tail(one: Sequence[Position | None]) -> Position | None:
-    """Up to where a table's partition and its history both hold what was streamed. None where one holds nothing."""
-    known = [position for position in one if position is not None]
-    return min(known) if len(known) == len(one) else None
+def common_tail(tails: Sequence[Position | None]) -> Position | None:
+    """Up to where a table's partition and its history both hold the stream. None where one of them holds nothing."""
+    known = [position for position in tails if position is not None]
+    return min(known) if len(known) == len(tails) else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from cdc.checks.events import check_histories, check_outbox
 from cdc.checks.findings import CONNECTOR_SLOT_LOST, SLOT_LOST, Finding, fail, ok, warn
-from cdc.checks.outbox import check_outbox
 from cdc.process.errors import Exit
 from cdc.process.sql_files import quote_identifier, quote_literal
 from cdc.record.ports import Found, Unknown
@@ -58,6 +58,7 @@ def check_source(
         yield fail(PART, "publication", *facts.unpublishable)
     else:
         yield from check_publication(facts.publication, facts.tables, settings, known, named)
+    yield from check_histories(facts, settings)
     if facts.outbox is not None:
         yield from check_outbox(facts.outbox, facts.publication, settings)
 

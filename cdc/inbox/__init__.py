@@ -30,34 +30,33 @@ def first(connection: Any, consumer: str, event: Any, *, table: str = "public.in
     follows belongs.
 
     ``connection``: of psycopg, or a Connection or Session of SQLAlchemy. ``event``: a message of confluent-kafka, or
-    (topic, id). Another transaction that has the same event and is still open is waited for.
+    (topic, id). Waits for an open transaction that has noted the same event.
 
     UsageError for an event without id.
     """
-    topic, identity = event_id(event)
-    statement, values = _INSERT.format(table=_quoted(table)), (consumer, topic, identity)
-    if hasattr(connection, "get_bind"):
-        done = connection.connection().exec_driver_sql(statement, values)
-    elif hasattr(connection, "exec_driver_sql"):
-        done = connection.exec_driver_sql(statement, values)
-    else:
-        done = connection.execute(statement, values)
-    return bool(done.rowcount == 1)
+    noted = _run(connection, _INSERT.format(table=_quoted(table)), (consumer, *event_id(event)))
+    return bool(noted.rowcount == 1)
 
 
 async def async_first(connection: Any, consumer: str, event: Any, *, table: str = "public.inbox") -> bool:
     """The same on psycopg's AsyncConnection."""
-    topic, identity = event_id(event)
-    statement, values = _INSERT.format(table=_quoted(table)), (consumer, topic, identity)
-    done = await connection.execute(statement, values)
-    return bool(done.rowcount == 1)
+    noted = await connection.execute(_INSERT.format(table=_quoted(table)), (consumer, *event_id(event)))
+    return bool(noted.rowcount == 1)
 
 
 def trim(connection: Any, older_than: timedelta, *, table: str = "public.inbox") -> int:
-    """Forget notes of before. Returns how many. No event may come again after so long: longer than the topics keep
-    theirs is safe."""
-    done = connection.execute(f"delete from {_quoted(table)} where at < now() - %s", (older_than,))
-    return int(done.rowcount)
+    """Delete notes that are older. Returns how many. Use more than ``[outbox] keep``: an event that comes again after
+    its note is gone counts as new."""
+    return int(_run(connection, f"delete from {_quoted(table)} where at < now() - %s", (older_than,)).rowcount)
+
+
+def _run(connection: Any, statement: str, values: tuple[Any, ...]) -> Any:
+    """The cursor, or result, of a statement."""
+    if hasattr(connection, "get_bind"):  # a Session of SQLAlchemy
+        connection = connection.connection()
+    if hasattr(connection, "exec_driver_sql"):
+        return connection.exec_driver_sql(statement, values)
+    return connection.execute(statement, values)
 
 
 def event_id(event: Any) -> tuple[str, str]:

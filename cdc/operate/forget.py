@@ -34,15 +34,21 @@ PIPELINE = {
     "outside": "the source's WAL, standbys and backups, mirrors of topics, backups of stores, programs that read them",
 }
 """What each place keeps of a key that was deleted, and for how long. Durations are of the settings."""
+IN_HISTORY = "every version of the row, for {keep} ([history] keep). Nothing takes one key out of it"
+"""The same of a table that has one."""
 _ROWS = {op.encode() for op in ROW_OPS}
 
 
-def kept_in(sinks: Mapping[str, tuple[str, Mapping[str, timedelta]]], **durations: timedelta) -> dict[str, str]:
+def kept_in(
+    sinks: Mapping[str, tuple[str, Mapping[str, timedelta]]], history: timedelta | None = None, **durations: timedelta
+) -> dict[str, str]:
     """The table of what is kept, by place. ``sinks``: name, to what a store of its kind keeps and the
-    durations of its own section."""
+    durations of its own section. ``history``: how long the table's keeps a change, None without one."""
     texts: dict[str, tuple[str, Mapping[str, timedelta]]] = {
         place: (text, durations) for place, text in PIPELINE.items()
     }
+    if history is not None:
+        texts["history"] = IN_HISTORY, {"keep": history}
     texts |= {name: (text, {**durations, **own}) for name, (text, own) in sinks.items()}
     return {
         place: text.format_map({name: duration_text(value) for name, value in values.items()})

@@ -35,13 +35,16 @@ def emit(
 
     ``connection``: of psycopg, or a Connection or Session of SQLAlchemy. ``payload``: what ``json.dumps`` takes, or
     bytes that are JSON already. It goes by a logical message with ``prefix``, as ``[outbox] message`` names it, or as a
-    row of ``table`` ("schema.table"), whose columns have Debezium's names.
+    row of ``table`` ("schema.table"). Members and columns have Debezium's names, as ``[outbox]`` has them unless set.
 
-    UsageError where no transaction is open, because a message outside one would be an event of its own, for a
-    connection that has to be awaited, and for an aggregate without type or id.
+    UsageError on a connection of psycopg that commits each statement by itself and has no transaction open, because the
+    event would not commit with its rows. Also for a connection that has to be awaited, and for an empty text.
     """
     if _awaited(connection):
-        raise UsageError("the connection is asynchronous", hint="await cdc.outbox.async_emit(connection, ...)")
+        raise UsageError(
+            "the connection is asynchronous",
+            hint="await cdc.outbox.async_emit(connection, ...), with psycopg's AsyncConnection",
+        )
     _require_open(connection)
     event = _event(aggregate_type, aggregate_id, event_type, payload)
     statement, values = _statement(event, table, prefix)
@@ -73,7 +76,7 @@ async def async_emit(
 
 
 def _event(aggregate_type: str, aggregate_id: object, event_type: str, payload: object) -> dict[str, str]:
-    """The members as texts, the payload as JSON."""
+    """The members as texts, the payload as JSON. A payload of None is ``null``, and the record has no value."""
     event = {
         "id": str(uuid.uuid4()),
         "aggregatetype": aggregate_type,
@@ -87,13 +90,14 @@ def _event(aggregate_type: str, aggregate_id: object, event_type: str, payload: 
     return event
 
 
-def _statement(event: Mapping[str, str], table: str | None, prefix: str) -> tuple[str, tuple[str, ...]]:
+def _statement(event: Mapping[str, str], table: str | None, prefix: str) -> tuple[str, tuple[str | None, ...]]:
     if table is None:
         members = [f"{json.dumps(name)}: {json.dumps(text)}" for name, text in event.items() if name != "payload"]
         content = "{" + ", ".join([*members, f'"payload": {event["payload"]}']) + "}"
         return _MESSAGE.format(prefix="%s", content="%s"), (prefix, content)
     quoted = ".".join(quote_identifier(part) for part in table.split(".", 1))
-    return _ROW.format(table=quoted), tuple(event.values())
+    # The JSON null is SQL's NULL in a row, as in a message: the record has no value.
+    return _ROW.format(table=quoted), tuple(None if text == "null" else text for text in event.values())
 
 
 def _awaited(connection: Any) -> bool:

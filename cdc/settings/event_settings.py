@@ -1,4 +1,4 @@
-"""The sections of events: what happened, beside what is."""
+"""The settings of outbox events and of histories."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cdc.settings.setting_types import SettingsModel, SomeTime, Tables
 
 _HEADER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _FOREVER = timedelta(days=36_500)
+"""A hundred years stand for ever."""
 _TAKEN_HEADERS = frozenset(["pos", "id", "op", "ver"])
 
 
@@ -39,13 +40,11 @@ class OutboxSettings(SettingsModel):
     """The outbox: events that transactions write, by a table or by logical messages."""
 
     table: str | None = Field(None, description="the table whose inserts are events, none unless set")
-    message: str | None = Field(None, description="prefix of pg_logical_emit_message, none unless set")
+    message: str = Field("outbox", description="prefix of logical messages that are events, empty for none")
     topic: str = Field("{name}.outbox.{aggregatetype}", description="topic of the events")
-    id: str = Field("id", description="column (or member) with what tells two events apart")
+    id: str = Field("id", description="column, or JSON member of a message, with the event's unique id")
     aggregatetype: str = Field("aggregatetype", description="column that chooses the topic")
-    aggregateid: str = Field(
-        "aggregateid", description="column that is the record's key: events of one keep their order"
-    )
+    aggregateid: str = Field("aggregateid", description="column that is the record's key")
     type: str = Field("type", description="column that says what happened")
     payload: str = Field("payload", description="column with the event, as JSON: the record's value")
     headers: dict[str, str] = Field({"eventType": "type"}, description="header = column")
@@ -60,18 +59,16 @@ class OutboxSettings(SettingsModel):
 
     @field_validator("message")
     @classmethod
-    def _prefix(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", value):
+    def _prefix(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", value):
             raise ValueError("a prefix is 1 to 60 letters, digits, dots, hyphens or underscores")
         return value
 
     @field_validator("topic")
     @classmethod
     def _own_topic(cls, value: str) -> str:
-        begins = value.startswith(("{name}.outbox", "{name}-outbox", "{name}_outbox"))
-        rest = value.replace("{name}", "").replace("{aggregatetype}", "")
-        if not begins or not re.fullmatch(r"[A-Za-z0-9._-]*", rest):
-            raise ValueError('a topic of events begins with "{name}.outbox" and may hold {aggregatetype}')
+        if not re.fullmatch(r"\{name\}\.outbox(\.[A-Za-z0-9_-]+)*(\.\{aggregatetype\})?", value):
+            raise ValueError('a topic of events is "{name}.outbox.{aggregatetype}", with words of yours between')
         return value
 
     @field_validator("headers")
@@ -79,17 +76,26 @@ class OutboxSettings(SettingsModel):
     def _free_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if name.lower() in _TAKEN_HEADERS:
-                raise ValueError(f"the header {name} is one that every event has already; call it otherwise")
+                raise ValueError(f"the header {name} has a meaning of its own in records; call it otherwise")
             if not _HEADER.fullmatch(name):
                 raise ValueError(f"{name!r} is no header's name: 1 to 100 letters, digits, dots, hyphens, underscores")
         return value
 
 
-def without_outbox(outbox: OutboxSettings | None, kind: str, tables: Collection[str], origin: str) -> tuple[str, ...]:
-    """The tables that no pattern may take because the outbox has them: an event is no row to be kept.
+def require_native_history(history: HistorySettings, kind: str, origin: str) -> None:
+    """ConfigError for histories under Debezium. ``kind``: of ``[source]``."""
+    if history.tables and kind == "debezium":
+        raise ConfigError(
+            f"{origin}: [history] is for cdc run, and [source] kind is debezium",
+            hint="leave [history] out; a topic of Debezium's that is not compacted keeps every change",
+        )
 
-    ConfigError for an outbox that nobody can write to, or that another capture reads. ``kind``, ``tables``: of
-    ``[source]``.
+
+def without_outbox(outbox: OutboxSettings | None, kind: str, tables: Collection[str], origin: str) -> tuple[str, ...]:
+    """The tables to leave out of ``[source]``: inserts of the outbox table are events, and no rows of a captured table.
+
+    ConfigError for an outbox with neither table nor message, under Debezium, and for an outbox table that is captured.
+    ``kind``, ``tables``: of ``[source]``.
     """
     if outbox is None:
         return ()
@@ -98,7 +104,7 @@ def without_outbox(outbox: OutboxSettings | None, kind: str, tables: Collection[
             f"{origin}: [outbox] is for cdc run, and [source] kind is debezium",
             hint="Debezium routes events itself: io.debezium.transforms.outbox.EventRouter in [debezium.options]",
         )
-    if outbox.table is None and outbox.message is None:
+    if outbox.table is None and not outbox.message:
         raise ConfigError(
             f"{origin}: [outbox] names neither a table nor a message, so there is nothing to read events from",
             hint='table = "public.outbox", or message = "outbox" for pg_logical_emit_message, or both',

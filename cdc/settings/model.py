@@ -19,7 +19,12 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cdc.process.errors import ConfigError
 from cdc.process.untrusted_text import passwords_within, remember
-from cdc.settings.event_settings import HistorySettings, OutboxSettings, without_outbox
+from cdc.settings.event_settings import (
+    HistorySettings,
+    OutboxSettings,
+    require_native_history,
+    without_outbox,
+)
 from cdc.settings.mask_rules import MASK_KEY_HINT
 from cdc.settings.setting_types import (
     PATH,
@@ -318,6 +323,7 @@ def parse(
             hint="leave the sections [views.NAME] out; views are over tables that cdc run captures",
         )
     require_apart(sinks, settings.name, origin)
+    require_native_history(settings.history, settings.source.kind, origin)
     exclude = without_outbox(settings.outbox, settings.source.kind, settings.source.tables, origin)
     source = settings.source.model_copy(update={"exclude": (*settings.source.exclude, *exclude)})
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}, "source": source})

@@ -83,7 +83,6 @@ _FORMS: dict[str, Any] = {
     "connector": "shop",
     "signal_table": "public.debezium_signal",
     "table": "public.outbox",
-    "message": "outbox",
     "database_password": "${file:/secrets/db.properties:password}",
 }
 """An example of a value for settings that are unset by default."""

@@ -13,12 +13,13 @@ from confluent_kafka import Consumer
 from cdc.operate.forget import ForgetReport, KeyAnswer, KeyRecord, asked_key, in_topic, kept_in
 from cdc.process.errors import CdcError, ConfigError, UsageError
 from cdc.record.schema import TableSchema
-from cdc.record.topic_names import schema_topic
+from cdc.record.topic_names import history_topic, schema_topic
 from cdc.settings.model import LogSettings, Settings
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions, read_on
 from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.server.table_selection import takes
 from sinks.contract.attempt_limits import looking
 from sinks.contract.stores import kind_of, open_store, sink_settings
 
@@ -38,11 +39,20 @@ def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:
     shapes = _shapes(settings, name)
     key = asked_key(typed, shapes[-1])
     answers = {"log": _answer(lambda: in_topic(_records(settings.log, shapes[-1].topic), shapes, key))}
+    history = takes(str(shapes[-1].table), settings.history.tables, ())
+    if history:
+        kept_topic = history_topic(shapes[-1].topic)
+        answers["history"] = _answer(lambda: in_topic(_records(settings.log, kept_topic), shapes, key))
     for sink in settings.sinks:
         answers[sink] = _answer(partial(_of_store, settings, sink, shapes[-1], key))
     log = settings.log
     sinks = {sink: (kind_of(sink, settings).kept, durations_of(settings, sink)) for sink in settings.sinks}
-    kept = kept_in(sinks, replay_window=log.replay_window, min_compaction_lag=log.min_compaction_lag)
+    kept = kept_in(
+        sinks,
+        settings.history.keep if history else None,
+        replay_window=log.replay_window,
+        min_compaction_lag=log.min_compaction_lag,
+    )
     return ForgetReport(table=str(shapes[-1].table), key=key, answers=answers, kept=kept)
 
 

@@ -1,4 +1,4 @@
-"""The histories of a session: which records go to them, from which on, and what their tables' streams may leave out."""
+"""The histories of a session: where each begins, and from where on its table's stream is written again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from connectors.session.known_tables import LogStanding
 def begin_histories(
     topics: CapturedTopics, lanes: PartitionNumbers, records: KafkaStreamLog, epoch: int, standing: LogStanding
 ) -> None:
-    """Let each history take its table's records from where the session begins. Those that begin now, and in a new epoch
-    all, get a gap in each partition: they lack what was before. Raises TopicError and LogError."""
+    """Let each history take its table's records from now on. A new history gets a gap in each partition, and every
+    history does behind a new epoch. Raises TopicError and LogError."""
     begun, anew = topics.follow_histories(), standing.progress is None and epoch > FIRST_EPOCH
     for topic, history in topics.known.histories.items():
         lanes.of(topic)

@@ -1,4 +1,4 @@
-"""The outbox of a session: topics of events, made when the first event of one comes, and what is refused put aside."""
+"""The outbox of a session. A topic is made with its first event, and refused events go to the dead letters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outbox_rules(outbox: OutboxSettings, name: str) -> OutboxRules:
     """The rules of the outbox of the pipeline ``name``."""
     return OutboxRules(
         table=TableName(*outbox.table.rsplit(".", 1)) if outbox.table is not None else None,
-        prefix=outbox.message,
+        prefix=outbox.message or None,
         topic_name=outbox.topic.replace("{name}", name),
         id=outbox.id,
         aggregate_type=outbox.aggregatetype,
@@ -63,7 +63,7 @@ def _lanes(outbox: OutboxSettings, topics: CapturedTopics, lanes: PartitionNumbe
 
 
 def _put_aside(dead: DeadLetterTopic, address: str, limit_bytes: int, refused: Sequence[RefusedEvent]) -> None:
-    """Write a dead letter of each. It has no offset: its LSN stands for it, so that what is met again is the same."""
+    """Write a dead letter of each. Its LSN stands in for an offset, so that a repeat has the same address."""
     letters = [
         DeadLetter(
             sink=CAPTURE,

@@ -1,8 +1,8 @@
 """The outbox within the stream: inserts of its table and logical messages become records of the events' topics.
 
 Events have a counter of their own in each transaction, so that no table's positions depend on whether there is an
-outbox. A record goes the way of all others: behind what waits, and not again where its topic has it already. What is no
-event is put aside, as a whole, before anything behind it is acknowledged.
+outbox. A record is queued like any other, and left out if its topic already has it. What is no event goes to the dead
+letters, before anything behind it is acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVENT, UPDATED, REFUSED = "event", "update", "refused"
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
     """What was written to the outbox and is no event. ``lsn``: where it stands in WAL. ``reason``: one sentence.
-    ``content``: all of it, None where it did not come."""
+    ``content``: what of it is kept, None for nothing."""
 
     lsn: int
     reason: str

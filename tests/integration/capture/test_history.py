@@ -155,6 +155,10 @@ def test_a_history_is_printed(kept: Pipeline, capsys: pytest.CaptureFixture[str]
 
     kept.document["history"]["tables"] = []
     kept.prepare(TABLE, WIDE)
+    kept.document["history"]["tables"] = ["public.none*"]
+    run(["--config", str(kept.config()), "check"])
+    assert '"public.none*" takes no captured table' in " ".join(capsys.readouterr().out.split())
+    kept.document["history"]["tables"] = []
     assert events("t", "--history")[1][0] == "error: no history of public.t is kept"
     kept.document["history"]["tables"] = ["public.t"]
     with kept.capturing():
@@ -164,6 +168,11 @@ def test_a_history_is_printed(kept: Pipeline, capsys: pytest.CaptureFixture[str]
     assert code == 0
     assert [line.split("  ")[1] for line in lines] == ["gap", "gap", "gap", "insert", "update", "delete"]
     assert events("w", "--history")[0] == Exit.USAGE
+    capsys.readouterr()
+    assert run(["--config", str(kept.config()), "forget", "public.t", "1"]) == Exit.DIFFERENCE
+    said = capsys.readouterr().out
+    assert "history: 3 records, the newest a delete without its tombstone" in said
+    assert "every version of the row, for 90d ([history] keep)" in said
 
 
 @pytest.mark.slow

@@ -115,13 +115,14 @@ def test_no_pattern_takes_the_outbox_table() -> None:
 @pytest.mark.parametrize(
     ("outbox", "word"),
     [
-        ({}, "neither a table nor a message"),
+        ({"message": ""}, "neither a table nor a message"),
         ({"table": "outbox"}, "with its schema"),
         ({"table": "public.*"}, "with its schema"),
         ({"message": "a b"}, "a prefix is"),
-        ({"message": "o", "topic": "orders"}, 'begins with "{name}.outbox"'),
-        ({"message": "o", "headers": {"pos": "type"}}, "every event has already"),
-        ({"message": "o", "headers": {"Ver": "type"}}, "every event has already"),
+        ({"message": "o", "topic": "orders"}, "a topic of events is"),
+        ({"message": "o", "topic": "{name}-outbox"}, "a topic of events is"),
+        ({"message": "o", "headers": {"pos": "type"}}, "a meaning of its own"),
+        ({"message": "o", "headers": {"Ver": "type"}}, "a meaning of its own"),
         ({"message": "o", "headers": {"a b": "type"}}, "no header's name"),
     ],
 )
@@ -134,4 +135,8 @@ def test_debezium_routes_its_events_itself() -> None:
     document = settings(message="outbox") | {"debezium": {}}
     document["source"] = {"dsn": "dbname=shop", "tables": ["public.a"], "kind": "debezium"}
     with pytest.raises(ConfigError, match="is for cdc run"):
+        parse(document)
+    document = {**document, "history": {"tables": ["public.a"]}}
+    del document["outbox"]
+    with pytest.raises(ConfigError, match=r"\[history\] is for cdc run"):
         parse(document)

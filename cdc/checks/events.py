@@ -1,15 +1,27 @@
-"""The checks of the outbox: pure, from :class:`OutboxFacts` to findings."""
+"""The checks of the outbox and of histories. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from cdc.checks.findings import Finding, fail, ok, warn
 from cdc.process.sql_files import quote_identifier
-from cdc.record.server_facts import OutboxFacts, PublicationFacts
+from cdc.record.server_facts import OutboxFacts, PublicationFacts, SourceFacts
+from cdc.record.topic_names import IN_QUOTES, starred
 from cdc.settings.model import Settings
 
 PART = "postgres"
+
+
+def check_histories(facts: SourceFacts, settings: Settings) -> Iterator[Finding]:
+    """Warn of each entry of ``[history] tables`` that takes no captured table."""
+    for text in settings.history.tables:
+        named = IN_QUOTES.fullmatch(text)
+        found = starred(text) if named is None else re.compile(re.escape(f"{named[1]}.{named[2]}"))
+        if not any(found.fullmatch(str(table.table)) for table in facts.tables):
+            message = f'[history] tables: "{text}" takes no captured table, so nothing is kept by it'
+            yield warn(PART, "history", message, "name a table that [source] tables takes, or take the entry out")
 
 
 def check_outbox(outbox: OutboxFacts, publication: PublicationFacts | None, settings: Settings) -> Iterator[Finding]:
@@ -24,8 +36,8 @@ def check_outbox(outbox: OutboxFacts, publication: PublicationFacts | None, sett
         yield fail(PART, "outbox", message, fix)
     elif table is not None and not outbox.problems:
         yield ok(PART, "outbox", f"inserts into {table} are events")
-    prefix = settings.outbox.message if settings.outbox is not None else None
-    if prefix is not None and outbox.open_functions:
+    prefix = settings.outbox.message if settings.outbox is not None else ""
+    if prefix and outbox.open_functions:
         message = f"every role of the database may write messages, so every role may write events ({prefix})"
         functions = ", ".join(outbox.open_functions)
         fix = f"revoke execute on function {functions} from public; then grant it to the roles that write events"

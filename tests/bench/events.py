@@ -1,0 +1,94 @@
+"""What an outbox and histories cost capture: the same WAL drained with and without them, in turn.
+
+Inserts and updates of seven columns in transactions of 100 rows. Each transaction also inserts a row into an outbox
+table, which it deletes again, and writes a logical message. Every pipeline has a slot of its own, made before the first
+row. Each way drains three times: with the table alone, with both kinds of events (two more records for each 100), and
+with a history of the table. Timed from the line ``streaming`` in the log of ``cdc run`` until the table's topic has all
+records; with a history until that has them, too.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import psycopg
+
+from connectors.kafka.admin import TopicAdmin
+from tests.bench.capture import INSERT, TABLE
+from tests.bench.setting import RUNS, Bench, Pipeline, spread
+from tests.waiting import wait_until
+
+OUTBOX = (
+    "create table outbox (id uuid primary key default gen_random_uuid(), aggregatetype text, aggregateid text, "
+    "type text, payload jsonb)"
+)
+EVENT = (
+    "insert into outbox (aggregatetype, aggregateid, type, payload) values ('Order', %s::text, 'Placed', '{\"n\": 1}')"
+)
+MESSAGE = """
+select pg_logical_emit_message(true, 'outbox', json_build_object(
+    'id', %s::text, 'aggregatetype', 'Order', 'aggregateid', %s::text, 'type', 'Paid', 'payload', 1)::text)
+"""
+_ROWS = 100
+WAYS = {
+    "table alone": "",
+    "with an outbox": '[outbox]\ntable = "public.outbox"\nmessage = "outbox"\n',
+    "with a history": '[history]\ntables = ["public.orders"]\n',
+}
+
+
+def bench(bench: Bench) -> None:
+    rows = bench.rows(300_000, _ROWS)
+    with ExitStack() as stack:
+        dsn = stack.enter_context(bench.database())
+        source = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        source.execute(TABLE)
+        source.execute("alter table orders replica identity full")
+        source.execute(OUTBOX)
+        pipelines = {way: [_made(bench, stack, dsn, section) for _ in range(RUNS)] for way, section in WAYS.items()}
+        _write(source, rows)
+        rates: dict[str, list[float]] = {way: [] for way in WAYS}
+        for number in range(RUNS):
+            for way in list(WAYS)[:: 1 if number % 2 == 0 else -1]:
+                rates[way].append(rows / _drained_s(pipelines[way][number], rows, history="history" in way))
+                bench.say(f"{way}: {rates[way][-1]:,.0f} changes/s")
+    plain = rates["table alone"]
+    for way in ("with an outbox", "with a history"):
+        ratios = [one / other for one, other in zip(rates[way], plain, strict=True)]
+        goal = "0.95" if "outbox" in way else "0.65"
+        bench.say(f"rate {way} / with the table alone: {spread(ratios, 2)}   (goal {goal})")
+
+
+def _made(bench: Bench, stack: ExitStack, dsn: str, section: str) -> Pipeline:
+    pipeline = stack.enter_context(bench.pipeline(dsn, ["public.orders"]))
+    with pipeline.config.open("a", encoding="utf-8") as config:
+        config.write(section)
+    pipeline.cdc("init")
+    pipeline.cdc("snapshot", "--none")
+    return pipeline
+
+
+def _write(source: psycopg.Connection[tuple[object, ...]], rows: int) -> None:
+    for start in range(0, rows, _ROWS):
+        with source.transaction():
+            source.execute(INSERT, [start + 1, start + _ROWS])
+            source.execute(EVENT.encode(), [start])
+            source.execute(b"delete from outbox")
+            source.execute(MESSAGE.encode(), [start, start])
+
+
+def _drained_s(pipeline: Pipeline, records: int, *, history: bool) -> float:
+    name, partitions = pipeline.settings.name, pipeline.settings.log.partitions
+    topics = [f"{name}.public.orders", *([f"{name}.public.orders.history"] if history else [])]
+    admin = TopicAdmin(pipeline.settings.log)
+
+    def complete() -> bool:
+        ends = admin.end_offsets(dict.fromkeys(topics, partitions))
+        return all(sum(parts.values()) >= records for parts in ends.values())
+
+    with pipeline.running("run") as capture:
+        wait_until(lambda: capture.said("streaming"), 60, "cdc run to stream")
+        begun = time.perf_counter()
+        wait_until(complete, 600, f"{records} records in {topics}")
+        return time.perf_counter() - begun
