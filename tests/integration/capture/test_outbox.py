@@ -134,7 +134,7 @@ def test_what_is_no_event_is_put_aside_and_holds_up_nothing(events: Pipeline) ->
         assert word in reason
 
 
-def test_an_outbox_changes_no_position_of_a_table(events: Pipeline) -> None:
+def test_e3_an_outbox_changes_no_position_of_a_table(events: Pipeline) -> None:
     events.document["source"]["tables"] = ["public.orders"]
     events.prepare(TABLE, ORDERS)
     script = (
