@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar
@@ -114,6 +114,17 @@ class KeyedAnewState(Document):
     def key(self) -> bytes:
         """See :meth:`cdc.record.state.Document.key`."""
         return dumped({"what": self.WHAT, "topic": self.topic})
+
+
+def without_topics(known: TopicsState, gone: Collection[str]) -> TopicsState:
+    """The notes without these topics and what they were used for."""
+    return replace(
+        known,
+        topics={topic: one for topic, one in known.topics.items() if topic not in gone},
+        tables={table: topic for table, topic in known.tables.items() if topic not in gone},
+        events=[topic for topic in known.events if topic not in gone],
+        histories={topic: history for topic, history in known.histories.items() if history not in gone},
+    )
 
 
 def topic_problems(known: TopicsState | None, meant: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from cdc.capture.topic_specs import pipeline_topic_specs, require_kept_topics, table_topic_spec, topic_problems
+from cdc.capture.topic_specs import (
+    pipeline_topic_specs,
+    require_kept_topics,
+    table_topic_spec,
+    topic_problems,
+    without_topics,
+)
 from cdc.process.errors import ConfigError
 from cdc.record.progress import Offsets
 from cdc.record.state import TopicsState
@@ -79,8 +85,7 @@ def prepare_topics(
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())
     if known is not None and deleted:
-        rest = {topic: one for topic, one in known.topics.items() if topic not in deleted}
-        known = replace(known, topics=rest, tables={t: topic for t, topic in known.tables.items() if topic in rest})
+        known = without_topics(known, deleted)
     require_kept_topics(known, meant)
     for spec in specs:
         if known is None or spec.topic not in known.topics:

@@ -86,7 +86,22 @@ def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_
     if cluster_id != state.cluster_id:
         message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
         return [TopicProblem(topic="", message=message, hint="point [log] bootstrap_servers at the first cluster")]
-    return [p for topic in sorted(state.topics) for p in _kept_problems(topic, state.topics[topic], facts.get(topic))]
+    kept = state.never_compacted
+    return [
+        problem
+        for topic in sorted(state.topics)
+        for problem in _kept_problems(topic, state.topics[topic], facts.get(topic), by_itself=topic in kept)
+    ]
+
+
+def gone_by_themselves(state: TopicsState, facts: Mapping[str, TopicFacts]) -> frozenset[str]:
+    """Topics of events and histories that are gone or were made anew. No store is built from them, so the pipeline goes
+    on with new ones."""
+    return frozenset(
+        topic
+        for topic in state.never_compacted
+        if topic not in facts or facts[topic].topic_id != state.topics[topic]["id"]
+    )
 
 
 def cut_problems(first: Offsets, reread: str) -> list[TopicProblem]:
@@ -100,11 +115,15 @@ def cut_problems(first: Offsets, reread: str) -> list[TopicProblem]:
     return [TopicProblem(topic=topic, message=f"{said} {topic}", hint=hint, fatal=False) for topic in cut]
 
 
-def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None) -> list[TopicProblem]:
+def _kept_problems(
+    topic: str, made: Mapping[str, Any], facts: TopicFacts | None, *, by_itself: bool
+) -> list[TopicProblem]:
     def problem(message: str, hint: str, fatal: bool = True) -> list[TopicProblem]:
         return [TopicProblem(topic=topic, message=message, hint=hint, fatal=fatal)]
 
     start_over = "what it held is gone: cdc drop --topics, empty the stores, then cdc init and cdc snapshot"
+    if by_itself:
+        start_over = "what it held is gone; no store needs it: run cdc init, which forgets it, and start capture again"
     if facts is None:
         return problem(f"the topic {topic} does not exist any more", start_over)
     if facts.topic_id != made["id"]:

@@ -18,6 +18,7 @@ from cdc.capture.topic_specs import (
     pipeline_topic_specs,
     require_kept_topics,
     table_topic_spec,
+    without_topics,
 )
 from cdc.checks.findings import Level
 from cdc.checks.postgres import check_source
@@ -33,7 +34,7 @@ from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made, make_known, require_broker, stays_gone
 from connectors.kafka.schema_registry import SchemaRegistry
-from connectors.kafka.topic_problems import TopicFacts, raise_first, spec_problems, state_problems
+from connectors.kafka.topic_problems import TopicFacts, gone_by_themselves, raise_first, spec_problems, state_problems
 from connectors.operate.new_epoch import begin_epoch
 from connectors.postgres.server.catalog_facts import read_server, read_slot, read_source
 from connectors.postgres.server.catalog_shapes import CapturedTable, captured_schema, resolve_tables
@@ -83,7 +84,11 @@ def prepare(
     own = pipeline_topic_specs(settings.log, settings.name)
     begun = BegunPipeline(state_topic(settings.name), progress_topic(settings.name), partial(_has_slot, conn, settings))
     documents = noted_documents(admin, state, begun)
-    known, slot, head = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
+    stored, slot, head = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
+    known = stored
+    if stored is not None and stored.never_compacted:
+        # Nothing is built from what these held. Capture makes new ones, a history with a gap.
+        known = without_topics(stored, gone_by_themselves(stored, facts_of_made(admin, stored.never_compacted)))
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
     require_kept_topics(known, {str(table.table): table.topic for table in tables})
@@ -122,7 +127,7 @@ def prepare(
     # Of a table that comes after the slot first the request: the running capture reads its rows, and waits with it
     # until the publication sends the table.
     records = [(one.key(), one.to_json()) for one in map(_first_rows, late)]
-    if noted != known:
+    if noted != stored:
         records.append((noted.key(), noted.to_json()))
     if records:
         state.write(records)

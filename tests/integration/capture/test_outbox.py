@@ -17,10 +17,13 @@ from cdc.cli.app import run
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import ConfigError, Exit
 from cdc.record.topic_names import dead_topic
+from cdc.wiring.pipeline import prepare_pipeline
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.dead_letters import DeadLetterTopic
-from tests.integration.capture.pipeline import Pipeline, Record
+from tests.integration.capture.pipeline import Pipeline, Record, refused
 from tests.integration.capture.test_restart import CRASH_POINTS
+from tests.waiting import wait_until
 
 TABLE = (
     "create table outbox (id uuid primary key default gen_random_uuid(), aggregatetype text, aggregateid text, "
@@ -186,6 +189,28 @@ def test_an_outbox_that_is_captured_is_refused(events: Pipeline) -> None:
     events.document["source"]["tables"] = ["public.outbox"]
     with pytest.raises(ConfigError, match="a captured table at once"):
         events.settings  # noqa: B018
+
+
+def test_a_topic_of_events_that_was_deleted_is_forgotten_by_init(events: Pipeline) -> None:
+    events.document["history"] = {"tables": ["public.orders"]}
+    events.prepare(TABLE, "create table orders (id int primary key)")
+    with events.capturing():
+        events.transaction(put("7", "Placed"), "insert into orders values (1)")
+        events.settle()
+    gone = [f"{events.name}.outbox.Order", f"{events.name}.public.orders.history"]
+    admin = TopicAdmin(events.settings.log)
+    admin.delete(gone)
+    wait_until(lambda: not admin.describe(gone), 30)
+    said = refused(events.start(), Exit.TOPIC, "does not exist any more", "no store needs it: run cdc init")
+    assert "cdc drop" not in said
+    prepare_pipeline(events.settings)
+    with events.capturing():
+        events.transaction(put("7", "Shipped"), "insert into orders values (2)")
+        events.settle()
+    assert [one.headers["eventType"] for one in of(events)] == [b"Shipped"]
+    ops = [one.op for one in events.records("public.orders.history")]
+    assert sorted(ops) == ["c", "gap", "gap", "gap"]
+    events.assert_equal("orders")
 
 
 @pytest.mark.slow
