@@ -19,6 +19,8 @@ ID = "id"
 """The header with an event's id, by which a reader knows one that it has seen."""
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 _TOPIC_BYTES = 249
+_MOST_KNOWN = 1000
+"""Aggregate types whose topics are remembered."""
 _PLAIN = re.compile(r'[ \t\n\r]*"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*(?:"([^"\\\x00-\x1f]*)"[ \t\n\r]*)?')
 """A member that is a text without escapes, as most are: read at once, it takes a fifth of the time."""
 
@@ -100,6 +102,8 @@ class OutboxRules:
             raise MalformedEvent(f"its {empty} is empty")
         topic = self._topics.get(kind)
         if topic is None:
+            if len(self._topics) >= _MOST_KNOWN:
+                self._topics.clear()
             topic = self._topics[kind] = self.topic(kind.decode("utf-8", "replace"))
         headers = [(header, text) for header, text in chosen if text is not None]
         return OutboxEvent(topic, key, value, [(ID, identity), *headers])

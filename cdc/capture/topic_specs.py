@@ -81,7 +81,8 @@ def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
 def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[TopicSpec]:
     """The topics that ``init`` made, as they have to be now. Partition counts are those they were made with."""
     tables = (table_topic_spec(settings, topic) for topic in state.tables.values())
-    specs = [*pipeline_topic_specs(settings, name), *tables]
+    kept = (kept_topic_spec(settings, topic, -1) for topic in sorted(state.never_compacted))
+    specs = [*pipeline_topic_specs(settings, name), *tables, *kept]
     return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
 
 

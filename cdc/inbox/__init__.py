@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from cdc.outbox import require_transaction
 from cdc.process.errors import UsageError
 from cdc.process.sql_files import quote_identifier
 
@@ -32,14 +33,17 @@ def first(connection: Any, consumer: str, event: Any, *, table: str = "public.in
     ``connection``: of psycopg, or a Connection or Session of SQLAlchemy. ``event``: a message of confluent-kafka, or
     (topic, id). Waits for an open transaction that has noted the same event.
 
-    UsageError for an event without id.
+    UsageError for an event without id, and on a connection that commits each statement by itself and has no transaction
+    open: the note would stay when the work fails.
     """
+    require_transaction(connection.connection() if hasattr(connection, "get_bind") else connection)
     noted = _run(connection, _INSERT.format(table=_quoted(table)), (consumer, *event_id(event)))
     return bool(noted.rowcount == 1)
 
 
 async def async_first(connection: Any, consumer: str, event: Any, *, table: str = "public.inbox") -> bool:
     """The same on psycopg's AsyncConnection."""
+    require_transaction(connection)
     noted = await connection.execute(_INSERT.format(table=_quoted(table)), (consumer, *event_id(event)))
     return bool(noted.rowcount == 1)
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from cdc.process.errors import UsageError
 from cdc.process.sql_files import quote_identifier
+from cdc.process.untrusted_text import quoted
 
-__all__ = ["async_emit", "emit"]
+__all__ = ["async_emit", "emit", "require_transaction"]
 
 _MESSAGE = "select pg_catalog.pg_logical_emit_message(true, {prefix}, {content})"
 _ROW = "insert into {table} (id, aggregatetype, aggregateid, type, payload) values (%s, %s, %s, %s, %s)"
@@ -37,20 +38,20 @@ def emit(
     bytes that are JSON already. It goes by a logical message with ``prefix``, as ``[outbox] message`` names it, or as a
     row of ``table`` ("schema.table"). Members and columns have Debezium's names, as ``[outbox]`` has them unless set.
 
-    UsageError on a connection of psycopg that commits each statement by itself and has no transaction open, because the
-    event would not commit with its rows. Also for a connection that has to be awaited, and for an empty text.
+    UsageError on a connection that commits each statement by itself and has no transaction open, because the event
+    would not commit with its rows. Also for one that has to be awaited, an empty text, and a payload that is no JSON.
     """
     if _awaited(connection):
         raise UsageError(
             "the connection is asynchronous",
             hint="await cdc.outbox.async_emit(connection, ...), with psycopg's AsyncConnection",
         )
-    _require_open(connection)
+    if hasattr(connection, "get_bind"):  # a Session of SQLAlchemy
+        connection = connection.connection()
+    require_transaction(connection)
     event = _event(aggregate_type, aggregate_id, event_type, payload)
     statement, values = _statement(event, table, prefix)
-    if hasattr(connection, "get_bind"):  # a Session of SQLAlchemy
-        connection.connection().exec_driver_sql(statement, values)
-    elif hasattr(connection, "exec_driver_sql"):
+    if hasattr(connection, "exec_driver_sql"):
         connection.exec_driver_sql(statement, values)
     else:
         connection.execute(statement, values)
@@ -68,7 +69,7 @@ async def async_emit(
     prefix: str = "outbox",
 ) -> str:
     """The same on psycopg's AsyncConnection. Raises as :func:`emit`."""
-    _require_open(connection)
+    require_transaction(connection)
     event = _event(aggregate_type, aggregate_id, event_type, payload)
     statement, values = _statement(event, table, prefix)
     await connection.execute(statement, values)
@@ -82,12 +83,28 @@ def _event(aggregate_type: str, aggregate_id: object, event_type: str, payload: 
         "aggregatetype": aggregate_type,
         "aggregateid": "" if aggregate_id is None else str(aggregate_id),
         "type": event_type,
-        "payload": payload.decode() if isinstance(payload, bytes) else json.dumps(payload),
+        "payload": _as_json(payload),
     }
     for member in ("aggregatetype", "aggregateid", "type"):
         if not event[member]:
             raise UsageError(f"an event needs {member}, and it is empty", hint="name the aggregate that it is about")
     return event
+
+
+def _as_json(payload: object) -> str:
+    """UsageError where it is none: the event would be refused long after its transaction."""
+    try:
+        if not isinstance(payload, bytes):
+            return json.dumps(payload, allow_nan=False)
+        text = payload.decode()
+        json.loads(text, parse_constant=_no_constant)
+    except (ValueError, TypeError) as error:
+        raise UsageError("the payload is no JSON", hint=f"Python says: {quoted(error)}") from None
+    return text
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _statement(event: Mapping[str, str], table: str | None, prefix: str) -> tuple[str, tuple[str | None, ...]]:
@@ -104,10 +121,13 @@ def _awaited(connection: Any) -> bool:
     return hasattr(connection, "fetchrow") or inspect.iscoroutinefunction(getattr(connection, "commit", None))
 
 
-def _require_open(connection: Any) -> None:
-    """UsageError for a connection that commits each statement by itself, outside a transaction."""
-    status = getattr(getattr(connection, "info", None), "transaction_status", None)
-    if status is not None and int(status) == 0 and getattr(connection, "autocommit", False):
+def require_transaction(connection: Any) -> None:
+    """UsageError for a connection of psycopg, or a Connection of SQLAlchemy, that commits each statement by itself and
+    has no transaction open."""
+    held = getattr(connection, "connection", connection) if hasattr(connection, "exec_driver_sql") else connection
+    held = getattr(held, "dbapi_connection", held)
+    status = getattr(getattr(held, "info", None), "transaction_status", None)
+    if status is not None and int(status) == 0 and getattr(held, "autocommit", False):
         raise UsageError(
             "no transaction is open on this connection, and it commits each statement by itself",
             hint="write the event where its rows are written: with connection.transaction(): ...",

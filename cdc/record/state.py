@@ -1,9 +1,8 @@
 """The documents of ``<name>.state``: the pipeline's own memory, so that capture keeps no file.
 
-One compacted record per document. The key is JSON with a ``what`` member. Each document has one writer:
-``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks, the running capture how
-far requests are and the tables' forms. Two are exceptions: who finds that a table has to be read again writes a
-request, and a capture adds the topics that a table, a history or an event needs.
+One compacted record per document. The key is JSON with a ``what`` member. Each document has one writer: the commands,
+or the running capture. Two are exceptions: who finds that a table has to be read again writes a request, and a capture
+adds the topics that a table, a history or an event needs.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class Document:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsState(Document):
     """The topics that ``init`` made: a re-created topic has another id, a raised one another count.
-    ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic. ``events``: those of them that
-    hold events of the outbox. ``histories``: a table's topic -> the one that keeps each of its changes.
+    ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic. ``events``: those of outbox events.
+    ``histories``: a table's topic -> its history's, with a gap for each new epoch up to ``histories_epoch``.
     """
 
     WHAT: ClassVar[str] = "topics"
@@ -72,6 +71,7 @@ class TopicsState(Document):
     encoding: str = "readable"
     events: list[str] = field(default_factory=list)
     histories: dict[str, str] = field(default_factory=dict)
+    histories_epoch: int = 1
 
     @property
     def never_compacted(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from cdc.capture.topic_specs import pipeline_topic_specs, table_topic_spec
+from cdc.capture.topic_specs import kept_topic_spec, pipeline_topic_specs, table_topic_spec
 from cdc.checks.findings import Finding
 from cdc.checks.secrecy import remote_brokers
 from cdc.figures.process_status import Process
@@ -81,6 +81,8 @@ class ServerProbes:
 
         log, admin = self._settings.log, self._topics()
         specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
+        for topic in sorted(known.never_compacted if known is not None else ()):
+            specs.append(kept_topic_spec(log, topic, -1, known.topics[topic]["partitions"] if known else None))
         facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []

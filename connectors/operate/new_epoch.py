@@ -80,7 +80,9 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
     crash_point("epoch_slot_dropped")
     epochs = EpochsState.find(documents) or EpochsState()
     if slot is None or slot.epoch == epochs.latest:
-        made = {t: topics.topics[t]["partitions"] for t in topics.written}
+        made = {t: topics.topics[t]["partitions"] for t in topics.tables.values()}
+        # Of events and histories what is there: one that somebody deleted is made anew.
+        made |= {topic: found.partitions for topic, found in admin.describe(sorted(topics.never_compacted)).items()}
         # A view's documents are published anew, too: a store that was further in its topic goes back.
         views = facts_of_made(admin, [view.topic for view in known_views(settings).known.values()])
         ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})

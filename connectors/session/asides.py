@@ -135,15 +135,20 @@ class SetAside:
                 raise
 
     def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
-        """See :class:`connectors.postgres.assembly.ports.AsideRegister`. Raises LogError too: then nothing was
-        dropped."""
+        """See :class:`connectors.postgres.assembly.ports.AsideRegister`. CannotFollow for a table with a history, and
+        LogError: then nothing was dropped."""
         name = str(table)
         with self._writing:
             known = self._documents.get(name)
             if known is not None and known.state is TableState.ASIDE:
                 return
             if self._histories(name):
-                raise why
+                raise CannotFollow(
+                    why.message,
+                    hint=f"{why.hint}. Where that does not help, take {name} out of [history] tables and start again: "
+                    "then it is set aside alone, and when it is back its history has a gap",
+                    tables=why.tables,
+                )
             lacking = known is not None and known.due
             crash_point("aside_decided")
             self._note(

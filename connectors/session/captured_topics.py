@@ -13,7 +13,7 @@ from cdc.capture.topic_specs import TopicSpec, kept_topic_spec, table_topic_spec
 from cdc.capture.windows import Windows
 from cdc.figures.capture_metrics import RereadFigures
 from cdc.process.clock import Clock
-from cdc.process.errors import ConfigError, LogError, Retry
+from cdc.process.errors import ConfigError, LogError, Retry, TopicError
 from cdc.record.state import ReadingState, RequestState, TopicsState
 from cdc.record.tables_aside import TableState
 from cdc.record.topic_names import TableName, history_topic, state_topic
@@ -109,28 +109,39 @@ class CapturedTopics:
             self._topics = known
             return known.tables[str(table.table)]
 
-    def follow_histories(self) -> Mapping[str, str]:
-        """Make the histories that the settings ask for and that are not there, and forget those that they ask for no
-        more. Returns topic -> history of those that begin now: what their tables had before, they lack.
+    def make_histories(self) -> Mapping[str, str]:
+        """Make the topics of histories that the settings ask for and that are not noted, and forget those that they ask
+        for no more. Returns topic -> history of those that are to begin: see :meth:`note_histories`.
 
         TopicError for a topic that exists otherwise, LogError when no broker answers.
         """
         with self._lock:
-            known = self._topics
+            known = made = self._topics
             taken = [topic for table, topic in known.tables.items() if self.has_history(table)]
             begun = {topic: history_topic(topic) for topic in taken if topic not in known.histories}
-            kept = {topic: history for topic, history in known.histories.items() if topic in taken}
-            if begun or kept != known.histories:
-                made = known
-                for topic, history in begun.items():
-                    made = self._with_topic(made, self._history_spec(history, known.topics[topic]["partitions"]))
-                self._topics = replace(made, histories={**kept, **begun})
-                self._state.write([(self._topics.key(), self._topics.to_json())])
+            for topic, history in begun.items():
+                made = self._with_topic(made, self._history_spec(history, known.topics[topic]["partitions"]))
+            self._note(replace(made, histories={t: history for t, history in known.histories.items() if t in taken}))
             return begun
+
+    def note_histories(self, begun: Mapping[str, str], epoch: int) -> None:
+        """Note histories of which each partition says by now what it lacks. Until then they begin anew."""
+        with self._lock:
+            known = self._topics
+            self._note(replace(known, histories={**known.histories, **begun}, histories_epoch=epoch))
+
+    def _note(self, topics: TopicsState) -> None:
+        if topics != self._topics:
+            self._state.write([(topics.key(), topics.to_json())])
+            self._topics = topics
 
     def has_history(self, table: str) -> bool:
         """Whether the settings ask for each change of the table."""
         return takes(table, self._settings.history.tables, ())
+
+    def keeps_history(self, table: str) -> bool:
+        """Whether the table has a history already, in which nothing may be missing."""
+        return self._topics.tables.get(table, "") in self._topics.histories
 
     def _history_spec(self, topic: str, partitions: int) -> TopicSpec:
         return kept_topic_spec(self._settings.log, topic, self._settings.history.keep_ms, partitions)
@@ -142,19 +153,32 @@ class CapturedTopics:
     def add_events(self, topic: str, keep_ms: int) -> None:
         """Make a topic of outbox events and note it, unless that is done.
 
-        MalformedEvent where it is a table's topic. TopicError for one that exists and is otherwise, LogError when no
-        broker answers.
+        One that exists may have any number of partitions. MalformedEvent where it is a table's topic, is compacted, or
+        is refused for good. LogError when no broker answers.
         """
         with self._lock:
             known = TopicsState.find(self._state.read()) or self._topics
             if topic in known.topics and topic not in known.events:
                 raise MalformedEvent(f"its topic would be {topic}, which is a table's or the pipeline's own")
             if topic not in known.events:
-                known = self._with_topic(known, kept_topic_spec(self._settings.log, topic, keep_ms))
+                known = self._with_events(known, kept_topic_spec(self._settings.log, topic, keep_ms))
                 known = replace(known, events=sorted({*known.events, topic}))
                 self._state.write([(known.key(), known.to_json())])
                 log.info("events_topic_made", extra={"topic": topic})
             self._topics = known
+
+    def _with_events(self, known: TopicsState, spec: TopicSpec) -> TopicsState:
+        """An event's topic that can never be made is that event's fault alone."""
+        admin = TopicAdmin(self._settings.log)
+        there = admin.describe([spec.topic])
+        try:
+            return self._with_topic(known, replace(spec, partitions=there[spec.topic].partitions) if there else spec)
+        except (TopicError, ConfigError) as error:
+            raise MalformedEvent(f"its topic {spec.topic} cannot be used: {error.message}") from None
+        except LogError as error:
+            if error.retry is not Retry.NEVER:
+                raise
+            raise MalformedEvent(f"its topic {spec.topic} cannot be made: {error.message}") from None
 
     def _from_lsn(self, table: str) -> int:
         """One that was set aside before it had a topic is to be read behind where its changes flow again."""
@@ -259,10 +283,17 @@ class PartitionNumbers:
         """A topic's first lane and how many. Opens one that was made since."""
         found = self._known.get(topic) or self._opened(topic)
         history = self._topics.known.histories.get(topic)
-        if history is not None and topic not in self._followed:
-            self._followed.add(topic)
-            self._log.keep_history(found[0], self.of(history)[0], found[1])
+        if history is not None:
+            self.follow(topic, history)
         return found
+
+    def follow(self, topic: str, history: str) -> tuple[int, int]:
+        """Let a table's records go to its history, too. The history's first lane and how many."""
+        if topic not in self._followed:
+            self._followed.add(topic)
+            base, count = self.of(topic)
+            self._log.keep_history(base, self.of(history)[0], count)
+        return self.of(history)
 
     def _opened(self, topic: str) -> tuple[int, int]:
         count = self._topics.known.topics[topic]["partitions"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cdc.capture.history import common_tail, gaps
+from cdc.process.crash_points import crash_point, declare
 from cdc.record.position import Position
-from cdc.record.progress import FIRST_EPOCH
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.session.captured_topics import CapturedTopics, PartitionNumbers
 from connectors.session.known_tables import LogStanding
+
+declare("history_begun")
 
 
 def begin_histories(
@@ -17,13 +19,16 @@ def begin_histories(
 ) -> None:
     """Let each history take its table's records from now on. A new history gets a gap in each partition, and every
     history does behind a new epoch. Raises TopicError and LogError."""
-    begun, anew = topics.follow_histories(), standing.progress is None and epoch > FIRST_EPOCH
-    for topic, history in topics.known.histories.items():
-        lanes.of(topic)
+    begun, known = topics.make_histories(), topics.known
+    anew = epoch > known.histories_epoch
+    for topic, history in {**known.histories, **begun}.items():
+        base, count = lanes.follow(topic, history)
         if anew or topic in begun:
-            base, count = lanes.of(history)
             records.produce(gaps(range(base, base + count), epoch, standing.position))
+        crash_point("history_begun")
     records.settle()
+    # Behind the gaps: one that is noted without them would hide what it lacks.
+    topics.note_histories(begun, epoch)
 
 
 def seen_in_both(

@@ -26,7 +26,6 @@ from connectors.postgres.assembly.assembler import Assembler
 from connectors.postgres.server.connections import Connection
 from connectors.postgres.server.failover import Promotion
 from connectors.postgres.server.reselect import PostgresReselect
-from connectors.postgres.server.table_selection import takes
 from connectors.postgres.server.walsender import ReplicationStream
 from connectors.session.asides import SessionAsides, SetAside
 from connectors.session.captured_topics import CapturedTopics, PartitionNumbers, SessionWorker
@@ -55,7 +54,7 @@ def known_tables(settings: Settings, known: KnownState, clock: Clock, waiting: C
         documents,
         epoch=known.slot.epoch,
         clock=clock,
-        histories=lambda table: takes(table, settings.history.tables, ()),
+        histories=lambda table: topics.keeps_history(table),  # noqa: PLW0108 - the topics are known below
         accept=registry.accept_key,
     )
     topics = CapturedTopics(

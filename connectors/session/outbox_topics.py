@@ -63,13 +63,13 @@ def _lanes(outbox: OutboxSettings, topics: CapturedTopics, lanes: PartitionNumbe
 
 
 def _put_aside(dead: DeadLetterTopic, address: str, limit_bytes: int, refused: Sequence[RefusedEvent]) -> None:
-    """Write a dead letter of each. Its LSN stands in for an offset, so that a repeat has the same address."""
+    """Write a dead letter of each. Its LSN and its number stand in for a place, so that a repeat has the same."""
     letters = [
         DeadLetter(
             sink=CAPTURE,
             why=Why.OVERSIZED if one.oversized else Why.UNREADABLE,
             topic=address,
-            partition=0,
+            partition=one.number,
             offset=one.lsn,
             reason=one.reason,
             key=None,

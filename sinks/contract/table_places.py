@@ -78,10 +78,12 @@ class PlaceStore(Protocol):
 
 class Places:
     """The places of an opened store's tables, as they were last read, or written beside a watermark. ``with_rows``:
-    whether the store writes one in the commit of the last rows of a batch."""
+    whether the store writes one in the commit of the last rows of a batch. ``reads_on``: whether a table that went back
+    may be read on from its place."""
 
-    def __init__(self, store: PlaceStore, *, with_rows: bool = False) -> None:
+    def __init__(self, store: PlaceStore, *, with_rows: bool = False, reads_on: bool = True) -> None:
         self._store = store
+        self.reads_on = reads_on
         self._with_rows = with_rows
         self._known: dict[TableName, frozenset[bytes | None]] = {}
         self._led: dict[TableName, PlaceStep] = {}

@@ -48,7 +48,8 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
     tables = _SearchTables(
         client, indexes, writer, session, SearchPlaces(client, indexes, spec.prefix), discards, clock
     )
-    places = Places(tables)
+    # Documents that were written back by hand have versions above the log's, and would stay whatever is read on.
+    places = Places(tables, reads_on=False)
     sink = StoreSink(tables, place.notes, session, places=places, shared=spec.follows, moved=indexes.look)
     reader = _SearchReader(client, indexes)
     return OpenSink(

@@ -41,7 +41,7 @@ class LiveViews:
             return
         columns = self._columns(connection, table)
         ours = self._ours(connection, view)
-        if ours and self._columns(connection, view) == columns:
+        if ours and self._columns(connection, view) == columns and self._reads(connection, table, view):
             return
         try:
             with connection.begin_nested():
@@ -98,6 +98,13 @@ class LiveViews:
         if MARK not in str(row[1]):
             raise taken(view, f"the database has another {view} already")
         return True
+
+    def _reads(self, connection: sa.Connection, table: str, view: str) -> bool:
+        """Whether the view is of this table, and not of one that was renamed away from under it."""
+        if not self._postgres:
+            return True  # SQLite binds a view's table by its name
+        names = {"view": self._quoted(view), "table": self._quoted(table)}
+        return bool(connection.execute(sa.text(self._block("reads_table")), names).scalar_one())
 
     def _columns(self, connection: sa.Connection, name: str) -> list[str]:
         found: list[Any] = sa.inspect(connection).get_columns(name, schema=self._db_schema)

@@ -21,6 +21,10 @@ truncate {stage};
 -- name: find_live_postgresql
 select to_regclass(:view), obj_description(to_regclass(:view), 'pg_class');
 
+-- name: reads_table
+select exists (select from pg_rewrite r join pg_depend d on d.objid = r.oid and d.classid = 'pg_rewrite'::regclass
+               where r.ev_class = to_regclass(:view) and d.refobjid = to_regclass(:table));
+
 -- name: find_live_sqlite
 select name, sql from sqlite_master where name = :view;
 

@@ -165,7 +165,7 @@ class StoreTables(StoreCalls):
         places, now_ms = self._open().places, self._now_ms()
         shapes = [self._shapes[topic] for topic in topics if topic not in self._holds.now]
         found = (taken_back(shape, places.read(shape), self.shown, self.captured, now_ms) for shape in shapes)
-        return [one for one in found if one is not None]
+        return [one if places.reads_on else one._replace(offsets={}) for one in found if one is not None]
 
     def _look(self, topics: Iterable[str]) -> None:
         """Look at tables between two batches. StoreMoved where one is not as it was, or not as the store claims it."""

@@ -9,7 +9,7 @@ from cdc.record.progress import Watermark
 from sinks.contract.port import PlaceMissing
 from sinks.contract.table_places import PLACE, TablePlace
 from tests.contract import damage
-from tests.contract.copies import copied
+from tests.contract.copies import copied, written_back
 from tests.contract.feeding import RETENTION_S, TRUTH, Feeding, Killed, filled, goes_on, step_of
 from tests.contract.orders import order
 from tests.contract.stores import Store, live, rows
@@ -116,6 +116,16 @@ def test_h84_an_older_copy_is_noticed_by_the_next_batch(store: Store) -> None:
     assert feeding.shows() == {**TRUTH, "5": "third"}
     assert feeding.claims_all()
     feeding.end()
+
+
+def test_h84_documents_written_back_by_hand_are_filled_anew(store: Store, runs: bool) -> None:
+    if store.kind != "opensearch":
+        pytest.skip("a search server alone gives them versions above the log's")
+    feeding = filled(store)
+    back = written_back(store)
+    goes_on(feeding)
+    back()
+    noticed(feeding, runs)
 
 
 def test_h84_a_copy_older_than_deletes_is_filled_anew(store: Store, runs: bool) -> None:

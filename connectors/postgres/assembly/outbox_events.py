@@ -26,10 +26,12 @@ EVENT, UPDATED, REFUSED = "event", "update", "refused"
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """What was written to the outbox and is no event. ``lsn``: where it stands in WAL. ``reason``: one sentence.
+    """What was written to the outbox and is no event. ``lsn``: where it stands in WAL, as other rows of one COPY do.
+    ``number``: in its transaction, 0 outside one. ``reason``: one sentence.
     ``content``: what of it is kept, None for nothing."""
 
     lsn: int
+    number: int
     reason: str
     oversized: bool
     content: bytes | None
@@ -110,7 +112,8 @@ class OutboxEvents:
             return
         if not message.transactional:
             why = "the message is not transactional, so it would be an event of a transaction that may roll back"
-            self._refuse(lsn, why, message.content)
+            self._refused.append(RefusedEvent(lsn, 0, why, False, message.content))
+            self.counts[REFUSED] += 1
             return
         self._tx.events += 1
         if not 0 < len(message.content) <= self._ports.limit_bytes:
@@ -143,4 +146,4 @@ class OutboxEvents:
 
     def _refuse(self, lsn: int, reason: str, content: bytes | None, *, oversized: bool = False) -> None:
         self.counts[REFUSED] += 1
-        self._refused.append(RefusedEvent(lsn, reason, oversized, content))
+        self._refused.append(RefusedEvent(lsn, self._tx.events, reason, oversized, content))

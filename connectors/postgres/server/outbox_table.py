@@ -31,6 +31,12 @@ def outbox_table(conn: Connection, settings: Settings) -> CapturedTable | None:
         raise ConfigError(f"the outbox table {outbox.table} does not exist", hint=f"make it: {made_by(outbox)}")
 
     (found, *_) = survey(conn, settings.model_copy(update={"source": alone, "tables": {}, "views": {}}), missing).tables
+    if found.partitioned:
+        plain = TableProblem(
+            message=f"the outbox table {outbox.table} is partitioned",
+            hint="make it a plain table: a row may be deleted in the transaction that inserts it, and stays small",
+        )
+        return replace(found, problems=(plain,))
     if found.key:
         return replace(found, problems=(*found.problems, *_unlike(conn, found, outbox)))
     keyless = TableProblem(

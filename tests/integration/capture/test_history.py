@@ -15,6 +15,7 @@ from cdc.cli.app import run
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import CdcError, Exit
 from cdc.record.position import Position
+from cdc.record.tables_aside import TableState, asides_of
 from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from snapshot.source.ports import NoReport
@@ -195,7 +196,39 @@ def test_e1_killed_anywhere_both_have_each_change_once(kept: Pipeline) -> None:
 
 
 @pytest.mark.slow
-def test_e2_a_new_epoch_leaves_a_gap_in_every_partition(kept: Pipeline) -> None:
+def test_e2_a_history_that_is_killed_as_it_begins_has_its_gaps(kept: Pipeline) -> None:
+    kept.document["history"]["tables"] = []
+    kept.prepare(TABLE)
+    with kept.capturing():
+        kept.execute("insert into t values (1, 1)")
+        kept.settle()
+    kept.document["history"]["tables"] = ["public.t"]
+    running = kept.start(crash_at="history_begun:1")
+    assert running.wait() == CRASH_EXIT
+    with kept.capturing():
+        kept.execute("insert into t values (2, 2)")
+        kept.settle()
+    assert {one.partition for one in gaps(kept)} == {0, 1, 2}
+    assert [one.value["after"]["id"] for one in kept.records("public.t.history") if one.op == "c"] == [2]
+
+
+@pytest.mark.slow
+def test_a_new_table_that_can_have_no_history_is_set_aside_alone(kept: Pipeline) -> None:
+    kept.document["history"]["tables"] = ["public.*"]
+    kept.prepare(TABLE)
+    running = kept.stream()
+    kept.execute(WIDE)
+    kept.execute(f"alter publication {kept.settings.publication} add table w", "insert into w values (1, 'a')")
+    kept.execute("insert into t values (1, 1)")
+    kept.settle()
+    assert running.process.poll() is None
+    assert_whole(kept)
+    assert asides_of(kept.state())["public.w"].state is TableState.ASIDE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["", "first_progress_written:1", "tails_read:1", "history_begun:1"])
+def test_e2_a_new_epoch_leaves_a_gap_in_every_partition(kept: Pipeline, point: str) -> None:
     kept.prepare(TABLE)
     with kept.capturing():
         kept.execute("insert into t values (1, 1)")
@@ -203,10 +236,12 @@ def test_e2_a_new_epoch_leaves_a_gap_in_every_partition(kept: Pipeline) -> None:
     kept.execute(f"select pg_drop_replication_slot('{kept.slot}')", "update t set n = 2")
     kept.new_epoch()
     build_snapshot(kept.settings, NoReport(), workers=1).run()
+    if point:
+        assert kept.start(crash_at=point).wait() == CRASH_EXIT
     with kept.capturing():
         kept.execute("update t set n = 3")
         kept.settle()
-    assert [(one.partition, one.pos.epoch) for one in gaps(kept)] == [(0, 2), (1, 2), (2, 2)]
+    assert {(one.partition, one.pos.epoch) for one in gaps(kept)} == {(0, 2), (1, 2), (2, 2)}
     rows = [one for one in kept.by_position("public.t.history") if one.key == '{"id":1}']
     assert [one.value["after"]["n"] for one in rows] == [1, 2, 3]
 

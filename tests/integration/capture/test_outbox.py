@@ -6,17 +6,21 @@ import random
 import re
 import subprocess
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import orjson
 import psycopg
 import pytest
 
 from cdc import outbox
+from cdc.capture.topic_specs import kept_topic_spec, table_topic_spec
 from cdc.cli.app import run
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import ConfigError, Exit
 from cdc.record.topic_names import dead_topic
+from cdc.wire.dead_letter import waiting
 from cdc.wiring.pipeline import prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
@@ -167,6 +171,7 @@ def test_e3_an_outbox_changes_no_position_of_a_table(events: Pipeline) -> None:
         (TABLE.replace("primary key ", ""), "no primary key"),
         (TABLE.replace("aggregateid text, ", ""), "no column aggregateid"),
         (TABLE.replace("jsonb", "bytea"), "payload is bytea"),
+        (TABLE.replace(" primary key", "") + " partition by hash (aggregateid)", "is partitioned"),
     ],
 )  # fmt: skip
 def test_init_refuses_an_outbox_table_that_is_none(events: Pipeline, sql: str, word: str) -> None:
@@ -183,6 +188,36 @@ def test_a_type_that_is_a_tables_topic_is_put_aside(events: Pipeline) -> None:
         events.settle()
     assert ["a table's or the pipeline's own" in one for one in letters(events)] == [True]
     assert len(of(events)) == 1
+
+
+def test_topics_that_cannot_be_used_stop_nothing(events: Pipeline) -> None:
+    events.document["source"]["tables"] = ["public.orders"]
+    events.prepare(TABLE, ORDERS)
+    admin = TopicAdmin(events.settings.log)
+    spec = kept_topic_spec(events.settings.log, f"{events.name}.outbox.Early", -1)
+    admin.create([replace(spec, partitions=1)])
+    admin.create([table_topic_spec(events.settings.log, f"{events.name}.outbox.Packed")])
+    with events.capturing():
+        events.execute(put("7", "A", kind="Order.Line"), put("7", "B", kind="Order_Line"))
+        events.execute(put("7", "C", kind="Early"), put("7", "D", kind="Packed"), put("7", "E"))
+        events.settle()
+    found = letters(events)
+    assert len(found) == 2
+    assert "collides" in found[0]
+    assert "must be delete" in found[1]
+    assert [one.headers["eventType"] for one in (*of(events, "Early"), *of(events))] == [b"C", b"E"]
+
+
+def test_each_refused_row_of_one_copy_is_a_letter(events: Pipeline) -> None:
+    events.prepare(TABLE, ORDERS)
+    with events.capturing(), events.session() as session:
+        columns = "id, aggregatetype, aggregateid, type"
+        with session.cursor() as cursor, cursor.copy(f"copy outbox ({columns}) from stdin".encode()) as copy:
+            for number in range(20):
+                copy.write_row((str(UUID(int=number)), "Order", "", "Nameless"))
+        events.settle()
+    topic = DeadLetterTopic(events.settings.log, dead_topic(events.name))
+    assert len(waiting(topic.read())) == 20
 
 
 def test_an_outbox_that_is_captured_is_refused(events: Pipeline) -> None:

@@ -90,6 +90,16 @@ def test_an_event_without_a_transaction_is_refused(session: psycopg.Connection[A
     with pytest.raises(UsageError, match="aggregateid, and it is empty"), session.transaction():
         outbox.emit(session, "Order", None, "Paid", {})
 
+    with pytest.raises(UsageError, match="no transaction is open"):
+        inbox.first(session, "billing", ("t", "1"))
+    engine = sa.create_engine(url(database), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection, pytest.raises(UsageError, match="no transaction is open"):
+        outbox.emit(connection, *EVENT)
+    engine.dispose()
+    for payload in (float("nan"), b"", b"{", b'1, "id": 2', object()):
+        with pytest.raises(UsageError, match="no JSON"), session.transaction():
+            outbox.emit(session, "Order", 7, "Paid", payload)
+
     async def awaited() -> None:
         async with await psycopg.AsyncConnection.connect(database) as connection:
             outbox.emit(connection, *EVENT)
@@ -127,10 +137,11 @@ def test_another_transaction_with_the_event_is_waited_for(session: psycopg.Conne
     with psycopg.connect(database) as other:
         assert inbox.first(other, "billing", event)
         session.execute("set lock_timeout = '50ms'")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
+        with pytest.raises(psycopg.errors.LockNotAvailable), session.transaction():
             inbox.first(session, "billing", event)
         other.rollback()
-    assert inbox.first(session, "billing", event)
+    with session.transaction():
+        assert inbox.first(session, "billing", event)
 
 
 def test_a_record_without_an_id_is_no_event() -> None:
