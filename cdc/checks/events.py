@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from cdc.checks.findings import Finding, fail, ok, warn
@@ -16,10 +15,11 @@ PART = "postgres"
 
 def check_histories(facts: SourceFacts, settings: Settings) -> Iterator[Finding]:
     """Warn of each entry of ``[history] tables`` that takes no captured table."""
+    names = {str(table.table) for table in facts.tables}
     for text in settings.history.tables:
-        named = IN_QUOTES.fullmatch(text)
-        found = starred(text) if named is None else re.compile(re.escape(f"{named[1]}.{named[2]}"))
-        if not any(found.fullmatch(str(table.table)) for table in facts.tables):
+        quoted = IN_QUOTES.fullmatch(text)
+        named = ".".join(part.replace('""', '"') for part in quoted.groups()) if quoted is not None else ""
+        if named not in names and not any(starred(text).fullmatch(name) for name in names):
             message = f'[history] tables: "{text}" takes no captured table, so nothing is kept by it'
             yield warn(PART, "history", message, "name a table that [source] tables takes, or take the entry out")
 

@@ -53,6 +53,7 @@ LOOKS = {
         "server", "system_identifier", "wal_lsn", "timeline", "noted_timeline", "slot", "publication", "published",
         "publishing", "named", "transactions", "hidden",
     },
+    ("connectors.postgres.server", "outbox.sql"): {"columns", "open_functions"},
     ("connectors.postgres.server", "rows.sql"): {
         "shape", "snapshot", "insert_lsn", "kept_lsn", "nudge", "newest_xid", "ended", "mark", "estimate",
     },

@@ -127,8 +127,10 @@ def test_an_event_is_met_first_once_for_each_consumer(session: psycopg.Connectio
             return [await inbox.async_first(connection, "third", event) for _ in range(2)]
 
     assert asyncio.run(awaited()) == [True, False]
-    with sa.create_engine(url(database)).begin() as connection:
+    engine = sa.create_engine(url(database))
+    with engine.begin() as connection:
         assert inbox.trim(connection, timedelta(hours=1)) == 0
+    engine.dispose()
     assert inbox.trim(session, timedelta(hours=-1)) == 3
 
 

@@ -63,5 +63,5 @@ def test_doubles_for_tests_import_no_feature() -> None:
         "verification", "views",
     ]  # fmt: skip
     assert [name for name in above if not (ROOT / "cdc" / name).is_dir()] == []
-    assert "tests.memory_log" in loaded
+    assert "cdc.record.ports" in loaded
     assert [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in above] == []
