@@ -44,9 +44,9 @@ GAP = (
 AFTER = ("update t set v = 'after' where id = 100", "insert into t values (15, 'again')", "delete from u where id = 5")
 
 
-def begun(pipeline: Pipeline) -> Follower:
+def begun(pipeline: Pipeline, *more: str) -> Follower:
     """A pipeline that was snapshotted and streamed, and a store that followed it."""
-    pipeline.prepare_with_rows(*TABLES)
+    pipeline.prepare_with_rows(*TABLES, *more)
     with pipeline.capturing():
         pipeline.execute(*BEFORE)
         pipeline.settle()
@@ -116,7 +116,7 @@ def test_h5_h6_h23_after_a_new_epoch_the_stores_equal_the_source(
 def test_h51_a_changed_key_is_carried_by_a_new_epoch(pipeline: Pipeline) -> None:
     # Any other table would be set aside alone.
     pipeline.document["history"] = {"tables": ["public.t"]}
-    live = begun(pipeline)
+    live = begun(pipeline, "alter table t replica identity full")
     with pipeline.session() as session:
         session.execute("alter table t drop constraint t_pkey, add column w int not null default 0")
         session.execute("alter table t add primary key (w, id)")
