@@ -92,7 +92,8 @@ def prepare_topics(
             raise_first(spec_problems(spec, facts[spec.topic], by_offsets=True))
     noted = topics_state(facts, meant, admin.cluster_id(), settings.log.encoding)
     if known is not None:
-        noted = replace(known, topics={**noted.topics, **known.topics}, tables={**known.tables, **meant})
+        merged = replace(known, topics={**noted.topics, **known.topics}, tables={**known.tables, **meant})
+        noted = replace(merged, cluster_id=noted.cluster_id, encoding=noted.encoding)
     if noted != known or deleted:
         state.write([(noted.key(), noted.to_json())])
     return made

@@ -81,8 +81,9 @@ class ServerProbes:
 
         log, admin = self._settings.log, self._topics()
         specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
-        for topic in sorted(known.never_compacted if known is not None else ()):
-            specs.append(kept_topic_spec(log, topic, -1, known.topics[topic]["partitions"] if known else None))
+        if known is not None:
+            made = known.topics
+            specs += [kept_topic_spec(log, t, -1, made[t]["partitions"]) for t in sorted(known.never_compacted)]
         facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []

@@ -32,16 +32,22 @@ def begin_histories(
 
 
 def seen_in_both(
-    seen: Mapping[int, Position], histories: Mapping[str, str], lanes: Callable[[str], tuple[int, int]]
+    held: Mapping[int, Position],
+    seen: Mapping[int, Position],
+    histories: Mapping[str, str],
+    lanes: Callable[[str], tuple[int, int]],
 ) -> dict[int, Position]:
-    """``seen`` (lane -> the highest streamed position that it holds), where a table with a history counts as holding
-    what its history holds, too."""
+    """``seen`` (lane -> the position up to which the stream leaves records out), where a table with a history counts as
+    holding what its history holds, too. ``held``: the highest streamed position in each lane. Where a table leaves out
+    more than it holds, because it was set aside, that stays: older records must not come behind its new reading."""
     found = dict(seen)
     for topic, history in histories.items():
         base, count = lanes(topic)
         other, _ = lanes(history)
         for number in range(count):
-            tail = common_tail([seen.get(base + number), seen.get(other + number)])
+            tail = common_tail([held.get(base + number), held.get(other + number)])
+            if seen.get(base + number) != held.get(base + number):
+                continue
             found.pop(base + number, None)
             if tail is not None:
                 found[base + number] = tail

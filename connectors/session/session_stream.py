@@ -295,7 +295,7 @@ class SessionAssembly:
         return Start(
             near_xid=self.source.near_xid,
             after_lsn=position,
-            seen=seen_in_both(seen, tables.topics.known.histories, tables.lanes.of),
+            seen=seen_in_both(self.writer.seen, seen, tables.topics.known.histories, tables.lanes.of),
         )
 
 
