@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cdc.record.topic_names import TableName
 from cdc.wire.format import POS
@@ -21,8 +22,11 @@ _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 _TOPIC_BYTES = 249
 _MOST_KNOWN = 1000
 """Aggregate types whose topics are remembered."""
-_PLAIN = re.compile(r'[ \t\n\r]*"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*(?:"([^"\\\x00-\x1f]*)"[ \t\n\r]*)?')
-"""A member that is a text without escapes, as most are: read at once, it takes a fifth of the time."""
+_PLAIN = re.compile(
+    r'[ \t\n\r]*+"([^"\\\x00-\x1f]*+)"[ \t\n\r]*+:[ \t\n\r]*+"([^"\\\x00-\x1f]*+)"[ \t\n\r]*+(,?)'
+).match
+"""A member that is a text without escapes, as most are, and the comma behind it: read at once, it takes a fifth of the
+time."""
 
 
 class MalformedEvent(Exception):
@@ -33,8 +37,7 @@ class MalformedEvent(Exception):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxEvent:
+class OutboxEvent(NamedTuple):
     """An event on its way. ``headers``: those behind ``pos``. ``value``: JSON, None where the payload was NULL."""
 
     topic: str
@@ -125,17 +128,21 @@ def message_members(content: bytes, payload: str) -> dict[str, bytes | None]:
 def _members(text: str, payload: str) -> dict[str, bytes | None]:
     found: dict[str, bytes | None] = {}
     at = blank(text, expect(text, blank(text, 0), "{"))
-    while text[at : at + 1] != "}":
-        if found:
-            at = expect(text, at, ",")
-        member = _PLAIN.match(text, at)
-        if member is not None and (value := member[2]) is not None and member[1] != payload:
-            found[member[1]] = value.encode()
+    more = text[at : at + 1] != "}"
+    while more:
+        member = _PLAIN(text, at)
+        if member is not None and member[1] != payload:
+            name, value, comma = member.groups()
+            found[name] = value.encode()
             at = member.end()
+            more = comma == ","
         else:
-            name, value, at = _member(text, at, payload)
-            found[name] = value
-    if text[at + 1 :].strip(BLANKS):
+            name, found_value, at = _member(text, at, payload)
+            found[name] = found_value
+            more = text[at : at + 1] == ","
+            at += 1 if more else 0
+    at = expect(text, at, "}")
+    if text[at:].strip(BLANKS):
         raise ValueError("there is more behind the object")
     return found
 

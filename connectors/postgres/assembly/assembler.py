@@ -223,6 +223,8 @@ class Assembler:
         if self._tx.skipped and kind in _ROW_KINDS:
             return
         (lsn,) = _LSN.unpack_from(frame, 1)
+        if self._outbox.taken(lsn, frame):
+            return
         try:
             self._message(lsn, decode(frame[_PAYLOAD_AT:], abridged=isinstance(frame, Abridged)), frame)
         except DecodeError as error:

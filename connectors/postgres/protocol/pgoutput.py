@@ -169,6 +169,25 @@ def read_tuple(reader: Reader) -> Tuple:
     return tuple(values)
 
 
+def plain_values(frame: bytes, at: int) -> list[bytes | None] | None:
+    """The values of the row that begins at a byte and ends with the frame, if all of them are texts or null. None
+    otherwise, and where it is no row: :func:`decode` says what is wrong with it."""
+    count, at, end = int.from_bytes(frame[at : at + 2]), at + 2, len(frame)
+    values: list[bytes | None] = []
+    while at < end:
+        kind = frame[at]
+        if kind == _TEXT:
+            start = at + 5
+            at = start + int.from_bytes(frame[at + 1 : start])
+            values.append(frame[start:at])
+        elif kind == _NULL:
+            at += 1
+            values.append(None)
+        else:
+            return None
+    return values if at == end and len(values) == count else None
+
+
 def write_tuple(values: Tuple) -> bytes:
     """A row as :func:`read_tuple` reads it."""
     parts = [len(values).to_bytes(2)]

@@ -6,6 +6,7 @@ from tests.faults.mutants.mutant import Mutant
 
 _OUTBOX = "tests/integration/capture/test_outbox.py -m 'not slow'"
 _HISTORY = "tests/unit/cdc/capture/test_history.py"
+_FRAMES = "tests/unit/connectors/postgres/assembly/test_outbox_frames.py"
 _EVENTS = "connectors/postgres/assembly/outbox_events.py"
 
 MUTANTS = (
@@ -29,8 +30,11 @@ MUTANTS = (
     ),
     Mutant(
         "let events count among a table's changes", _EVENTS,
-        "        self._tx.events += 1\n", "        self._tx.seq += 1\n        self._tx.events += 1\n",
-        "tests/integration/capture/test_outbox.py -k no_position",
+        "self._tx.events += 1\n", "self._tx.events += 1; self._tx.seq += 1\n", _FRAMES,
+    ),
+    Mutant(
+        "take a message undecoded whose prefix is another", _EVENTS,
+        "or frame[_PREFIX_AT:start] != self._prefix ", "", _FRAMES,
     ),
     Mutant(
         "take a message that may belong to a rolled-back transaction", _EVENTS,
