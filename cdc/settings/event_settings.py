@@ -50,6 +50,11 @@ class OutboxSettings(SettingsModel):
     headers: dict[str, str] = Field({"eventType": "type"}, description="header = column")
     keep: SomeTime = Field(timedelta(days=7), description="how long events stay in their topics")
 
+    @property
+    def keep_ms(self) -> int:
+        """The retention of a topic of events in ms."""
+        return int(self.keep.total_seconds() * 1000)
+
     @field_validator("table")
     @classmethod
     def _one_table(cls, value: str | None) -> str | None:

@@ -168,7 +168,7 @@ class StatusReader:
         ends: Offsets | Unknown = {}
         if ports.source is None and silent is None:
             ends = ask("log", "Kafka", lambda: self._ends(known_log.documents))()
-        topics = TopicsState.find(known_log.documents)
+        topics, asides = TopicsState.find(known_log.documents), asides_of(known_log.documents)
         keys = None if isinstance(parked, Unknown) else parked
         fresh = asked_fresh()
         return StatusFacts(
@@ -191,10 +191,11 @@ class StatusReader:
             ],
             rereads=rereads_of(known_log.documents),
             not_followed=left,
-            asides=asides_of(known_log.documents),
+            asides=asides,
             oversized=keys.get(CAPTURE, 0) if keys is not None else 0,
             refused_events=keys.get(OUTBOX, 0) if keys is not None else 0,
-            tables=len(topics.tables) if topics is not None else 0,
+            # Not one that the settings do not name any more, as when it became the outbox.
+            tables=sum(table in asides or plan.takes(table) for table in (topics.tables if topics is not None else ())),
             log=silent or (ends if isinstance(ends, Unknown) else None),
             connector=connector,
             ends={} if isinstance(ends, Unknown) else ends,

@@ -68,6 +68,13 @@ def spec_problems(spec: TopicSpec, facts: TopicFacts, *, by_offsets: bool = Fals
                 f"the topic {spec.topic} has {option}={actual}, at least {wanted} is needed",
                 _alter(spec.topic, option, wanted),
             )
+    wanted, actual = spec.config.get("retention.ms"), facts.config.get("retention.ms", "")
+    if wanted is not None and actual not in ("", wanted):
+        problem(
+            f"the topic {spec.topic} has retention.ms={actual}, and by the settings it would be {wanted}",
+            _alter(spec.topic, "retention.ms", wanted),
+            fatal=False,
+        )
     if facts.config.get("unclean.leader.election.enable") == "true":
         problem(
             f"the topic {spec.topic} allows unclean leader election, which loses acknowledged records",

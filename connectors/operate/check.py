@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from cdc.capture.topic_specs import kept_topic_spec, pipeline_topic_specs, table_topic_spec
+from cdc.capture.topic_specs import TopicSpec, kept_topic_spec, pipeline_topic_specs, table_topic_spec
 from cdc.checks.findings import Finding
 from cdc.checks.secrecy import remote_brokers
 from cdc.figures.process_status import Process
@@ -80,10 +80,10 @@ class ServerProbes:
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
 
         log, admin = self._settings.log, self._topics()
-        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
-        if known is not None:
-            made = known.topics
-            specs += [kept_topic_spec(log, t, -1, made[t]["partitions"]) for t in sorted(known.never_compacted)]
+        kept = list(_kept_specs(self._settings, known)) if known is not None else []
+        events = {spec.topic for spec in kept}
+        specs = [table_topic_spec(log, topic) for topic in topics if topic not in events]
+        specs += [*pipeline_topic_specs(log, self._settings.name), *kept]
         facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []
@@ -125,6 +125,19 @@ class ServerProbes:
             admin.cluster_id()
             self._admin = admin
         return self._admin
+
+
+def _kept_specs(settings: Settings, known: TopicsState) -> Iterator[TopicSpec]:
+    """Of topics of events and histories that were made. One that the settings have no time for keeps its own."""
+    outbox = settings.outbox
+    for topic in sorted(known.never_compacted):
+        keep_ms = settings.history.keep_ms
+        if topic in known.events:
+            keep_ms = outbox.keep_ms if outbox is not None else 0
+        spec = kept_topic_spec(settings.log, topic, keep_ms, known.topics[topic]["partitions"])
+        if not keep_ms:
+            spec = replace(spec, config={name: one for name, one in spec.config.items() if name != "retention.ms"})
+        yield spec
 
 
 def _reread(settings: Settings) -> str:

@@ -58,7 +58,7 @@ def _lanes(outbox: OutboxSettings, topics: CapturedTopics, lanes: PartitionNumbe
         raise MalformedEvent(
             f"its {outbox.aggregatetype} would make one more topic beside {len(events)}; is it an id, and no type?"
         )
-    topics.add_events(topic, int(outbox.keep.total_seconds() * 1000))
+    topics.add_events(topic, outbox.keep_ms)
     return lanes.of(topic)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -292,14 +293,33 @@ def write(session: psycopg.Connection[Any], random_: random.Random, number: int)
     return number
 
 
-def test_the_commands_know_the_outbox(events: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    def cdc(*arguments: str) -> tuple[int, str]:
+Cdc = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def cdc(events: Pipeline, capsys: pytest.CaptureFixture[str]) -> Cdc:
+    """Runs a command on the pipeline: its exit code and what it printed."""
+
+    def command(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()
         code = run(["--config", str(events.config()), *arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return code, out + err
 
+    return command
+
+
+def test_a_captured_table_that_becomes_the_outbox_is_not_followed(events: Pipeline, cdc: Cdc) -> None:
+    events.document["source"]["tables"] = ["public.*"]
+    outbox = events.document.pop("outbox")
+    events.prepare(TABLE, ORDERS)
+    events.document["outbox"] = outbox
+    assert cdc("init")[0] == 0
+    assert "tables    1 followed" in cdc("status")[1]
+
+
+def test_the_commands_know_the_outbox(events: Pipeline, cdc: Cdc) -> None:
     events.prepare(TABLE, ORDERS)
     code, said = cdc("check")
     assert "inserts into public.outbox are events" in said
@@ -328,6 +348,16 @@ def test_the_commands_know_the_outbox(events: Pipeline, capsys: pytest.CaptureFi
     assert "its aggregateid is empty" in cdc("dead", "list")[1]
     assert cdc("dead", "drop", "--sink", "(capture)")[0] == 0
     assert "put aside" not in cdc("status")[1]
+    events.execute("create schema outbox", 'create table outbox."Order" (id int primary key)')
+    events.document["source"]["tables"] = ["public.*", "outbox.*"]
+    events.document["outbox"]["keep"] = "30d"
+    code, said = cdc("check")
+    said = " ".join(said.split())
+    topic = f"{events.name}.outbox.Order"
+    assert f"outbox.Order would use the topic {topic}, which holds records from before" in said
+    assert f"the topic {topic} has retention.ms=604800000, and by the settings it would be 2592000000" in said
+    assert "which must be compact" not in said
+    del events.document["outbox"]["keep"]
     events.execute(f"alter publication {events.settings.publication} drop table outbox")
     code, said = cdc("check")
     assert "does not hold the outbox public.outbox: its events are not sent" in said

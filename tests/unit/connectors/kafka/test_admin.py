@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.capture.topic_specs import made_specs, table_topic_spec
+from cdc.capture.topic_specs import kept_topic_spec, made_specs, table_topic_spec
 from cdc.process.errors import TopicError
 from cdc.record.state import TopicsState
 from cdc.settings.model import LogSettings
@@ -48,6 +48,16 @@ def test_h60_h62_a_weaker_setting_is_refused_with_the_remedy(option: str, value:
     assert f"--add-config {option}=" in problem.hint
     with pytest.raises(TopicError, match=option.replace(".", "[.]")):
         raise_first([problem])
+
+
+@pytest.mark.parametrize("keep", ["-1", "1000"])
+def test_another_time_than_the_settings_is_a_warning(keep: str) -> None:
+    spec = kept_topic_spec(SETTINGS, "s.outbox.Order", 5000)
+    facts = replace(FACTS, topic=spec.topic, config=dict(spec.config) | {"retention.ms": keep})
+    (problem,) = spec_problems(spec, facts)
+    assert problem.message == f"the topic s.outbox.Order has retention.ms={keep}, and by the settings it would be 5000"
+    assert problem.hint.endswith("retention.ms=5000")
+    assert not problem.fatal
 
 
 @pytest.mark.parametrize("by_offsets", [True, False])
