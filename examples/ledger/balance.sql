@@ -1,0 +1,3 @@
+select account, sum(amount) as balance, count(*) as events
+  from ledger_events
+ group by account
