@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from cdc.checks.findings import Finding, fail, ok, warn
 from cdc.process.sql_files import quote_identifier
 from cdc.record.server_facts import OutboxFacts, PublicationFacts, SourceFacts
 from cdc.record.topic_names import IN_QUOTES, starred
 from cdc.settings.model import Settings
+from cdc.settings.sink_settings import histories_in
 
 PART = "postgres"
 
 
 def check_histories(facts: SourceFacts, settings: Settings) -> Iterator[Finding]:
-    """Warn of each entry of ``[history] tables`` that takes no captured table."""
-    names = {str(table.table) for table in facts.tables}
+    """Warn of each entry of ``[history] tables`` that takes no captured table, and of each entry of a sink's
+    ``history`` that takes none of theirs."""
+    captured = {str(table.table) for table in facts.tables}
+    kept: set[str] = set()
     for text in settings.history.tables:
-        quoted = IN_QUOTES.fullmatch(text)
-        named = ".".join(part.replace('""', '"') for part in quoted.groups()) if quoted is not None else ""
-        if named not in names and not any(starred(text).fullmatch(name) for name in names):
+        found = _taken(text, captured)
+        kept |= found
+        if not found:
             message = f'[history] tables: "{text}" takes no captured table, so nothing is kept by it'
             yield warn(PART, "history", message, "name a table that [source] tables takes, or take the entry out")
+    for sink, section in settings.sinks.items():
+        for text in histories_in(section):
+            if not _taken(text, kept):
+                message = f'[sinks.{sink}] history: "{text}" takes no table that [history] tables keeps'
+                yield warn(sink, "history", message, "name the table under [history] tables, or take the entry out")
+
+
+def _taken(text: str, names: Collection[str]) -> set[str]:
+    """Those of some tables' names that an entry takes."""
+    quoted = IN_QUOTES.fullmatch(text)
+    named = ".".join(part.replace('""', '"') for part in quoted.groups()) if quoted is not None else ""
+    return {name for name in names if name == named or starred(text).fullmatch(name)}
 
 
 def check_outbox(outbox: OutboxFacts, publication: PublicationFacts | None, settings: Settings) -> Iterator[Finding]:

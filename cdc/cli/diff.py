@@ -33,7 +33,7 @@ def diff(
             settings,
             probes,
             lambda name: open_store(name, settings),
-            lambda name: sink_settings(name, settings).tables,
+            lambda name: sink_settings(name, settings),
         )
     found = differences(settings, made)
     console: Console = context.obj.console

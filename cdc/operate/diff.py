@@ -148,6 +148,7 @@ def _stores(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
     if made.topics is None or isinstance(made.topics, Unknown):
         return
     tables = {topic: table for table, topic in made.topics.tables.items()}
+    tables |= {history: f"the history of {tables[topic]}" for topic, history in made.topics.histories.items()}
     for name, store in made.stores.items():
         mark = store.watermark
         if isinstance(mark, Unknown):
@@ -162,9 +163,7 @@ def _stores(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
             )
         # A topic that is no table's any more is left out: its table has another one, and is told of there.
         for topic in sorted((followed - store.wanted) & tables.keys()):
-            yield Difference(
-                name, f"{name} keeps rows of {tables.get(topic, topic)}, which [sinks.{name}] tables leaves out"
-            )
+            yield Difference(name, f"{name} keeps rows of {tables.get(topic, topic)}, which [sinks.{name}] leaves out")
 
 
 def _views(settings: Settings, made: MadeFacts) -> Iterator[Difference]:

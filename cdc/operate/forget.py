@@ -36,6 +36,8 @@ PIPELINE = {
 """What each place keeps of a key that was deleted, and for how long. Durations are of the settings."""
 IN_HISTORY = "every version of the row, for {keep} ([history] keep). Nothing takes one key out of it"
 """The same of a table that has one."""
+IN_WAREHOUSE = "Its history there: every version of the row, for ever. Delete them by SQL, by the row's key"
+"""The same of a sink that keeps it."""
 _ROWS = {op.encode() for op in ROW_OPS}
 
 

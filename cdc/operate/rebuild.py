@@ -194,7 +194,7 @@ class RebuildPorts:
 
     ``shapes`` returns every version of the shapes of the sink's tables, older ones first. ``written``: the
     log's newest progress record. ``snapshot``: where the topics end that Debezium's first snapshot fills, once it is
-    over. None before. Asked until it is.
+    over. None before. Asked until it is. ``cut``: the sink's histories whose topics have lost records by their age.
     """
 
     generations: RebuildGenerations
@@ -204,6 +204,7 @@ class RebuildPorts:
     shapes: Callable[[], Sequence[TableSchema]]
     written: Callable[[], Progress | None]
     snapshot: Callable[[], Offsets | None] = dict
+    cut: Callable[[], Sequence[str]] = tuple
 
 
 def apart(run: RebuildState) -> str:
@@ -257,9 +258,16 @@ class Rebuild:
     def run(self, tell: Tell) -> RebuildState:
         """Build the store anew from the log and switch to it. Goes on where an earlier call was killed.
 
-        Returns what was noted. SinkError when it was stopped while the new generation is filled, or when the store does
-        not answer. LogError when no broker does.
+        Returns what was noted. TopicError where the store has a history that its topic has no longer. SinkError when
+        it was stopped while the new generation is filled, or when the store does not answer. LogError when no broker
+        does.
         """
+        for history in self._ports.cut():
+            raise TopicError(
+                f"{self._sink} cannot be built anew: {history} has rows that its topic lost by their age",
+                hint=f"cdc verify {self._sink} --repair mends tables where they are; or leave the table out of the "
+                "sink's history meanwhile: its rows stay as they are",
+            )
         run = self._begin()
         crash_point("rebuild_after_begin")
         if run.step == Step.BUILDING:

@@ -106,7 +106,9 @@ class Column:
 class TableSchema:
     """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1. ``oid``:
     of the relation, and of a shape that came with Debezium's records a number of its topic, one that is made anew has
-    another. ``dropped``: the columns that a mask leaves out, in the table's order."""
+    another. ``dropped``: the columns that a mask leaves out, in the table's order.
+    ``history``: of the table in which a warehouse keeps the history of another, see
+    :mod:`sinks.contract.history_rows`. The schema topic has none of it."""
 
     table: TableName
     topic: str
@@ -117,6 +119,7 @@ class TableSchema:
     deferrable_key: bool = False
     columns: tuple[Column, ...]
     dropped: tuple[DroppedColumn, ...] = ()
+    history: bool = False
 
     @property
     def key(self) -> tuple[Column, ...]:

@@ -116,6 +116,13 @@ def config_error(
     return first
 
 
+_WAREHOUSE = "a store of this kind has each row as it is now; histories are for the kinds delta, iceberg and sql"
+
+
+def _is_history(location: Location) -> bool:
+    return location[:1] == ("sinks",) and location[2:] == ("history",)
+
+
 def _place(fault: Fault) -> Location:
     return tuple(str(part) for part in fault["loc"])
 
@@ -128,7 +135,7 @@ def _explained(fault: Fault, origin: str, known: KnownSettings, variables: Mappi
         # A section that is none may have come with the variable.
         laid = (name for place, name in variables.items() if place[: len(location)] == location)
         sentence = f"{_variable(location, variables) or next(laid, origin)}: unknown setting {where}"
-        return ConfigError(sentence, hint=_likely(location, known))
+        return ConfigError(sentence, hint=_WAREHOUSE if _is_history(location) else _likely(location, known))
     if location[:1] == ("sinks",):
         of_sinks = _sinks_error(fault, location, origin, known, variables)
         if of_sinks is not None:

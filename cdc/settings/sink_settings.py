@@ -55,7 +55,20 @@ class SinkSettings(SettingsModel):
         return ((name, getattr(self, name)) for name in type(self).model_fields if name not in _OF_EVERY_SINK)
 
 
-_OF_EVERY_SINK = frozenset(SinkSettings.model_fields)
+class WarehouseSettings(SinkSettings):
+    """The settings that every warehouse has."""
+
+    history: Tables = Field(
+        (), description="tables whose history is kept beside them, in TABLE__history, none unless set"
+    )
+
+
+_OF_EVERY_SINK = frozenset(WarehouseSettings.model_fields)
+
+
+def histories_in(sink: SinkSettings) -> tuple[str, ...]:
+    """The tables of which a sink keeps the history, as patterns."""
+    return sink.history if isinstance(sink, WarehouseSettings) else ()
 
 
 class UnreadSink(SinkSettings):

@@ -19,6 +19,7 @@ from cdc.record.topic_names import TableName
 from cdc.wire.format import (
     AFTER,
     NEW_ROW,
+    NO_NEW_ROW,
     NO_OLD_ROW,
     OLD_ROW,
     OP,
@@ -177,6 +178,63 @@ def committed_ms(value: bytes | None) -> int | None:
         return None
     found = _TIME.search(value, at)
     return int(found[1]) if found is not None else None
+
+
+class EventTail(NamedTuple):
+    """What stands behind the rows of a value, each as it is written. ``seen_lsn``: of what was read from the table
+    beside the stream, None of any other."""
+
+    op: bytes
+    committed_us: bytes
+    xid: bytes
+    seen_lsn: bytes | None
+
+
+_TAIL_OP, _TAIL_US, _TAIL_XID = b'"transaction":null,"%b":"' % OP.encode(), b'"ts_us":', b'"txId":'
+_TAIL_SEEN = b'"%b":' % SEEN_LSN.encode()
+_STREAMED = b'"snapshot":"false"'
+
+
+def event_tail(value: bytes) -> EventTail | None:
+    """The tail of a value. None for one without a source. ValueError for one of another form.
+
+    >>> event_tail(b'{"after":{"id":1},"source":{"snapshot":"false","ts_us":7,"txId":5},"transaction":null,"op":"c"}')
+    EventTail(op=b'c', committed_us=b'7', xid=b'5', seen_lsn=None)
+    """
+    # No text within the source has a quote that is not escaped, so a name is one.
+    at = value.rfind(_SOURCE)
+    if at < 0:
+        return None
+    us = value.find(_TAIL_US, at) + len(_TAIL_US)
+    xid = value.find(_TAIL_XID, us) + len(_TAIL_XID)
+    op = value.find(_TAIL_OP, xid) + len(_TAIL_OP)
+    if us < len(_TAIL_US) or xid < len(_TAIL_XID) or op < len(_TAIL_OP):
+        raise ValueError("the value is not an envelope")
+    seen = None
+    if value.find(_STREAMED, at, us) < 0 and (found := value.find(_TAIL_SEEN, xid, op)) > 0:
+        seen = _number(value, found + len(_TAIL_SEEN))
+    return EventTail(value[op : value.find(b'"', op)], _number(value, us), _number(value, xid), seen)
+
+
+def _number(value: bytes, start: int) -> bytes:
+    """A number, or null, up to the comma or the brace behind it."""
+    end = value.find(b",", start)
+    return value[start:end].rstrip(b"}")
+
+
+_OLD_END = b"}" + NO_NEW_ROW + b"," + _SOURCE
+
+
+def old_row_of(value: bytes) -> bytes:
+    """The old row of a delete as it stands on the wire. ValueError where the value has none.
+
+    >>> old_row_of(b'{"before":{"id":1},"after":null,"source":{"ts_us":7}}')
+    b'{"id":1}'
+    """
+    end = value.rfind(_OLD_END)
+    if end < 0 or not value.startswith(OLD_ROW + b"{"):
+        raise ValueError("the delete does not say which row it was")
+    return value[len(OLD_ROW) : end + 1]
 
 
 # From a record's value to its row, without reading more of the envelope than is needed.

@@ -122,7 +122,7 @@ def open_sink_log(settings: Settings) -> SinkLog:
     """The log as the queries ask about it. Nothing is opened before the first question."""
     from connectors.spark_log.sink_log import SinkLog
 
-    return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
+    return SinkLog(settings, lambda sink: sink_settings(sink, settings))
 
 
 def session_of(settings: Settings, stores: Sequence[str]) -> SessionSpec:
@@ -182,6 +182,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
             shapes=lambda: _shapes(settings, sink),
             written=partial(newest_progress, settings),
             snapshot=partial(snapshot_ends, settings),
+            cut=partial(_cut_histories, settings, sink),
         )
         yield Rebuild(sink, ports, separate=rebuilds_of(spec.kind).apart)
 
@@ -191,6 +192,13 @@ def _application(settings: Settings, sink: str) -> SinkApplication:
     checkpoint = f"{settings.spark.checkpoint.rstrip('/')}/_rebuild/{sink}"
     spark = settings.spark.model_copy(update={"checkpoint": checkpoint, "http_address": ""})
     return build_sinks(settings.model_copy(update={"spark": spark}), [sink])
+
+
+def _cut_histories(settings: Settings, sink: str) -> list[str]:
+    """The histories of a sink whose topics have lost records by their age."""
+    log = open_sink_log(settings)
+    cut = [topic for topic, begins in log.topics(sink).histories.items() if any(begins.values())]
+    return sorted({str(shape.table) for shape in log.schemas() if shape.topic in cut})
 
 
 def _shapes(settings: Settings, sink: str) -> list[TableSchema]:
@@ -206,7 +214,6 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
     connection."""
     from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed
-    from connectors.views.view_topics import all_shapes
 
     @contextmanager
     def reader(sink: str) -> Iterator[ReadsStore]:
@@ -218,7 +225,7 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
     ports = LetterPorts(
         letters=DeadLetterTopic(settings.log, topic),
         follow=partial(DeadLetterFeed, settings.log, topic),
-        shapes=partial(all_shapes, settings),
+        shapes=open_sink_log(settings).schemas,
         open_store=reader,
     )
     return LettersRun(ports, clock)

@@ -23,6 +23,7 @@ from cdc.record.tables_aside import Unfollowed, stopped_following
 from cdc.record.topic_names import state_topic
 from cdc.settings.client_options import unused_options
 from cdc.settings.model import Settings, is_postgres
+from cdc.settings.sink_settings import SinkSettings
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.connector import Connector
 from connectors.debezium.offsets import snapshot_state
@@ -149,9 +150,9 @@ def ask_made(
     settings: Settings,
     probes: ServerProbes,
     open_store: Callable[[str], OpenedStore],
-    patterns: Callable[[str], Sequence[str]],
+    sections: Callable[[str], SinkSettings],
 ) -> MadeFacts:
-    """Ask each part once. One that does not answer is Unknown. ``patterns``: of a sink, its ``tables``."""
+    """Ask each part once. One that does not answer is Unknown. ``sections``: of the sinks, by name."""
     documents = look(probes.state)
     topics: Found[TopicsState] = documents if isinstance(documents, Unknown) else TopicsState.find(documents)
     slot: Found[SlotState] = documents if isinstance(documents, Unknown) else SlotState.find(documents)
@@ -161,7 +162,7 @@ def ask_made(
     log = topics if isinstance(topics, Unknown) else look(lambda: probes.log(tables, known))
     stores, views = {}, None
     if known is not None:
-        asked = SinkLog(settings, patterns)
+        asked = SinkLog(settings, sections)
         stores = {name: followed(partial(_topics, asked, name), partial(open_store, name)) for name in settings.sinks}
         views = look(lambda: _views(settings))
     connector: Found[str] = look(lambda: _connector(settings)) if settings.source.kind == "debezium" else ""

@@ -10,11 +10,12 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from cdc.operate.forget import ForgetReport, KeyAnswer, KeyRecord, asked_key, in_topic, kept_in
+from cdc.operate.forget import IN_WAREHOUSE, ForgetReport, KeyAnswer, KeyRecord, asked_key, in_topic, kept_in
 from cdc.process.errors import CdcError, ConfigError, UsageError
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import history_topic, schema_topic
 from cdc.settings.model import LogSettings, Settings
+from cdc.settings.sink_settings import histories_in
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions, read_on
 from connectors.kafka.doubted_topics import require_broker
@@ -46,7 +47,9 @@ def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:
     for sink in settings.sinks:
         answers[sink] = _answer(partial(_of_store, settings, sink, shapes[-1], key))
     log = settings.log
-    sinks = {sink: (kind_of(sink, settings).kept, durations_of(settings, sink)) for sink in settings.sinks}
+    sinks = {
+        sink: (_kept(settings, sink, str(shapes[-1].table)), durations_of(settings, sink)) for sink in settings.sinks
+    }
     kept = kept_in(
         sinks,
         settings.history.keep if history else None,
@@ -54,6 +57,12 @@ def forget_report(settings: Settings, name: str, typed: str) -> ForgetReport:
         min_compaction_lag=log.min_compaction_lag,
     )
     return ForgetReport(table=str(shapes[-1].table), key=key, answers=answers, kept=kept)
+
+
+def _kept(settings: Settings, sink: str, table: str) -> str:
+    said = kind_of(sink, settings).kept
+    kept = takes(table, histories_in(sink_settings(sink, settings)), ())
+    return f"{said}. {IN_WAREHOUSE}" if kept else said
 
 
 def _shapes(settings: Settings, name: str) -> list[TableSchema]:

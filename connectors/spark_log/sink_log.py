@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.state import TopicsState, find_all
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic
 from cdc.settings.model import Settings, topics_maker
+from cdc.settings.sink_settings import SinkSettings, histories_in
 from cdc.views.known_views import KnownView
 from connectors.debezium.config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin
@@ -21,6 +23,7 @@ from connectors.kafka.feed import newest_progress
 from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
 from connectors.postgres.server.table_selection import Pattern, kept
 from connectors.views.view_topics import all_shapes, known_views, taken_views, view_patterns
+from sinks.contract.history_rows import history_name, history_shape
 from spark.records.ports import SinkTopics, TopicLook
 
 _DAY_MS = 86_400_000
@@ -31,9 +34,9 @@ class SinkLog:
     """:class:`spark.records.ports.LogQuestions` of one pipeline. One client, kept. Any thread, one at a time per
     method."""
 
-    def __init__(self, settings: Settings, patterns: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, settings: Settings, sections: Callable[[str], SinkSettings]) -> None:
         self._settings = settings
-        self._patterns = patterns
+        self._sections = sections
         self._kept: TopicAdmin | None = None
 
     def topics(self, sink: str) -> SinkTopics:
@@ -41,9 +44,13 @@ class SinkLog:
         if state is None:
             raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(self._settings)} makes them")
         known = known_topics(state, self.schemas(), embedded=may_hold_debezium(self._settings))
-        patterns = self._patterns(sink)
+        section = self._sections(sink)
+        patterns = section.tables
         views = self._views(patterns)
-        wanted = {known[table] for table in kept(list(known), patterns)} | views.keys()
+        tables = kept(list(known), patterns)
+        histories = kept_histories(state, known, histories_in(section))
+        require_apart(tables, histories.values(), sink)
+        wanted = {known[table] for table in tables} | views.keys() | histories.keys()
         if not wanted:
             raise _nothing(sink, unborn_views(patterns, self._settings.views))
         facts = facts_of_made(self._admin(), wanted)
@@ -52,13 +59,17 @@ class SinkLog:
             cluster_id=state.cluster_id, topics={topic: made[topic] for topic in sorted(wanted)}, tables={}
         )
         raise_first(state_problems(own, facts, self._admin().cluster_id()))
-        lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
+        compacted = wanted - histories.keys()
+        lags_ms = [int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in compacted]
+        kept_ms = [int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in compacted]
+        counts = self._counts(facts, made)
         return SinkTopics(
             ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
-            partitions={**self._counts(facts, made), **{topic: view.partitions for topic, view in views.items()}},
-            compaction_lag_s=lag_ms / 1000,
-            retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
+            partitions={**counts, **{topic: view.partitions for topic, view in views.items()}},
+            compaction_lag_s=min(lags_ms, default=_DAY_MS) / 1000,
+            retention_s=min(kept_ms, default=math.inf) / 1000,
             views={topic: str(view.schema.table) for topic, view in sorted(views.items())},
+            histories=self._admin().first_offsets({topic: counts[topic] for topic in sorted(histories)}),
         )
 
     def ends(self, topics: SinkTopics) -> Offsets:
@@ -85,7 +96,10 @@ class SinkLog:
         return (newest.epoch, newest.lsn) if newest is not None else None
 
     def schemas(self) -> list[TableSchema]:
-        return all_shapes(self._settings)
+        shapes = all_shapes(self._settings)
+        if not any(histories_in(self._sections(sink)) for sink in self._settings.sinks):
+            return shapes
+        return shapes + [history_shape(shape) for shape in shapes if shape.table.schema != VIEW_SCHEMA]
 
     def _state(self) -> Mapping[bytes, bytes]:
         return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
@@ -146,6 +160,23 @@ def unraised_partitions(facts: Mapping[str, TopicFacts], made: Mapping[str, Mapp
                 hint="cdc connect resnapshot makes the topics anew; then cdc rebuild of each sink",
             )
     return {topic: found.partitions for topic, found in sorted(facts.items())}
+
+
+def kept_histories(state: TopicsState, known: Mapping[TableName, str], patterns: Sequence[str]) -> dict[str, TableName]:
+    """By topic, the tables of the histories that a sink keeps. ``known``: table -> topic. ``patterns``: its
+    ``history``."""
+    some = kept(list(known), patterns) if patterns else []
+    return {state.histories[known[one]]: history_name(one) for one in some if known[one] in state.histories}
+
+
+def require_apart(tables: Collection[TableName], histories: Iterable[TableName], sink: str) -> None:
+    """ConfigError where a captured table has the name of a history of the same sink."""
+    for name in histories:
+        if name in tables:
+            raise ConfigError(
+                f"[sinks.{sink}] history: the captured table {name} has the name of a history of this sink",
+                hint="leave one of the two out of the sink: by tables, or by history",
+            )
 
 
 def known_topics(state: TopicsState, shapes: Iterable[TableSchema], *, embedded: bool) -> dict[TableName, str]:

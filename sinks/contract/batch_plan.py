@@ -19,6 +19,7 @@ from cdc.wire.envelope import row_reader
 from cdc.wire.format import DELETE_OP, OP, POS, ROW_OPS, VER
 from cdc.wire.plain import PlainTable
 from sinks.contract.batch import FLOOR_OP, Column, Event, conform, pc, where
+from sinks.contract.history_rows import kept_rows
 from sinks.contract.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask
 from sinks.contract.port import Refused, Schemas
 from sinks.contract.store_notes import FloorMark
@@ -253,23 +254,36 @@ def _above(rows: pa.Table, floor: str) -> pa.Table:
 def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refused, ...]]:
     """Keys and rows of one table's events. The unreadable refused."""
     plain = PlainTable(schema)
-    read = row_reader([c.name for c in schema.columns])
-    deletes: list[bool] = pc.or_(pc.equal(events[OP], DELETE_OP), pc.is_null(events["value"])).to_pylist()
     keys_json: list[Any] = events["key"].to_pylist()
     pos: list[Any] = events[POS].to_pylist()
     bad: dict[int, str] = {}
-    try:
-        keys = plain.keys(keys_json)
-        rows = [None if gone else read(value) for gone, value in zip(deletes, _values(events["value"]), strict=True)]
-    except ValueError:
-        keys = [_attempt(plain.key, key, number, bad, "") for number, key in enumerate(keys_json)]
-        rows = [
-            None if gone else _attempt(read, value, number, bad, None)
-            for number, (gone, value) in enumerate(zip(deletes, _values(events["value"]), strict=True))
-        ]
+    keys: list[str]
+    rows: list[bytes | None]
+    if schema.history:
+        keys, rows, bad = kept_rows(schema, keys_json, list(_values(events["value"])))
+    else:
+        keys, rows = _keys_and_rows(events, plain, keys_json, bad)
     batch = TableBatch(schema=schema, plain=plain, keys=keys, pos=pos, rows=rows, events=events)
     readable, refused = batch.without(bad)
     return _one_per_key(readable), refused
+
+
+def _keys_and_rows(
+    events: pa.Table, plain: PlainTable, keys_json: Sequence[bytes], bad: dict[int, str]
+) -> tuple[list[str], list[bytes | None]]:
+    """``bad``: gets the numbers of those that cannot be read, with the reasons."""
+    read = row_reader([c.name for c in plain.schema.columns])
+    deletes: list[bool] = pc.or_(pc.equal(events[OP], DELETE_OP), pc.is_null(events["value"])).to_pylist()
+    try:
+        keys = plain.keys(keys_json)
+        values = zip(deletes, _values(events["value"]), strict=True)
+        return keys, [None if gone else read(value) for gone, value in values]
+    except ValueError:
+        keys = [_attempt(plain.key, key, number, bad, "") for number, key in enumerate(keys_json)]
+        return keys, [
+            None if gone else _attempt(read, value, number, bad, None)
+            for number, (gone, value) in enumerate(zip(deletes, _values(events["value"]), strict=True))
+        ]
 
 
 def _values(column: Column) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from cdc.wire.envelope import missing
 from cdc.wire.format import POS
 from sinks.contract.batch import Event, conform, pc
 from sinks.contract.batch_plan import IncompleteRows, TableBatch, event_rows, floor_marks, plan, reason
+from sinks.contract.history_rows import require_free
 from sinks.contract.missing_values import Unheld, fill_from_earlier, fill_from_stored, patterns
 from sinks.contract.newest import ordered_mask
 from sinks.contract.port import READ_BYTES, Applied, CannotCarry, PlaceMissing, Refused, Schemas, StoredRow
@@ -90,6 +91,7 @@ class StoreSink:
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         shape = (schema.topic, schema.version, older)
         if shape not in self._prepared:
+            require_free(schema)
             self._store.prepare(schema, older=older)
             crash_point("table_prepared")
             self._prepared.add(shape)

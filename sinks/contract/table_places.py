@@ -159,6 +159,8 @@ class SchemaBook:
     def __init__(self, versions: Iterable[TableSchema] = ()) -> None:
         self._shapes: dict[tuple[str, int], TableSchema] = {(shape.topic, shape.version): shape for shape in versions}
         self._newest = {topic: self._shapes[topic, version] for topic, version in sorted(self._shapes)}
+        self.histories = {topic: shape.version for topic, shape in self._newest.items() if shape.history}
+        """Topic -> its newest version, of those that are histories."""
 
     def __call__(self, topic: str, version: int) -> TableSchema:
         return self._shapes[(topic, version)]

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from cdc.checks.findings import Finding, warn
 from cdc.record.server_facts import StoreFacts
 from cdc.settings.setting_types import PATH, Secret, SecretRef
-from cdc.settings.sink_settings import SinkSettings
+from cdc.settings.sink_settings import WarehouseSettings
 from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts
 from sinks.contract.registry import Option, SinkSpec
 
@@ -24,7 +24,7 @@ RELATIVE = "relative"
 """The note of a store whose path counts from the folder of the process: the path as it was written."""
 
 
-class DeltaSinkSettings(SinkSettings):
+class DeltaSinkSettings(WarehouseSettings):
     """A warehouse of Delta tables, written without a JVM or by Spark."""
 
     kind: Literal["delta"] = Field("delta", description="Delta tables")

@@ -66,6 +66,7 @@ _KEPT_BYTES = 8 * 1024**2
 class KeyedFiles:
     """The files of one table, at the version that the handle has. ``schema``: the table's. ``order``: the column
     that says which state of a key is newer. ``folder`` and ``near``: where it is, and whether that is on this machine.
+    ``least_bytes``: how large files may be at least.
     The handle's version is the old one after a commit."""
 
     table: deltalake.DeltaTable
@@ -75,6 +76,7 @@ class KeyedFiles:
     folder: str
     near: bool
     options: Mapping[str, str] | None = field(default=None, repr=False)
+    least_bytes: int = 0
 
     def possible(self) -> bool:
         """Whether the table has nothing that writers have to keep beside its rows, as a feed of changes, constraints,
@@ -123,7 +125,7 @@ class KeyedFiles:
                 touched.append(_Anew([one], gone, sorted(ours - placed)))
                 placed |= ours
         new = [number for number in range(rows.num_rows) if number not in stale and number not in placed]
-        wanted = file_bytes(files, near=self.near)
+        wanted = self._wanted(files)
         anew = [*_gathered(touched, new, wanted), *(_Anew([], _NO_KEYS, [number]) for number in places)]
         if anew:
             added = self._side_by_side(
@@ -137,7 +139,7 @@ class KeyedFiles:
 
         delta-rs's own compaction tries again, whatever it is told: two at once leave each row twice."""
         files = [file for file in self._files() if not (file.low == file.high == PLACE)]
-        wanted = file_bytes(files, near=self.near)
+        wanted = self._wanted(files)
         apart = ([file for file in files if file.part == part] for part in sorted({f.part for f in files}, key=str))
         due = [file for some in apart for file in due_join(some, wanted)]
         lots = list(_lots(due, 16 * wanted))
@@ -161,7 +163,10 @@ class KeyedFiles:
 
     def wanted_bytes(self) -> int:
         """How large its files should be."""
-        return file_bytes(self._files(), near=self.near)
+        return self._wanted(self._files())
+
+    def _wanted(self, files: Iterable[DataFile]) -> int:
+        return max(file_bytes(files, near=self.near), self.least_bytes)
 
     def _files(self) -> list[DataFile]:
         return data_files(pa.table(self.table.get_add_actions(flatten=True)), self.key, self._by)
@@ -212,7 +217,8 @@ class KeyedFiles:
         """Rows in files of about the wanted size. ``files``: those in which they, or most of them, lay before."""
         if not rows.num_rows:
             return []  # All went elsewhere.
-        told = [file for file in files if file.rows]
+        # The table's place has a file of its own, whose one row says nothing of the others' size.
+        told = [file for file in files if file.rows and file.low != PLACE]
         before, counted = sum(file.size for file in told), sum(file.rows for file in told)
         size = rows.num_rows * before / counted if counted else rows.nbytes / _PACKED
         pieces = ceil(size / wanted) if size > 1.5 * wanted else 1

@@ -28,7 +28,7 @@ from sinks.delta.delta_generations import DeltaNotes, DeltaWatermarks
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, SPARK
 from sinks.delta.delta_partitions import partition_of, require_same
 from sinks.delta.delta_storage import Exchanged, Removed, Storage, Unfit, table_path
-from sinks.delta.delta_table import Delta
+from sinks.delta.delta_table import FILE_BYTES, Delta
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -213,6 +213,7 @@ class _DeltaTables:
         path = table_path(schema)
         if path not in self._tables:
             self._tables[path] = self.engine.table(path)
+            self._tables[path].least_bytes = FILE_BYTES // 2 if schema.history else 0
         return self._tables[path]
 
 

@@ -49,6 +49,8 @@ class Delta:
     for a table that is made."""
 
     tidy_every_s = 60.0
+    least_bytes = 0
+    """How large its files may be at least, where no row is ever looked for by its key."""
 
     def __init__(self, storage: Storage, path: str, clock: Clock, versions_kept: str = "10 minutes") -> None:
         self._configuration = {**_CONFIGURATION, "delta.logRetentionDuration": f"interval {versions_kept}"}
@@ -366,6 +368,7 @@ class Delta:
             folder=self.path,
             near=self._storage.local,
             options=self._options,
+            least_bytes=self.least_bytes,
         )
 
     @property

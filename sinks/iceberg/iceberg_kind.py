@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from cdc.settings.setting_types import PATH, Secret, SecretRef, SomeTime, Url
-from cdc.settings.sink_settings import SinkSettings
+from cdc.settings.sink_settings import WarehouseSettings
 from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts
 from sinks.contract.registry import Option
 
@@ -30,7 +30,7 @@ def is_beside(namespace: str) -> bool:
     return bool(base) and number.isdecimal()
 
 
-class IcebergSinkSettings(SinkSettings):
+class IcebergSinkSettings(WarehouseSettings):
     """A warehouse of Iceberg tables. Spark merges them."""
 
     kind: Literal["iceberg"] = Field("iceberg", description="Iceberg tables")

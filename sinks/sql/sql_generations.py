@@ -104,10 +104,10 @@ class _SqlGenerations:
             # Of another shape: made as the other one is, which is what a table that could not be carried waits for.
             rights: list[tuple[str, str]] = []
             if here is not None:
-                rights = target.hide(connection, shape.table)
+                rights = target.hide(connection, shape)
                 target.table(shape, target.columns(shape, here), here).drop(connection)
             target.table(shape, source.columns(shape, there), there).create(connection)
-            target.show(connection, shape.table, rights)
+            target.show(connection, shape, rights)
             here = there
         old = source.table(shape, source.columns(shape, there), there)
         new = target.table(shape, target.columns(shape, here), here)

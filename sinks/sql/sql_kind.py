@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from cdc.settings.setting_types import SecretRef, Url
-from cdc.settings.sink_settings import SinkSettings
+from cdc.settings.sink_settings import WarehouseSettings
 from sinks.contract.kinds import Rebuilds, SinkKind
 from sinks.contract.registry import SinkSpec
 
 LIVE = "_live"
 
 
-class SqlSinkSettings(SinkSettings):
+class SqlSinkSettings(WarehouseSettings):
     """A warehouse in any database SQLAlchemy speaks."""
 
     kind: Literal["sql"] = Field("sql", description="tables of a database")

@@ -17,6 +17,7 @@ from cdc.process.sql_files import load
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.wire.types import ENUM
+from sinks.contract.history_rows import ENDING
 from sinks.contract.port import CannotCarry
 from sinks.contract.registry import SinkSpec
 from sinks.contract.table_places import PLACE
@@ -48,6 +49,8 @@ from sinks.warehouse.warehouse_columns import (
     warehouse_columns,
 )
 
+VERSIONS = "__scd2"
+"""The ending of the view of a history's versions."""
 _KEY_CHARACTERS = 700
 """MySQL's longest key, in characters of four bytes."""
 
@@ -90,20 +93,21 @@ class SqlTables:
             self._shown[self._compared(view)] = table
         return name
 
-    def view(self, table: TableName) -> str:
-        """The name of a table's view of live rows."""
-        whole = table.table if self._db_schema is not None else f"{table.schema}_{table.table}"
-        return self._short(whole + self._views.ending)
+    def view(self, schema: TableSchema) -> str:
+        """The name of a table's view of live rows, or of the versions of a history."""
+        table = schema.table
+        own = table.table.removesuffix(ENDING) + VERSIONS if schema.history else table.table + self._views.ending
+        return self._short(own if self._db_schema is not None else f"{table.schema}_{own}")
 
-    def show(self, connection: sa.Connection, table: TableName, rights: Sequence[tuple[str, str]] = ()) -> None:
-        """Make or repair a table's view of live rows, with rights that one before it had."""
-        self._views.keep(connection, self.name(table), self.view(table))
+    def show(self, connection: sa.Connection, schema: TableSchema, rights: Sequence[tuple[str, str]] = ()) -> None:
+        """Make or repair a table's view, with rights that one before it had."""
+        self._views.keep(connection, self.name(schema.table), self.view(schema), history=schema.history)
         if rights:
-            self._views.grant(connection, self.view(table), rights)
+            self._views.grant(connection, self.view(schema), rights)
 
-    def hide(self, connection: sa.Connection, table: TableName) -> list[tuple[str, str]]:
+    def hide(self, connection: sa.Connection, schema: TableSchema) -> list[tuple[str, str]]:
         """Take a table's view away, for :meth:`show` to make it again. The rights on it."""
-        return self._views.drop(connection, self.view(table))
+        return self._views.drop(connection, self.view(schema))
 
     def columns(self, schema: TableSchema, existing: StoredColumns | None = None) -> list[SqlColumn]:
         """A shape's columns with the types this dialect has for them, or those that the table ``existing`` has."""
@@ -180,7 +184,7 @@ class SqlTables:
             made = self.table(schema, self.columns(schema))
             made.create(connection, checkfirst=True)
             begin_labels(connection, made, self._enums(self.columns(schema)))
-            self.show(connection, schema.table)
+            self.show(connection, schema)
             return
         wanted = self.columns(schema)
         unfit = self.unfit(connection, schema) or removed(existing.types, wanted, kept)
@@ -189,7 +193,7 @@ class SqlTables:
         retyped = {} if older else self._retyped(schema, existing, wanted)
         table = self.table(schema, wanted)
         # No column of a view changes its type.
-        rights = self.hide(connection, schema.table) if retyped else []
+        rights = self.hide(connection, schema) if retyped else []
         for column in wanted:
             if column.name not in existing:
                 self._alter(connection, "add_column", table, column.name, self.sql_type(column.type, column.native))
@@ -201,7 +205,7 @@ class SqlTables:
             using = self._using(name, have, kind) if not native else f"{self.quoted(name)}::{native}"
             self._alter(connection, "retype_postgresql", table, name, self.sql_type(kind, native), using)
         if not older:
-            self.show(connection, schema.table, rights)
+            self.show(connection, schema, rights)
 
     def _enums(self, columns: Sequence[SqlColumn]) -> list[str]:
         """Those whose labels are checked."""

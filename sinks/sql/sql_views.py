@@ -16,6 +16,7 @@ from cdc.process.errors import ConfigError
 from cdc.process.sql_files import load, quote_literal
 from cdc.record.documents import reading
 from sinks.contract.batch import pc
+from sinks.contract.history_rows import EXTRA, VERSION_COLUMNS
 from sinks.sql.sql_client import NO_RIGHT, state_of
 from sinks.warehouse.warehouse_columns import DELETED, OWN
 
@@ -32,20 +33,23 @@ class LiveViews:
         self._db_schema = db_schema
         self.ending = ending if engine.dialect.name in ("postgresql", "sqlite") else ""
 
-    def keep(self, connection: sa.Connection, table: str, view: str) -> None:
+    def keep(self, connection: sa.Connection, table: str, view: str, *, history: bool = False) -> None:
         """Make the view, or give it the columns that the table has since. ConfigError where its name is taken.
+        ``history``: the view is of the versions of a history's rows.
 
         A role that may not make one goes without: a log line says so. Rows are written all the same.
         """
         if not self.ending:
             return
-        columns = self._columns(connection, table)
+        found = self._columns(connection, table)
+        columns = [name for name in found if name not in OWN and not (history and name in EXTRA)]
         ours = self._ours(connection, view)
-        if ours and self._columns(connection, view) == columns and self._reads(connection, table, view):
+        wanted = [*VERSION_COLUMNS, *columns] if history else columns
+        if ours and self._columns(connection, view) == wanted and self._reads(connection, table, view):
             return
         try:
             with connection.begin_nested():
-                self._make(connection, table, view, columns, replaced=ours)
+                self._make(connection, view, self._rows(table, columns, history=history), replaced=ours)
         except exc.DBAPIError as error:
             if state_of(error) != NO_RIGHT:
                 raise
@@ -68,16 +72,16 @@ class LiveViews:
             statement = self._block("grant_live").format(right=right, view=self._quoted(view), grantee=grantee)
             connection.exec_driver_sql(statement)
 
-    def _make(
-        self, connection: sa.Connection, table: str, view: str, columns: Sequence[str], *, replaced: bool
-    ) -> None:
-        names = {
-            "view": self._quoted(view),
-            "table": self._quoted(table),
-            "columns": ", ".join(self._name(column) for column in columns),
-            "deleted": self._name(DELETED),
-            "mark": MARK,
-        }
+    def _rows(self, table: str, columns: Sequence[str], *, history: bool) -> str:
+        """What the view shows, as SQL."""
+        block = load("sinks.warehouse", "history.sql")["versions"] if history else self._block("live")
+        named = ", ".join(self._name(column) for column in columns)
+        # Psycopg reads %% as %, and SQLAlchemy quotes names for that.
+        block = block.replace("%", "%%") if self._postgres else block
+        return block.format(columns=named, table=self._quoted(table), deleted=self._name(DELETED))
+
+    def _make(self, connection: sa.Connection, view: str, rows: str, *, replaced: bool) -> None:
+        names = {"view": self._quoted(view), "rows": rows, "mark": MARK}
         if self._postgres:
             connection.exec_driver_sql(self._block("live_postgresql").format(**names))
             connection.exec_driver_sql(self._block("mark_live_postgresql").format(**names))
@@ -108,7 +112,7 @@ class LiveViews:
 
     def _columns(self, connection: sa.Connection, name: str) -> list[str]:
         found: list[Any] = sa.inspect(connection).get_columns(name, schema=self._db_schema)
-        return [one["name"] for one in found if one["name"] not in OWN]
+        return [one["name"] for one in found]
 
     @property
     def _postgres(self) -> bool:

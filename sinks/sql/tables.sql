@@ -28,14 +28,17 @@ select exists (select from pg_rewrite r join pg_depend d on d.objid = r.oid and 
 -- name: find_live_sqlite
 select name, sql from sqlite_master where name = :view;
 
+-- name: live
+select {columns} from {table} where not {deleted}
+
 -- name: live_postgresql
-create or replace view {view} as select {columns} from {table} where not {deleted};
+create or replace view {view} as {rows};
 
 -- name: mark_live_postgresql
 comment on view {view} is '{mark}';
 
 -- name: live_sqlite
-create view {view} as select {columns} from {table} where not {deleted} /* {mark} */;
+create view {view} as {rows} /* {mark} */;
 
 -- name: drop_live
 drop view {view};

@@ -5,10 +5,8 @@ Each refusal of a check, at the beginning or whenever the snapshot goes on, name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 
@@ -135,7 +133,7 @@ class FirstSnapshot:
             log.shapes(),
             self._ledger.manifest,
             slot,
-            topics.topics,
+            topics,
             settings=edges.settings,
             clock=self._clock,
         )
@@ -239,14 +237,14 @@ def sweep(
     shapes: Shapes,
     manifest: Manifest,
     slot: SlotState,
-    topics: Mapping[str, Any],
+    topics: TopicsState,
     *,
     settings: Settings,
     clock: Clock,
 ) -> None:
     """Write the mark of every table that was read to each of its partitions. Brokers hold them when this returns.
 
-    Safe to repeat. ``topics``: topic -> what ``cdc init`` noted of it. Raises LogError.
+    Safe to repeat. ``topics``: as ``cdc init`` noted them. A history gets the mark, too. Raises LogError.
     """
     masks = masks_of(settings)
     floor = Position(slot.epoch, slot.consistent_point, 0)
@@ -255,11 +253,13 @@ def sweep(
         if state is None or form is None or state.gone:
             continue
         schema = shapes.get(form.table, form.version)
-        partitions = topics[form.topic]["partitions"]
+        partitions = topics.topics[form.topic]["partitions"]
         encoder = compile_table(schema, name=settings.name, database=slot.database, masks=masks)
         mark = sweep_mark(encoder, floor, floor.text(), partitions, marker="true", now_ns=clock.now_ns())
-        for partition in range(partitions):
-            log.produce(form.topic, partition, mark.key, mark.value, mark.headers)
+        history = topics.histories.get(form.topic)
+        for topic in (form.topic, *([history] if history is not None else [])):
+            for partition in range(partitions):
+                log.produce(topic, partition, mark.key, mark.value, mark.headers)
     log.flush(FLUSH_S)
     crash_point("sweep_marked")
 

@@ -18,7 +18,8 @@ class SinkTopics:
 
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``retention_s``: how long the
     cleaner leaves the record of a delete (the least of all topics). ``views``: those that are a view's, each with its
-    name as a table: capture's progress says nothing of them.
+    name as a table: capture's progress says nothing of them. ``histories``: those that are histories, each with the
+    offsets that its partitions begin with now. Nothing is compacted there, and age alone removes records.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
@@ -26,13 +27,15 @@ class SinkTopics:
     compaction_lag_s: float = 0.0
     retention_s: float = math.inf
     views: Mapping[str, str] = field(default_factory=dict)
+    histories: Offsets = field(default_factory=dict, compare=False)
 
     def without(self, some: Collection[str]) -> SinkTopics:
         """The others."""
         ids = {topic: one for topic, one in self.ids.items() if topic not in some}
         partitions = {topic: n for topic, n in self.partitions.items() if topic in ids}
         views = {topic: table for topic, table in self.views.items() if topic in ids}
-        return replace(self, ids=ids, partitions=partitions, views=views)
+        histories = {topic: parts for topic, parts in self.histories.items() if topic in ids}
+        return replace(self, ids=ids, partitions=partitions, views=views, histories=histories)
 
 
 class TopicLook(NamedTuple):

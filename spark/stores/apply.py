@@ -15,6 +15,7 @@ from cdc.record.progress import Offsets
 from cdc.wire.dead_letter import DeadLetter, Parking, Why
 from cdc.wire.format import HEADERS, OP, POS, VER
 from sinks.contract.batch import EVENT_SCHEMA, FLOOR_OP, Event, Mask, events_of, pc, where
+from sinks.contract.history_rows import with_histories
 from sinks.contract.missing_values import patterns
 from sinks.contract.newest import newest
 from sinks.contract.port import Applied, Refused, Sink
@@ -70,7 +71,7 @@ class Sorted:
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
     """Sort a batch's records (:data:`spark.records.source.RECORD_SCHEMA`) by kind. Pure."""
-    records = unheld(records, rules)
+    records = with_histories(unheld(records, rules), rules.book.histories)
     parsed, unreadable = parse(records)
     events, foreign = told_apart(parsed, rules.reach)
     free, behind = split_parked(events, rules.parked)

@@ -49,7 +49,7 @@ class Surroundings:
 def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: Offsets) -> None:
     """TopicError when a store's offsets speak of topics that are gone."""
     for topic, parts in (watermark.offsets if watermark is not None else {}).items():
-        if watermark is None or topic not in topics.ids:
+        if watermark is None or topic not in topics.ids or topic in topics.histories:
             continue
         fed_from = watermark.topic_ids.get(topic)
         anew = fed_from is not None and fed_from != topics.ids[topic]
@@ -58,6 +58,19 @@ def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, end
                 f"the topic {topic} was made anew since the store of {sink} was filled from it",
                 hint=f"cdc rebuild {sink} fills the store again from today's topics",
             )
+
+
+def cut_histories(offsets: Offsets, topics: SinkTopics) -> Offsets:
+    """The histories whose topics begin behind these offsets, each with the offsets that its partitions begin with.
+
+    >>> cut_histories({"h": {0: 4, 1: 7}}, SinkTopics(histories={"h": {0: 5, 1: 5}, "i": {0: 0}}))
+    {'h': {0: 5}}
+    """
+    behind = {
+        topic: {p: begin for p, begin in parts.items() if begin > offsets.get(topic, {}).get(p, 0)}
+        for topic, parts in topics.histories.items()
+    }
+    return {topic: parts for topic, parts in behind.items() if parts}
 
 
 class TopicLooks:

@@ -7,6 +7,7 @@ which there may be thousands: some are, the others before their first batch, or 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -51,7 +52,8 @@ def taken_back(
 ) -> TakenBack | None:
     """A table that is not as its store claims it (``mark``). None where it is.
 
-    It is read on from its place where the topic has all that came since: deletes are kept for a while alone.
+    It is read on from its place where the topic has all that came since: deletes are kept for a while alone. A
+    history's topic keeps them as everything else, and the rows that are there stay: it is never emptied.
     """
     claimed = mark.offsets.get(shape.topic, {}) if mark is not None else {}
     hold = mark.held.get(shape.topic) if mark is not None else None
@@ -59,11 +61,12 @@ def taken_back(
     if place is None:
         return whole if claims else None
     waited_s = (now_ms - (hold.since_ms if hold is not None and hold.since_ms else now_ms)) / 1000
-    if place.topic_id != topics.ids[shape.topic] or waited_s > topics.retention_s:
+    retention_s = math.inf if shape.history else topics.retention_s
+    if place.topic_id != topics.ids[shape.topic] or waited_s > retention_s:
         return whole
     if claims and all(place.offsets.get(partition, 0) >= offset for partition, offset in claimed.items()):
         return None
-    if (now_ms - place.level_ms) / 1000 > topics.retention_s:
+    if (now_ms - place.level_ms) / 1000 > retention_s:
         return whole
     lower = {partition: min(offset, place.offsets.get(partition, 0)) for partition, offset in claimed.items()}
     return TakenBack(shape, lower, place.level_ms) if claims else None
@@ -153,7 +156,7 @@ class StoreTables(StoreCalls):
         if found and self.shown is not None:
             self._commit_as(held_back(self.shown, found))
         for one in found:
-            self._open().places.taken_back(one.shape, empty=not one.offsets)
+            self._open().places.taken_back(one.shape, empty=not (one.offsets or one.shape.history))
             log.warning("table_taken_back", extra={"sink": self.name, "table": str(one.shape.table)})
         crash_point("tables_taken_back")
         if found and self.shown is not None:

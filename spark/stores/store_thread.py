@@ -14,6 +14,8 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.record.progress import Hold, Offsets, Watermark
 from cdc.record.schema import TableSchema
 from cdc.wire.dead_letter import DeadLetter, Orders, Parked, Refusals, Waiting, Why, carry_out, place, queues
+from sinks.contract.batch import events_of
+from sinks.contract.history_rows import gap_of
 from sinks.contract.port import OpenSink, Sink
 from sinks.contract.table_places import SchemaBook
 from spark.figures.sink_metrics import FillStand, Lacking
@@ -41,6 +43,7 @@ from spark.stores.place_check import (
     TopicLooks,
     check_log,
     check_reach,
+    cut_histories,
     grown,
     moves,
     outdated,
@@ -48,7 +51,7 @@ from spark.stores.place_check import (
 )
 from spark.stores.store_figures import BeatCount, TopicFill, note_outcome
 from spark.stores.store_tables import StoreTables
-from spark.stores.watermark import Claim, covers, distance
+from spark.stores.watermark import Claim, covers, distance, highest
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
 
@@ -156,6 +159,7 @@ class Store(StoreTables):
         self._book, self._absent, self._ids = SchemaBook(), frozenset(), EpochIds(around.facts)
         self._looks = TopicLooks(around.facts, self.captured)
         self._go_on()
+        self._begin_histories()
         self._fill.begin(self.shown, ends)
         self._go_back()
         read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
@@ -165,6 +169,29 @@ class Store(StoreTables):
         # Orders that came while no sink fed the store are carried out before its first batch.
         self.submit(self._carry_out_orders)
         return self.starts
+
+    def _begin_histories(self) -> None:
+        """Where a history's topic begins behind what the store has of it, records are gone by their age: the history
+        gets a gap, and goes on from what is there."""
+        # A history that the sink kept before has a place, and no offsets in the claim.
+        shown, claimed = self.shown, {t: parts for t, parts in self.offsets.items() if parts}
+        known = {t: claimed.get(t) or self._placed(t) for t in cut_histories(claimed, self.captured)}
+        cut = {t: parts for t, parts in cut_histories(known, self.captured).items() if t in known}
+        if not cut:
+            return
+        gaps = [gap_of(self._shapes[topic], shown if known[topic] else None) for topic in sorted(cut)]
+        behind = {topic: parts for topic, parts in cut.items() if topic in claimed}
+        at = Claim(highest(self.offsets, behind), self._around.clock.monotonic())
+        self._lead(at)
+        self._holding(lambda: self._open().sink.apply(unheld(events_of(gaps), self.rules), self._book))
+        if shown is not None:
+            self._holding(self._open().show)
+            self._commit_as(replace(shown, offsets=at.offsets))
+        log.warning("history_cut", extra={"sink": self.name, "topics": sorted(cut)})
+
+    def _placed(self, topic: str) -> Mapping[int, int]:
+        place = self._holding(lambda: self._open().places.read(self._shapes[topic]))
+        return place.offsets if place is not None and place.topic_id == self.captured.ids[topic] else {}
 
     def _go_back(self) -> None:
         """Where an epoch began below what the store has read, it is read again from there: a view's documents are

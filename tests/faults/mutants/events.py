@@ -7,6 +7,7 @@ from tests.faults.mutants.mutant import Mutant
 _OUTBOX = "tests/integration/capture/test_outbox.py -m 'not slow'"
 _HISTORY = "tests/unit/cdc/capture/test_history.py"
 _FRAMES = "tests/unit/connectors/postgres/assembly/test_outbox_frames.py"
+_KEPT = "tests/contract/test_histories.py -m 'not slow'"
 _EVENTS = "connectors/postgres/assembly/outbox_events.py"
 
 MUTANTS = (
@@ -50,6 +51,30 @@ MUTANTS = (
         "let a pattern take the outbox table", "cdc/settings/event_settings.py",
         "    return (outbox.table,) if outbox.table is not None else ()\n", "    return ()\n",
         "tests/unit/cdc/capture/test_outbox.py",
+    ),
+    Mutant(
+        "let a record of a history be of its key alone", "sinks/contract/history_rows.py",
+        "        \"key\": key,\n", "", f"{_KEPT} -k stays_one",
+    ),
+    Mutant(
+        "fill a history anew, emptied, where its topic was made anew", "spark/stores/store_tables.py",
+        "empty=not (one.offsets or one.shape.history)", "empty=not one.offsets", f"{_KEPT} -k made_anew",
+    ),
+    Mutant(
+        "pass over what went from a history's topic by its age", "spark/stores/store_thread.py",
+        "        self._begin_histories()\n", "", f"{_KEPT} -k by_its_age",
+    ),
+    Mutant(
+        "let a version of a row go on behind a truncate", "sinks/warehouse/history.sql",
+        "where _op in ('t', 'sweep') group by", "where _op = 'sweep' group by", f"{_KEPT} -k fold",
+    ),
+    Mutant(
+        "take a row that was read late for the row before a change", "sinks/warehouse/history.sql",
+        "where _seen is null or cdc_next is null or cdc_next >= _seen", "", f"{_KEPT} -k fold",
+    ),
+    Mutant(
+        "answer over a gap of a history", "sinks/warehouse/history_cuts.py",
+        "    if within or (missing and", "    if (missing and", f"{_KEPT} -k fold",
     ),
     Mutant(
         "write a payload's numbers anew", "cdc/capture/outbox.py",

@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "read on upon rows that may have missed deletes", "spark/stores/store_tables.py",
-        "    if (now_ms - place.level_ms) / 1000 > topics.retention_s:\n", "    if False:\n",
+        "    if (now_ms - place.level_ms) / 1000 > retention_s:\n", "    if False:\n",
         f"{_CONTRACT}/test_places.py -k 'memory and than_deletes'",
     ),
     Mutant(

@@ -95,7 +95,7 @@ READINGS_AND_CHANGES = {
 """Statements that read rows under the table's lock, with a lock timeout, such as change something, and those of
 extensions, which the test's server lacks."""
 
-OF_OTHERS = {"cdc/demo", "sinks/sql"}
+OF_OTHERS = {"cdc/demo", "sinks/sql", "sinks/warehouse"}
 """Folders of statements that no captured Postgres is asked."""
 
 

@@ -122,7 +122,7 @@ def test_stores_follow_what_their_settings_take() -> None:
     }
     assert told(made(ORDERS, NOTES, stores=stores)) == [
         ("cache does not follow public.notes yet", "start cdc sink cache anew"),
-        ("cache keeps rows of public.orders, which [sinks.cache] tables leaves out", ""),
+        ("cache keeps rows of public.orders, which [sinks.cache] leaves out", ""),
         ("the store of search shows nothing yet", "cdc sink search"),
     ]
 
