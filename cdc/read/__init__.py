@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sinks.cache.cached_rows import Cache, CachedRow, ReadRow
     from sinks.contract.store_freshness import AsyncFreshness
     from sinks.contract.store_freshness import StoreFreshness as Freshness
+    from spark.frames.past_tables import as_of, history
 
 __all__ = [
     "AsyncFreshness",
@@ -23,7 +24,9 @@ __all__ = [
     "NotShown",
     "ReadRow",
     "Token",
+    "as_of",
     "async_token",
+    "history",
     "token",
 ]
 
@@ -36,7 +39,9 @@ _PLACES = {
     "NotShown": "cdc.freshness.rules:NotShown",
     "ReadRow": "sinks.cache.cached_rows:ReadRow",
     "Token": "cdc.record.tokens:Token",
+    "as_of": "spark.frames.past_tables:as_of",
     "async_token": "connectors.postgres.server.taken_tokens:async_token",
+    "history": "spark.frames.past_tables:history",
     "token": "connectors.postgres.server.taken_tokens:token",
 }
 """Loaded when first asked for: a program that reads a SQL store needs no client of Redis."""

@@ -182,44 +182,49 @@ def committed_ms(value: bytes | None) -> int | None:
 
 class EventTail(NamedTuple):
     """What stands behind the rows of a value, each as it is written. ``seen_lsn``: of what was read from the table
-    beside the stream, None of any other."""
+    beside the stream, empty of any other."""
 
     op: bytes
     committed_us: bytes
     xid: bytes
-    seen_lsn: bytes | None
+    seen_lsn: bytes = b""
 
 
 _TAIL_OP, _TAIL_US, _TAIL_XID = b'"transaction":null,"%b":"' % OP.encode(), b'"ts_us":', b'"txId":'
+_TAIL_BEGIN = b',"source":{"version":'
 _TAIL_SEEN = b'"%b":' % SEEN_LSN.encode()
 _STREAMED = b'"snapshot":"false"'
+_OP_LENGTH, _US_LENGTH, _XID_LENGTH = len(_TAIL_OP), len(_TAIL_US), len(_TAIL_XID)
 
 
 def event_tail(value: bytes) -> EventTail | None:
     """The tail of a value. None for one without a source. ValueError for one of another form.
 
-    >>> event_tail(b'{"after":{"id":1},"source":{"snapshot":"false","ts_us":7,"txId":5},"transaction":null,"op":"c"}')
-    EventTail(op=b'c', committed_us=b'7', xid=b'5', seen_lsn=None)
+    >>> tail = b',"source":{"version":"1","snapshot":"false","ts_us":7,"txId":5},"transaction":null,"op":"c"}'
+    >>> event_tail(b'{"after":{"id":1}' + tail)
+    EventTail(op=b'c', committed_us=b'7', xid=b'5', seen_lsn=b'')
     """
-    # No text within the source has a quote that is not escaped, so a name is one.
-    at = value.rfind(_SOURCE)
+    # No text has a quote that is not escaped, so a name is one. No column's value has such a source in it.
+    at = value.find(_TAIL_BEGIN)
     if at < 0:
         return None
-    us = value.find(_TAIL_US, at) + len(_TAIL_US)
-    xid = value.find(_TAIL_XID, us) + len(_TAIL_XID)
-    op = value.find(_TAIL_OP, xid) + len(_TAIL_OP)
-    if us < len(_TAIL_US) or xid < len(_TAIL_XID) or op < len(_TAIL_OP):
+    us = value.find(_TAIL_US, at)
+    xid = value.find(_TAIL_XID, us)
+    op = value.find(_TAIL_OP, xid)
+    if us < 0 or xid < 0 or op < 0:
         raise ValueError("the value is not an envelope")
-    seen = None
+    seen = b""
     if value.find(_STREAMED, at, us) < 0 and (found := value.find(_TAIL_SEEN, xid, op)) > 0:
         seen = _number(value, found + len(_TAIL_SEEN))
-    return EventTail(value[op : value.find(b'"', op)], _number(value, us), _number(value, xid), seen)
+    op += _OP_LENGTH
+    us += _US_LENGTH
+    xid += _XID_LENGTH
+    return EventTail(value[op : op + 1], value[us : value.find(b",", us)], _number(value, xid), seen)
 
 
 def _number(value: bytes, start: int) -> bytes:
     """A number, or null, up to the comma or the brace behind it."""
-    end = value.find(b",", start)
-    return value[start:end].rstrip(b"}")
+    return value[start : value.find(b",", start)].rstrip(b"}")
 
 
 _OLD_END = b"}" + NO_NEW_ROW + b"," + _SOURCE

@@ -20,7 +20,7 @@ from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.progress import Watermark
 from cdc.record.schema import Column, TableSchema
 from cdc.record.topic_names import TableName, history_topic
-from cdc.wire.envelope import event_tail, old_row_of, row_reader
+from cdc.wire.envelope import EventTail, event_tail, old_row_of, row_reader
 from cdc.wire.format import (
     CREATE_OP,
     DELETE_OP,
@@ -113,28 +113,48 @@ class HistoryRows:
         own = [column.name for column in schema.columns[: -len(EXTRA)]]
         self._row = row_reader(own)
 
+    def keys(self, keys: Sequence[bytes]) -> list[str]:
+        """The keys of changes of rows in the stores. ValueError where one of them is no such key."""
+        rest = self._plain.keys([key[POS_CHARS + 1 :] for key in keys])
+        return [f"{key[:POS_CHARS].decode()}:{text}" for key, text in zip(keys, rest, strict=True)]
+
+    def row(self, value: bytes, tail: EventTail) -> bytes:
+        """A row as JSON on the wire, of a change of one. ValueError for what has none."""
+        row = old_row_of(value) if tail.op == _DELETE else self._row(value)
+        return row[:-1] + b"," + _extra(tail)
+
     def read(self, key: bytes, value: bytes | None) -> tuple[str, bytes]:
-        """The row's key in the stores, and the row as JSON on the wire. ValueError for what is no record of ours."""
+        """Key and row of a record of any kind. ValueError for what is no record of ours."""
         pos, rest = key[:POS_CHARS].decode(), key[POS_CHARS + 1 :]
         if value is None:
             raise ValueError("the record of a history has no value")
         tail = event_tail(value)
         if tail is None:
             return _gap(pos, rest, value, self._plain)
-        op = tail.op.decode()
-        if op == TRUNCATE_OP:
-            text, row = TRUNCATE_MARK, b"{}"
+        if tail.op == _TRUNCATE:
+            text, kind = TRUNCATE_MARK, tail.op
             if rest.startswith(b'{"%b"' % SWEEP_KEY.encode()):
-                op, text = SWEEP, f"{SWEEP_MARK}:{read_floor(rest, value, pos).floor}"
-        else:
-            text = self._plain.key(rest)
-            row = old_row_of(value) if op == DELETE_OP else self._row(value)
-        seen = b"null" if tail.seen_lsn is None else b'"%b"' % _up_to(pos, tail.seen_lsn)
-        extra = _EXTRA % (op.encode(), _moment(tail.committed_us), tail.xid, seen)
-        return f"{pos}:{text}", _with(row, extra)
+                kind, text = SWEEP.encode(), f"{SWEEP_MARK}:{read_floor(rest, value, pos).floor}"
+            return f"{pos}:{text}", _with(b"{}", _extra(_placed(tail, pos, kind)))
+        return self.keys([key])[0], self.row(value, _placed(tail, pos, tail.op))
 
 
+_DELETE, _TRUNCATE = DELETE_OP.encode(), TRUNCATE_OP.encode()
 _EXTRA = b'"_op":"%b","_commit_ts":"%b","_xid":%b,"_seen":%b}'
+
+
+def _placed(tail: EventTail, pos: str, op: bytes) -> EventTail:
+    """The same with the position up to which changes may be in the row already."""
+    seen = tail.seen_lsn and Position(Position.parse(pos).epoch, int(tail.seen_lsn), 0).text().encode()
+    return EventTail(op, tail.committed_us, tail.xid, seen)
+
+
+@lru_cache(maxsize=1024)
+def _extra(tail: EventTail) -> bytes:
+    """The rows of a transaction share it."""
+    moment = _BEGINNING + timedelta(microseconds=int(tail.committed_us))
+    text = moment.isoformat().replace("+00:00", "Z").encode()
+    return _EXTRA % (tail.op, text, tail.xid, b'"%b"' % tail.seen_lsn if tail.seen_lsn else b"null")
 
 
 def _with(row: bytes, extra: bytes) -> bytes:
@@ -150,16 +170,6 @@ def _gap(pos: str, rest: bytes, value: bytes, plain: PlainTable) -> tuple[str, b
     return f"{pos}:{key}", _with(b"{}" if whole else rest, b'"%b":"%b"}' % (KEPT_OP.encode(), GAP_OP.encode()))
 
 
-def _up_to(pos: str, seen_lsn: bytes) -> bytes:
-    return Position(Position.parse(pos).epoch, int(seen_lsn), 0).text().encode()
-
-
-@lru_cache(maxsize=1024)
-def _moment(us: bytes) -> bytes:
-    """The rows of a transaction share it."""
-    return (_BEGINNING + timedelta(microseconds=int(us))).isoformat().replace("+00:00", "Z").encode()
-
-
 def require_free(schema: TableSchema) -> None:
     """CannotCarry for a history of a table that has a column of the history's own name."""
     names = [column.name for column in schema.columns[: -len(EXTRA)]] if schema.history else []
@@ -173,13 +183,28 @@ def kept_rows(
     schema: TableSchema, keys: Sequence[bytes], values: Sequence[bytes | None]
 ) -> tuple[list[str], list[bytes | None], dict[int, str]]:
     """Keys and rows of a history's records. By number, why one cannot be read: its key and row mean nothing."""
-    read = HistoryRows(schema).read
-    texts, rows, bad = [], [], dict[int, str]()
+    kept = HistoryRows(schema)
+    try:
+        return kept.keys(keys), _changes(kept, values), {}
+    except ValueError:
+        pass  # one of them is no change of a row
+    texts, rows, bad = [], list[bytes | None](), dict[int, str]()
     for number, (key, value) in enumerate(zip(keys, values, strict=True)):
         try:
-            text, row = read(key, value)
+            text, row = kept.read(key, value)
         except ValueError as error:
             text, row, bad[number] = "", b"", str(error)
         texts.append(text)
         rows.append(row)
-    return texts, list[bytes | None](rows), bad
+    return texts, rows, bad
+
+
+def _changes(kept: HistoryRows, values: Sequence[bytes | None]) -> list[bytes | None]:
+    """The rows of streamed changes alone, as most records are. ValueError where one is none."""
+    row, rows = kept.row, list[bytes | None]()
+    for value in values:
+        tail = event_tail(value or b"")
+        if tail is None or tail.seen_lsn or tail.op == _TRUNCATE:
+            raise ValueError("another record")
+        rows.append(row(value or b"", tail))
+    return rows

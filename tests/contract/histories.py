@@ -52,6 +52,8 @@ class Past:
     states: dict[int, dict[int, dict[str, Any]] | None] = field(default_factory=dict)
     unsure: set[int] = field(default_factory=set)
     partitions: int = PARTITIONS
+    times: dict[int, int] = field(default_factory=dict)
+    """LSN -> its commit time, in seconds behind the first one. As many as its number unless set."""
     _next: dict[int, int] = field(default_factory=dict)
     _seq: int = 0
 
@@ -184,7 +186,8 @@ class Past:
         seen: int | None = None,
         snapshot: str = "incremental",
     ) -> bytes:
-        us = 1_700_000_000_000_000 + (pos.commit_lsn - _BASE) * 1_000_000 // 8
+        lsn = (pos.commit_lsn - _BASE) // 8
+        us = 1_700_000_000_000_000 + self.times.get(lsn, lsn) * 1_000_000
         source = {
             "version": "0.1.0", "connector": "postgresql", "name": "shop", "ts_ms": us // 1000, "snapshot": snapshot,
             "db": "shop", "sequence": '[null,"1"]', "ts_us": us, "ts_ns": us * 1000, "schema": "public",
@@ -245,6 +248,11 @@ class HistoryLog(Log):
     shapes: list[TableSchema] = field(default_factory=lambda: [ORDERS, HISTORY])
     begin: int = 0
     kafka_id: str = "id of the history"
+
+    @property
+    def lsn(self) -> int:
+        past: Past = self.others
+        return _BASE + past.lsn * 8 + 8 * len(self.orders.events)
 
     def topics(self, sink: str) -> SinkTopics:
         found = super().topics(sink)

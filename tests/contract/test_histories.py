@@ -9,12 +9,16 @@ from itertools import pairwise
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc.process.errors import UsageError
+from cdc.process.sql_files import load
 from cdc.record.position import Position
+from cdc.record.progress import Watermark
 from sinks.contract.batch import Event
 from sinks.contract.history_rows import history_shape
 from sinks.contract.kinds import spec_for
@@ -146,6 +150,55 @@ def test_e6_the_fold_of_a_history_is_the_table_at_each_lsn(
     assert asked("select count(*) from public_orders__history") == [(once,)]
     compare(past, asked, "public_orders__history", "public_orders__scd2")
     database.close()
+
+
+@pytest.mark.parametrize("store", ["delta", "postgres"], indirect=True)
+def test_e6_each_store_folds_it_alike(store: Store) -> None:
+    """By its own SQL: delta-rs's engine, and the view in Postgres."""
+    found = []
+    for seed in range(4):
+        corner, chance = store.fresh(), random.Random(seed)
+        past = past_of([chance.choice(SOME) for _ in range(30)], begun=True)
+        opened = corner.open()
+        opened.sink.prepare(HISTORY)
+        for records in deliveries(past.records, seed):
+            assert not opened.sink.apply(sorted_events(records), BOOK).refused
+        opened.commit(Watermark(epoch=1, lsn=8))
+        found.append(compare(past, *(in_delta(corner) if store.kind == "delta" else in_postgres(corner))))
+    assert sum(found) > 15
+
+
+SOME: list[tuple[Any, ...]] = [
+    *(("put", number, status) for number in (1, 2, 3) for status in "ab"),
+    *(("delete", 1), ("rekey", 2, 4), ("truncate",), ("read",), ("hurried", 3, "x"), ("too_large", 5, "L")),
+    *(("lose", 1, "P"), ("commit",), ("commit",), ("commit",), ("commit",)),
+]
+
+
+def in_delta(store: Store) -> tuple[Asked, str, str]:
+    assert store.spec is not None
+    table = deltalake.DeltaTable(f"{store.spec.options['path']}/public/orders__history")
+    engine = deltalake.QueryBuilder().register("kept", table)
+    versions = load("sinks.warehouse", "history.sql")["versions"].format(columns=COLUMNS, table="kept")
+
+    def asked(text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in pa.table(engine.execute(text)).to_pylist()]
+
+    return asked, "kept", f"({versions}) v"
+
+
+def in_postgres(store: Store) -> tuple[Asked, str, str]:
+    assert store.spec is not None
+    schema = store.spec.options["db_schema"]
+
+    def asked(text: str) -> list[tuple[Any, ...]]:
+        engine = sa.create_engine(str(store.spec.options["url"]) if store.spec is not None else "")
+        with engine.connect() as connection:
+            found = [tuple(row) for row in connection.exec_driver_sql(text.replace("%", "%%"))]
+        engine.dispose()
+        return found
+
+    return asked, f'"{schema}".orders__history', f'"{schema}".orders__scd2'
 
 
 KEEPING = [

@@ -8,6 +8,7 @@ _OUTBOX = "tests/integration/capture/test_outbox.py -m 'not slow'"
 _HISTORY = "tests/unit/cdc/capture/test_history.py"
 _FRAMES = "tests/unit/connectors/postgres/assembly/test_outbox_frames.py"
 _KEPT = "tests/contract/test_histories.py -m 'not slow'"
+_PAST = "tests/integration/spark/test_histories.py -m slow"
 _EVENTS = "connectors/postgres/assembly/outbox_events.py"
 
 MUTANTS = (
@@ -75,6 +76,15 @@ MUTANTS = (
     Mutant(
         "answer over a gap of a history", "sinks/warehouse/history_cuts.py",
         "    if within or (missing and", "    if (missing and", f"{_KEPT} -k fold",
+    ),
+    Mutant(
+        "take the last later commit for the place of a time", "spark/frames/past_tables.py",
+        "agg(F.min(POS)).collect()", "agg(F.max(POS)).collect()", f"{_PAST} -k e7",
+    ),
+    Mutant(
+        "read a table as of an LSN from a frame of before", "spark/frames/past_tables.py",
+        "        if any(place.get(partition, 0) < offset", "        if any(False and place.get(partition, 0) < offset",
+        f"{_PAST} -k be_known",
     ),
     Mutant(
         "write a payload's numbers anew", "cdc/capture/outbox.py",

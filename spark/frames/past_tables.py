@@ -1,0 +1,187 @@
+"""The past of tables, from their histories in a warehouse, as DataFrames: versions of rows, and tables as they were.
+
+Nothing of it is stored. A history is read as any table is, by Spark's own readers, so each warehouse will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from cdc.process.errors import UsageError
+from cdc.process.sql_files import load
+from cdc.record.position import SNAPSHOT_SEQ, Lsn, Position
+from cdc.record.progress import Watermark
+from cdc.record.topic_names import TableName, history_topic, table_topic
+from sinks.contract.history_rows import COMMIT_TS, EXTRA, GAP_MARK, KEPT_OP, SEEN, VERSION_COLUMNS, history_name
+from sinks.contract.kinds import load_settings
+from sinks.contract.stores import open_store
+from sinks.contract.table_places import PLACE, TablePlace
+from sinks.warehouse.history_cuts import HistoryMarks, cut_of, require_answer, require_shown
+from sinks.warehouse.warehouse_columns import EXACT, KEY, OWN, POS
+
+_OTHERWISE = {f"cdc{name}": name for name in OWN}
+"""Our own columns as Iceberg has them."""
+_STREAMED = ("c", "u", "d", "t")
+
+
+def history(frame: DataFrame, *, track: Sequence[str] = ()) -> DataFrame:
+    """The versions of a table's rows. ``frame``: its history, ``<table>__history``, as Spark reads it.
+
+    Each has the table's columns and ``_key``, the key of the row; ``_from`` and ``_to``, the positions from which and
+    up to, without, which the row was so (null where it is so still), ``_from_ts`` and ``_to_ts``, the times of these
+    commits, and ``_current``. ``track``: these columns alone, and no version where none of them changes. UsageError
+    for a frame that is no history, and for a column that it has not.
+    """
+    versions = _versions(_named(frame))
+    lacking = [name for name in track if name not in versions.columns]
+    if lacking:
+        raise UsageError(f"the history has no column {lacking[0]}", hint=f"it has {', '.join(versions.columns)}")
+    return _collapsed(versions, list(track)) if track else versions
+
+
+def as_of(
+    frames: Mapping[str, DataFrame],
+    *,
+    sink: str,
+    lsn: str | None = None,
+    time: datetime | None = None,
+    config: str = "cdc.toml",
+) -> dict[str, DataFrame]:
+    """Tables as they were, all at one moment: below an LSN, or at a time, or as the store shows them where neither is
+    given. ``frames``: by table, as ``public.orders``, its history. ``sink``: whose they are, by the settings of
+    ``config``.
+
+    A time is the LSN of the first commit of one of these tables with a later time, so that all of them are of one cut.
+    UsageError where a history cannot say it: above what the store shows, below its first row, or in a gap, and for a
+    frame that was read before the store came as far. ConfigError and SinkError as the sink's store has them.
+    """
+    if not frames or (lsn is not None and time is not None):
+        raise UsageError("as_of takes tables, and an LSN or a time", hint='as_of(frames, sink="lake", lsn="0/16B3D48")')
+    settings = load_settings(Path(config))
+    with closing(open_store(sink, settings)) as store:
+        mark = store.watermarks.read()
+    shown = _shown(mark, settings.name, sink, frames)
+    named = {table: _named(frame) for table, frame in frames.items()}
+    if time is not None:
+        cut = cut_of(_first_later(named.values(), time), f"{time:%Y-%m-%d %H:%M:%S.%f %z}".strip(), shown)
+    else:
+        cut = shown if lsn is None else Position(shown.epoch, Lsn.parse(lsn), SNAPSHOT_SEQ)
+    return {table: _table_at(table, frame, cut, shown) for table, frame in named.items()}
+
+
+def _shown(mark: Watermark | None, pipeline: str, sink: str, frames: Mapping[str, DataFrame]) -> Position:
+    """Up to where the store shows these histories, and the frames have them."""
+    for table, frame in frames.items():
+        schema, _, name = table.partition(".")
+        kept = TableName(schema, name)
+        topic = history_topic(table_topic(pipeline, kept))
+        if mark is None or not mark.offsets.get(topic) or topic in mark.held:
+            raise UsageError(
+                f"the store of {sink} does not show {history_name(kept)}",
+                hint=f"[sinks.{sink}] history names the table, and cdc status {sink} says how far it is",
+            )
+        # What the store claims holds for a table that is as far by its place.
+        place = _place(_renamed(frame))
+        if any(place.get(partition, 0) < offset for partition, offset in mark.offsets[topic].items()):
+            raise UsageError(
+                f"the frame of {history_name(kept)} is older than what the store of {sink} shows",
+                hint="read the table anew, right before: a frame stays as it was when it was read",
+            )
+    assert mark is not None
+    return Position(mark.epoch, mark.lsn, SNAPSHOT_SEQ)
+
+
+def _place(frame: DataFrame) -> Mapping[int, int]:
+    found = [row[0] for row in frame.where(F.col(KEY) == PLACE).select(EXACT).collect()] if KEY in frame.columns else []
+    exact = orjson.loads(found[0]) if found and isinstance(found[0], str) else dict(found[0]) if found else {}
+    return TablePlace.from_json(exact[PLACE].encode()).offsets if PLACE in exact else {}
+
+
+def _renamed(frame: DataFrame) -> DataFrame:
+    """A history's columns under one name in each warehouse."""
+    return frame.withColumnsRenamed({name: own for name, own in _OTHERWISE.items() if name in frame.columns})
+
+
+def _named(frame: DataFrame) -> DataFrame:
+    named = _renamed(frame)
+    lacking = [name for name in (KEY, POS, *EXTRA) if name not in named.columns]
+    if lacking:
+        raise UsageError(
+            f"the frame is no history of a table: it has no column {lacking[0]}",
+            hint="read <table>__history of the warehouse, all columns of it",
+        )
+    return named.where(F.col(KEPT_OP).isNotNull())
+
+
+def _versions(frame: DataFrame) -> DataFrame:
+    columns = [name for name in frame.columns if name not in (*OWN, *EXTRA)]
+    listed = ", ".join(f"`{name.replace('`', '``')}`" for name in columns)
+    # The names of frames stand in braces, so braces in names are doubled once for each time it is formatted.
+    text = load("sinks.warehouse", "history.sql")["versions"].format(
+        columns=listed.replace("{", "{{").replace("}", "}}"), table="{changes}"
+    )
+    return frame.sparkSession.sql(text, changes=frame)
+
+
+def _collapsed(versions: DataFrame, track: Sequence[str]) -> DataFrame:
+    """The first version of each run in which no tracked column changes, up to where the last one ends."""
+    rows = Window.partitionBy(KEY).orderBy("_from")
+    alike = [F.col(name).eqNullSafe(F.lag(name).over(rows)) for name in track]
+    known = (F.col(KEPT_OP) != F.lit("gap")) & (F.lag(KEPT_OP).over(rows) != F.lit("gap"))
+    same: Column = reduce(and_, alike, known & (F.lag("_to").over(rows) == F.col("_from")))
+    begins = versions.withColumn("cdc_begins", ~F.coalesce(same, F.lit(False)))
+    runs = begins.withColumn("cdc_run", F.sum(F.col("cdc_begins").cast("int")).over(rows))
+    run = Window.partitionBy(KEY, "cdc_run").orderBy("_from")
+    whole = run.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    ended = runs.withColumns({name: F.last(name).over(whole) for name in ("_to", "_to_ts", "_current")})
+    fixed = [name for name in VERSION_COLUMNS if name not in track]
+    return ended.where("cdc_begins").select(*fixed, *track)
+
+
+def _first_later(frames: Any, time: datetime) -> str | None:
+    streamed = F.col(KEPT_OP).isin(*_STREAMED) & (F.col(COMMIT_TS) > F.lit(time))
+    found = [frame.where(streamed).agg(F.min(POS)).collect()[0][0] for frame in frames]
+    return min((one for one in found if one is not None), default=None)
+
+
+def _table_at(table: str, frame: DataFrame, cut: Position, shown: Position) -> DataFrame:
+    require_shown(table, cut, shown)
+    limit = cut.text()
+    marks, some_gap = _marks(table, frame, limit)
+    require_answer(marks, cut)
+    at = _versions(frame.where(F.col(POS) <= limit)).where(
+        (F.col("_from") <= limit) & (F.col("_to").isNull() | (F.col("_to") > limit))
+    )
+    if some_gap and not at.where(F.col(KEPT_OP) == F.lit("gap")).isEmpty():
+        raise UsageError(
+            f"{table} cannot be read as of {Lsn(cut.commit_lsn)}: a change of one of its rows was too large to be kept",
+            hint="ask for an LSN before it, or from the row's next change on",
+        )
+    return at.drop(*VERSION_COLUMNS)
+
+
+def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, bool]:
+    """What is about the table as a whole, and whether a change of some row is missing."""
+    key, op, pos = F.substring(KEY, 34, 1_000), F.col(KEPT_OP), F.col(POS)
+    gap = (op == F.lit("gap")) & (key == F.lit(GAP_MARK))
+    [found] = frame.agg(
+        F.min(F.when(~gap, pos)).alias("first"),
+        F.min(F.when(~gap & (pos >= limit), pos)).alias("behind"),
+        F.collect_set(F.when(gap, pos)).alias("gaps"),
+        F.collect_set(F.when(op == F.lit("sweep"), F.greatest(POS, SEEN))).alias("readings"),
+        F.max((op == F.lit("r")) & pos.endswith("00000000")).alias("snapshot"),
+        F.max((op == F.lit("gap")) & ~gap).alias("some"),
+    ).collect()
+    snapshot = bool(found["snapshot"])
+    marks = HistoryMarks(table, found["first"], found["behind"], found["gaps"], found["readings"], snapshot)
+    return marks, bool(found["some"])

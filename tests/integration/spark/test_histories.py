@@ -1,0 +1,166 @@
+"""The past of tables by Spark, from histories in a warehouse: versions, and several tables as of one cut."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc.process.errors import UsageError
+from cdc.read import as_of, history
+from sinks.contract.kinds import spec_for
+from sinks.contract.registry import open_sink
+from tests.contract.histories import BOOK, HistoryFeeding, Past, lsn_text, sorted_events
+from tests.contract.orders import order
+from tests.contract.stores import Store, closing
+from tests.contract.topics import at
+from tests.settings_file import write_settings
+
+pytestmark = pytest.mark.slow
+NAMES = ["id", "status", "_key", "_op", "_xid", "_from", "_to", "_current"]
+
+
+class Lake:
+    """A Delta warehouse with the history of one table."""
+
+    def __init__(self, folder: Path, session: SparkSession) -> None:
+        self.folder, self.session = folder, session
+        self.path = str(folder / "lake")
+        self.config = str(
+            write_settings(
+                folder,
+                {
+                    "name": "shop",
+                    "source": {"dsn": "host=127.0.0.1", "tables": ["public.orders"]},
+                    "log": {"bootstrap_servers": "127.0.0.1:1"},
+                    "sinks": {"lake": {"kind": "delta", "path": self.path, "history": ["public.orders"]}},
+                },
+            )
+        )
+        self.feeding = HistoryFeeding(Store("delta", spec_for("delta", prefix="shop", options={"path": self.path})))
+        self.feeding.log.orders.upsert(order(1), at(1))
+
+    @property
+    def past(self) -> Past:
+        return self.feeding.past
+
+    def frame(self) -> DataFrame:
+        return self.session.read.format("delta").load(f"{self.path}/public/orders__history")
+
+    def rows(self, **asked: Any) -> dict[int, str]:
+        found = as_of({"public.orders": self.frame()}, sink="lake", config=self.config, **asked)["public.orders"]
+        assert found.columns == ["id", "status", "note"]
+        return {row.id: row.status for row in found.collect()}
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark_session: SparkSession) -> Iterator[Lake]:
+    made = Lake(tmp_path, spark_session)
+    with closing(made.feeding.store):
+        yield made
+
+
+def lived(past: Past) -> None:
+    past.snapshot({1: "first", 2: "first"})
+    past.commit()
+    past.put(1, "second")
+    past.put(3, "new")
+    past.commit()
+    past.delete(2)
+    past.rekey(3, 4)
+    past.commit()
+    past.read(hurried=(1, "third"))
+    past.commit()
+    past.put(4, "new")
+    past.put(4, "more")
+    past.commit()
+    past.truncate()
+    past.put(5, "fifth")
+    past.commit()
+
+
+def test_e6_each_cut_is_the_table_there(lake: Lake, tmp_path: Path) -> None:
+    lived(lake.past)
+    lake.feeding.level()
+    for lsn, state in lake.past.states.items():
+        assert state is not None
+        assert lake.rows(lsn=lsn_text(lsn)) == {number: row["status"] for number, row in state.items()}, lsn
+    assert lake.rows() == {5: "fifth"}
+    # The views of SQL stores say the same.
+    reports = open_sink(spec_for("sql", prefix="shop", options={"url": f"sqlite:///{tmp_path}/reports.db"}))
+    reports.sink.apply(sorted_events(lake.past.records), BOOK)
+    reports.sink.show()
+    reports.close()
+    versions = sorted(tuple(row) for row in history(lake.frame()).select(NAMES).collect())
+    with sqlite3.connect(tmp_path / "reports.db") as database:
+        assert database.execute(f"select {', '.join(NAMES)} from public_orders__scd2 order by id, status").fetchall()
+        found = database.execute(f"select {', '.join(NAMES)} from public_orders__scd2")
+        assert sorted(found.fetchall()) == versions
+    # Two changes that do not concern a tracked column are one version.
+    tracked = history(lake.frame(), track=["note"]).where("_key = '4'").collect()
+    assert [(row._op, row._current) for row in tracked] == [("c", False)]
+    assert [row._key for row in history(lake.frame(), track=["note"]).collect()].count("1") == 1
+    with pytest.raises(UsageError, match="the history has no column price"):
+        history(lake.frame(), track=["price"])
+
+
+def test_e7_a_time_is_the_cut_before_the_first_later_commit(lake: Lake) -> None:
+    """The commit of LSN 4 has an earlier time than the one before it."""
+    past = lake.past
+    past.times = {2: 2, 3: 9, 4: 4, 5: 12}
+    past.snapshot({1: "first"})
+    past.commit()
+    for status in ("second", "third", "fourth", "fifth"):
+        past.put(1, status)
+        past.commit()
+    lake.feeding.level()
+    told = {seconds: lake.rows(time=moment(seconds))[1] for seconds in (2, 5, 8, 9, 11)}
+    assert told == {2: "second", 5: "second", 8: "second", 9: "fourth", 11: "fourth"}
+    with pytest.raises(UsageError, match="the store has no later commit of them yet"):
+        lake.rows(time=moment(13))
+
+
+def test_what_cannot_be_known_is_refused(lake: Lake) -> None:
+    past = lake.past
+    past.put(1, "first")
+    past.commit()
+    past.lose(1, "lost")
+    past.put(2, "second")
+    past.commit()
+    past.read()
+    past.too_large(2, "large")
+    past.commit()
+    lake.feeding.level()
+    path = f"{lake.path}/public/orders__history"
+    old = lake.session.read.format("delta").option("versionAsOf", deltalake.DeltaTable(path).version()).load(path)
+    read = next(lsn for lsn, state in past.states.items() if state is not None and 2 in state)
+    assert lake.rows(lsn=lsn_text(read)) == {1: "lost", 2: "second"}
+    for lsn, words in (
+        (1, "its history begins at"),
+        (3, "its history has a gap there, and changes are missing"),
+        (read - 1, "its history has a gap there, and changes are missing"),
+        (past.lsn, "a change of one of its rows was too large to be kept"),
+        (past.lsn + 500, "the store shows the source up to"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            lake.rows(lsn=lsn_text(lsn))
+    past.put(2, "small")
+    past.commit()
+    lake.feeding.level()
+    with pytest.raises(UsageError, match=r"the frame of public\.orders__history is older than what"):
+        as_of({"public.orders": old}, sink="lake", config=lake.config)
+    with pytest.raises(UsageError, match=r"the store of lake does not show public\.lines__history"):
+        as_of({"public.lines": old}, sink="lake", config=lake.config)
+    with pytest.raises(UsageError, match="the frame is no history of a table: it has no column"):
+        history(lake.session.range(1))
+    assert lake.rows() == {1: "lost", 2: "small"}
+
+
+def moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(1_700_000_000 + seconds, UTC)
