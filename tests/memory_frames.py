@@ -11,7 +11,7 @@ from cdc.record.topic_names import TableName
 from cdc.wire.records import RecordColumns
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
-from spark.frames.ports import FrameTopic, FrameTopics
+from spark.frames.ports import EventTopic, FrameTopic, FrameTopics
 from tests.memory_log import MemoryReading
 
 
@@ -29,6 +29,7 @@ class MemoryFrameLog:
     last: Progress | None = None
     lengths: dict[str, dict[int, int]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    of_events: dict[str, EventTopic] = field(default_factory=dict)
 
     def find(self, patterns: Iterable[str]) -> FrameTopics:
         topics = {shape.table: shape.topic for shape in self.shapes}
@@ -55,6 +56,12 @@ class MemoryFrameLog:
 
     def progress(self) -> Progress | None:
         return self.last
+
+    def newest_progress(self) -> Progress | None:
+        return self.last
+
+    def events(self, topic: str) -> EventTopic:
+        return self.of_events[topic]
 
     def _end(self, topic: str, partition: int) -> int:
         known = self.lengths.get(topic, {}).get(partition, 0)

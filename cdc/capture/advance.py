@@ -22,6 +22,35 @@ _BYTES_PER_S = 200_000
 """Progress records name every partition. A pipeline of thousands writes them more seldom."""
 
 
+class CommitTimes:
+    """The running maximum of the stream's commit times, in us: those of Postgres are not in the order of the LSNs.
+
+    An event's header and the progress record have it, so it is kept in progress: a record that stands behind a cut has
+    none below the cut's. ``at_us``: as the newest progress record has it.
+    """
+
+    __slots__ = ("_open", "_reached", "at_us")
+
+    def __init__(self, at_us: int = 0) -> None:
+        self.at_us = at_us
+        self._reached = at_us
+        self._open: dict[int, int] = {}
+
+    def open(self, commit_lsn: int, committed_us: int) -> None:
+        """A transaction comes, in the order of the LSNs."""
+        self.at_us = self._open[commit_lsn] = max(self.at_us, committed_us)
+
+    def of(self, commit_lsn: int) -> int:
+        """The maximum at a transaction that the log does not hold whole yet, as of now for any other."""
+        return self._open.get(commit_lsn, self.at_us)
+
+    def reached(self, lsn: int) -> int:
+        """The maximum over the transactions below an LSN that the log holds. They are forgotten."""
+        while self._open and next(iter(self._open)) < lsn:
+            self._reached = self._open.pop(next(iter(self._open)))
+        return self._reached
+
+
 class ProgressMarks:
     """The marks of one session.
 

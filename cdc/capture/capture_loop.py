@@ -11,10 +11,10 @@ import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from cdc.capture.advance import ProgressMarks
+from cdc.capture.advance import CommitTimes, ProgressMarks
 from cdc.capture.windows import Moment, Windows
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.figures.measures import UnheldCommits
@@ -124,8 +124,8 @@ class CaptureSession:
     """The parts of one session, opened and checked.
 
     ``look``: the slot and the server's WAL position as last known, at once. Raises what was found to be wrong.
-    ``close``: releases everything but the stream. Its argument says whether the log works, so that what is on its way
-    may arrive. ``windows``: where rows of later snapshots enter. ``asides``: tables that are set aside.
+    ``close``: releases everything but the stream. Its argument says whether the log works. ``times``: of the commits.
+    ``windows``: where rows of later snapshots enter. ``asides``: tables that are set aside.
     """
 
     stream: ChangeStream
@@ -134,6 +134,7 @@ class CaptureSession:
     start: StartingPoint
     look: Callable[[], tuple[SlotFacts | None, int | None]]
     close: Callable[[bool], None]
+    times: CommitTimes = field(default_factory=CommitTimes)
     windows: Windows | None = None
     asides: AsideLoop | None = None
 
@@ -256,20 +257,18 @@ class Capture:
     def _write_progress(self, now_s: float) -> None:
         session = self._session
         start = session.start
-        offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
-        lsn = self._advance.durable
-        aside = session.asides.lacking if session.asides is not None else {}
-        heard_lsn, heard_ns = self._heard
+        lsn, (heard_lsn, heard_ns) = self._advance.durable, self._heard
         beats = self._advance.idle and 0 < lsn <= heard_lsn
         progress = Progress(
             epoch=start.epoch,
             lsn=lsn,
-            offsets=offsets,
+            offsets={topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic},
             ahead=session.log.ahead(lsn),
-            aside=aside,
+            aside=session.asides.lacking if session.asides is not None else {},
             heartbeat_ms=heard_ns // 1_000_000 if beats else 0,
             lineage=start.lineage,
             xid=session.assembler.newest_xid,
+            at_us=session.times.reached(lsn),
         )
         value = progress.to_json()
         crash_point("before_progress")

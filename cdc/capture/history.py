@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from cdc.capture.advance import CommitTimes
 from cdc.record.documents import dumped
 from cdc.record.ports import Record, Withheld
 from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Lsn, Position
-from cdc.wire.format import GAP_KEY, GAP_OP, OP, POS
+from cdc.wire.format import AT, GAP_KEY, GAP_OP, OP, POS
 
 _NOT_STREAMED: Final = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
 _RECORD_BYTES = 1024
@@ -20,10 +21,12 @@ _RECORD_BYTES = 1024
 
 
 class HistoryCopies:
-    """Which records of a session go to which histories. ``limit_bytes``: of a record."""
+    """Which records of a session go to which histories. ``limit_bytes``: of a record. ``times``: of the commits, a
+    header of each streamed record's copy."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, times: CommitTimes | None = None) -> None:
         self._limit_bytes = limit_bytes
+        self._times = times or CommitTimes()
         self._histories: dict[int, int] = {}
         self._tails: dict[int, bytes] = {}
 
@@ -53,16 +56,17 @@ class HistoryCopies:
             if not streamed or pos > tails.get(lane, b""):
                 found.append(record)
             if value is not None and (not streamed or pos > tails.get(history, b"")):
-                found.append(self._copy(history, record))
+                found.append(self._copy(history, record, streamed=streamed))
         return found
 
-    def _copy(self, history: int, record: Record) -> Record:
+    def _copy(self, history: int, record: Record, *, streamed: bool) -> Record:
         _, key, value, headers = record
+        at = [(AT, b"%d" % self._times.of(int(headers[0][1][8:24], 16)))] if streamed else []
         size = len(value or b"") + len(key)
         if isinstance(value, Withheld) or size + _RECORD_BYTES > self._limit_bytes:
             gap = dumped({GAP_OP: {"bytes": size, "why": "the record is larger than its topic takes"}})
-            return history, key, gap, [headers[0], (OP, GAP_OP.encode())]
-        return history, key, value, headers
+            return history, key, gap, [headers[0], (OP, GAP_OP.encode()), *at]
+        return history, key, value, [*headers, *at]
 
 
 def gaps(lanes: Iterable[int], epoch: int, lsn: int) -> list[Record]:

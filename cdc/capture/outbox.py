@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cdc.record.topic_names import TableName
-from cdc.wire.format import POS
+from cdc.wire.format import AT, POS
 from cdc.wire.jsontree import BLANKS, blank, expect, loads, value_at
 
 ID = "id"
@@ -45,9 +45,9 @@ class OutboxEvent(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes]]
 
-    def placed(self, pos: bytes) -> list[tuple[str, bytes]]:
-        """All headers of the event at a position."""
-        return [(POS, pos), *self.headers]
+    def placed(self, pos: bytes, at_us: int) -> list[tuple[str, bytes]]:
+        """All headers of the event at a position. ``at_us``: the newest commit time so far."""
+        return [(POS, pos), *self.headers, (AT, b"%d" % at_us)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("run", "Run"),
     Entry("sink", "Run"),
     Entry("view", "Run"),
+    Entry("stream", "Run"),
     Entry("events", "Look"),
     Entry("status", "Look"),
     Entry("diff", "Look"),

@@ -36,6 +36,11 @@ def tables(context: typer.Context, incomplete: str) -> list[str]:
     return _named(context, incomplete, tables_of)
 
 
+def streams(context: typer.Context, incomplete: str) -> list[str]:
+    """The streams of the settings that begin so. Never raises."""
+    return _named(context, incomplete, lambda document: _section(document, "streams"))
+
+
 def views(context: typer.Context, incomplete: str) -> list[str]:
     """The views of the settings that begin so. Never raises."""
     return _named(context, incomplete, lambda document: _section(document, "views"))

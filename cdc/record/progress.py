@@ -55,6 +55,8 @@ class Progress:
     lineage: SourceLineage | None = None
     xid: int = field(default=0, compare=False)
     """The newest 64-bit transaction id of the source that capture has seen. 0 where the writer did not note it."""
+    at_us: int = field(default=0, compare=False)
+    """The running maximum of the commit times below ``lsn``, in us since 1970. 0 where none is known."""
 
     def at(self, offsets: Offsets) -> Progress:
         """The same with other offsets."""
@@ -78,6 +80,8 @@ class Progress:
             document["lineage"] = self.lineage.document()
         if self.xid:
             document["xid"] = self.xid
+        if self.at_us:
+            document["at_us"] = self.at_us
         return dumped(document)
 
     @classmethod

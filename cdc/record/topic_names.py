@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
-VIEW_SCHEMA = "view"
-"""The schema that a view's table name has: ``view.order_search``. No captured table has it."""
+VIEW_SCHEMA, STREAM_SCHEMA = "view", "stream"
+"""The schemas that the table names of views and streams have: ``view.order_search``. No captured table has one."""
 _NAME_BYTES = 249
 """Kafka's longest topic name."""
 
@@ -74,6 +74,16 @@ def views_topic(name: str) -> str:
 def view_topic(name: str, view: str, generation: int) -> str:
     """The topic of one generation of a view."""
     return f"{name}.view.{view}.{generation}"
+
+
+def stream_topic(name: str, stream: str, generation: int) -> str:
+    """The topic of one generation of a stream."""
+    return f"{name}.stream.{stream}.{generation}"
+
+
+def late_topic(name: str, stream: str) -> str:
+    """The topic of the events that a stream does not count."""
+    return f"{name}.stream.{stream}.late"
 
 
 def reserved_topics(name: str) -> frozenset[str]:

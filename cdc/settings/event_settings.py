@@ -15,7 +15,7 @@ from cdc.settings.setting_types import SettingsModel, SomeTime, Tables
 _HEADER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _FOREVER = timedelta(days=36_500)
 """A hundred years stand for ever."""
-_TAKEN_HEADERS = frozenset(["pos", "id", "op", "ver"])
+_TAKEN_HEADERS = frozenset(["pos", "id", "op", "ver", "at"])
 
 
 def _forever(value: Any) -> Any:

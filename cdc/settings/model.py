@@ -19,12 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cdc.process.errors import ConfigError
 from cdc.process.untrusted_text import passwords_within, remember
-from cdc.settings.event_settings import (
-    HistorySettings,
-    OutboxSettings,
-    require_native_history,
-    without_outbox,
-)
+from cdc.settings.event_settings import HistorySettings, OutboxSettings, require_native_history, without_outbox
 from cdc.settings.mask_rules import MASK_KEY_HINT
 from cdc.settings.setting_types import (
     PATH,
@@ -46,6 +41,7 @@ from cdc.settings.setting_types import (
 )
 from cdc.settings.settings_faults import KnownSettings, config_error, faults_of
 from cdc.settings.sink_settings import AnySink, Kinds, read_sinks, require_apart
+from cdc.settings.stream_settings import StreamSettings, named_streams
 
 
 class SourceSettings(SettingsModel):
@@ -240,6 +236,7 @@ class Settings(SettingsModel):
     spark: SparkSettings = Field(default_factory=SparkSettings)
     views: dict[str, ViewSettings] = Field(default_factory=dict)
     view_runner: ViewRunnerSettings = ViewRunnerSettings()
+    streams: Annotated[dict[str, StreamSettings], BeforeValidator(named_streams)] = Field(default_factory=dict)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
     outbox: OutboxSettings | None = None
@@ -291,6 +288,8 @@ def load(path: Path, environment: dict[str, str] | None = None, kinds: Kinds | N
 def _model_of(kinds: Kinds | None, section: str, part: Mapping[str, Any]) -> type[BaseModel] | None:
     if section == "views":
         return ViewSettings
+    if section == "streams":
+        return StreamSettings
     kind = part.get("kind")
     return kinds.model(kind) if kinds is not None and isinstance(kind, str) else None
 

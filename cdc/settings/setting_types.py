@@ -194,7 +194,7 @@ _FILE = "file:"
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?![/:]|$)(.+)")
 
 Models = Callable[[str, Mapping[str, Any]], type[BaseModel] | None]
-"""The model of a section of ``[sinks]`` or ``[views]``: called with "sinks" or "views", and the section."""
+"""The model of a section of ``[sinks]``, ``[views]`` or ``[streams]``: called with that name, and the section."""
 
 
 def anchor(document: Mapping[str, Any], folder: Path, models: Models) -> None:
@@ -203,7 +203,7 @@ def anchor(document: Mapping[str, Any], folder: Path, models: Models) -> None:
         if not isinstance(section, dict):
             continue
         _secrets(section, folder)
-        for part in section.values() if name in ("sinks", "views") else ():
+        for part in section.values() if name in ("sinks", "views", "streams") else ():
             if isinstance(part, dict):
                 _secrets(part, folder)
                 _paths(part, models(name, part), folder)

@@ -25,6 +25,7 @@ from cdc.settings.model import (
     ViewRunnerSettings,
     ViewSettings,
 )
+from cdc.settings.stream_settings import EventsSettings, StreamSettings
 
 
 class Section(NamedTuple):
@@ -54,6 +55,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("spark", SparkSettings),
     Section("views.order_search", ViewSettings, optional=True),
     Section("view_runner", ViewRunnerSettings, optional=True),
+    Section("streams.traffic", StreamSettings, optional=True),
+    Section("streams.traffic.events.requests", EventsSettings, optional=True),
     Section("limits", LimitSettings),
     Section("debezium", DebeziumSettings, optional=True),
     Section("outbox", OutboxSettings, optional=True),
@@ -68,6 +71,11 @@ _SAMPLES: dict[str, Any] = {
     "log.bootstrap_servers": "127.0.0.1:9092",
     'tables."public.customers".columns': {"email": "hmac", "ssn": "drop"},
     "views.order_search.sql": "order_search.sql",
+    "streams.traffic.sql": "traffic.sql",
+    "streams.traffic.key": ["window_start", "path"],
+    "streams.traffic.events.requests.topic": "shop.outbox.Request",
+    "streams.traffic.events.requests.time": "at",
+    "streams.traffic.events.requests.schema": "at timestamp, path string, ms double",
 }
 """The values that the example sets. Everything else stands there as a comment with its default."""
 
@@ -149,10 +157,10 @@ def _with(sinks: Sequence[SinkSection]) -> list[Section]:
 
 def _plain_fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """The model's own settings, without its sub-tables."""
-    sections = {"sinks", "tables", "views", *(section.path for section in SECTIONS if section.path)}
+    sections = {"sinks", "streams", "tables", "views", *(section.path for section in SECTIONS if section.path)}
     for name, field in model.model_fields.items():
-        if not (model is Settings and name in sections):
-            yield name, field
+        if not (model is Settings and name in sections) and not (model is StreamSettings and name == "events"):
+            yield field.alias or name, field
 
 
 def _path(section: Section, name: str) -> str:

@@ -180,7 +180,7 @@ def _group_kinds(grouping: Grouping | None) -> list[Any]:
     return [[str(kind) for kind in grouping.keys], kinds]
 
 
-_VIEW, _PROGRESS, _COMING = "view", "progress", "coming"
+_VIEW, _PROGRESS, _COMING, _STREAM = "view", "progress", "coming", "stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +225,16 @@ class KnownView:
         return TableSchema.from_json(self.shape.encode())
 
 
+def stream_key(stream: str) -> bytes:
+    """The key of what is known of a stream, in the same form as of a view."""
+    return dumped({"what": _STREAM, "view": stream})
+
+
+def batch_key(stream: str, generation: int) -> bytes:
+    """The key of a stream's newest batch."""
+    return dumped({"what": "batch", "view": stream, "generation": generation})
+
+
 def known_key(view: str) -> bytes:
     """The key of what is known of a view."""
     return dumped({"what": _VIEW, "view": view})
@@ -254,17 +264,18 @@ def is_claim(key: bytes) -> bool:
 class Views:
     """All that the topic holds. ``progress``: of each view's present generation, where it has any. ``coming``: the
     generation that is being built beside it, by another text. ``identities``: what each view's present generation is
-    made of, where that was noted."""
+    made of, where that was noted. ``streams``: the generation of each stream, whose topics are made as views' are."""
 
     known: Mapping[str, KnownView]
     progress: Mapping[str, Progress]
     coming: Mapping[str, KnownView] = field(default_factory=dict)
     identities: Mapping[str, ViewIdentity] = field(default_factory=dict)
+    streams: Mapping[str, KnownView] = field(default_factory=dict)
 
 
 def read_views(records: Mapping[bytes, bytes]) -> Views:
     """The newest record of each key as views and their progress."""
-    found: dict[str, dict[str, KnownView]] = {_VIEW: {}, _COMING: {}}
+    found: dict[str, dict[str, KnownView]] = {_VIEW: {}, _COMING: {}, _STREAM: {}}
     for key, document in records.items():
         of_kind = found.get(_what(key))
         if of_kind is not None:
@@ -281,7 +292,7 @@ def read_views(records: Mapping[bytes, bytes]) -> Views:
         for name, view in known.items()
         if (value := records.get(identity_key(name, view.generation))) is not None
     }
-    return Views(known, progress, found[_COMING], identities)
+    return Views(known, progress, found[_COMING], identities, found[_STREAM])
 
 
 def _what(key: bytes) -> str:

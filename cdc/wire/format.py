@@ -11,6 +11,8 @@ from typing import Any
 POS, OP, VER = "pos", "op", "ver"
 HEADERS = (POS, OP, VER)
 """The headers of every record of ours, in this order: position, operation, version of the table's shape."""
+AT = "at"
+"""The last header of an event, and of a streamed record of a history: the newest commit time so far, in us."""
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 KEY_HEADERS = (NEW_KEY, OLD_KEY)
 """Of a change of key: the new key on the delete of the old one, the old key on the create of the new one."""

@@ -18,7 +18,7 @@ import orjson
 
 from cdc.record.documents import dumped
 from cdc.record.schema import Column, TableSchema
-from cdc.record.topic_names import VIEW_SCHEMA
+from cdc.record.topic_names import STREAM_SCHEMA, VIEW_SCHEMA
 from cdc.wire.jsontree import loads
 from cdc.wire.types import DATED, INTEGERS, NESTED_KINDS
 
@@ -58,7 +58,7 @@ class PlainTable:
         self.schema = schema
         converted = [c for c in schema.columns if nested or c.kind not in NESTED_KINDS]
         self._conversions = [(c.name, f) for c in converted if (f := _conversion(c, schema.encoding)) is not None]
-        null = NULL_IN_KEY if schema.table.schema == VIEW_SCHEMA else None
+        null = NULL_IN_KEY if schema.table.schema in (VIEW_SCHEMA, STREAM_SCHEMA) else None
         self._key = [(c.name, _key_text(c, schema.encoding, null if c.nullable else None)) for c in schema.key]
         self.as_it_is = not self._conversions
         """Whether a row's JSON on the wire is its plain JSON."""

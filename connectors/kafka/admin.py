@@ -47,7 +47,7 @@ _PROMISED = (*LASTING, "max.message.bytes", "retention.ms")
 """Settings without which a topic would forget, or refuse, what it is made for. The others are made for safety or
 thrift."""
 _SETTING_REFUSED = (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG)
-_LOOKED_AT = (*_PROMISED, "min.insync.replicas", "unclean.leader.election.enable")
+_LOOKED_AT = (*_PROMISED, "min.insync.replicas", "unclean.leader.election.enable", "message.timestamp.type")
 """Of a topic's forty options. All of them would take 40 MB for five thousand topics."""
 _T = TypeVar("_T")
 log = logging.getLogger(__name__)

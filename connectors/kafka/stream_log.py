@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from cdc.capture.advance import CommitTimes
 from cdc.capture.history import HistoryCopies
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.crash_points import crash_point, declare
@@ -81,9 +82,12 @@ class KafkaStreamLog:
         clock: Clock = SYSTEM_CLOCK,
         client: Callable[[dict[str, Any]], Producer] = Producer,
         oversized: Oversized | None = None,
+        times: CommitTimes | None = None,
     ) -> None:
+        self.times = times or CommitTimes()
+        """Of the commits whose records come here."""
         self._oversized = oversized if oversized else None
-        self._copies = HistoryCopies(settings.max_message_bytes)
+        self._copies = HistoryCopies(settings.max_message_bytes, self.times)
         self._settings = settings
         self._waiting = waiting
         self._clock = clock

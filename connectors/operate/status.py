@@ -13,7 +13,7 @@ from cdc.process.errors import CdcError, TopicError, UsageError
 from cdc.record.progress import Mark, Offsets, epoch_of
 from cdc.record.server_facts import PublicationFacts
 from cdc.record.state import TopicsState
-from cdc.record.topic_names import TableName, dead_topic, progress_topic, state_topic
+from cdc.record.topic_names import STREAM_SCHEMA, TableName, dead_topic, progress_topic, state_topic
 from cdc.settings.model import Settings, require_postgres
 from cdc.status.facts import FreshFacts, SourceState
 from cdc.wire.dead_letter import DeadLetter
@@ -170,6 +170,9 @@ def topic_of(settings: Settings, patterns: Sequence[str], table: str) -> str:
     found = views.get(table) or tables.get(table)
     if found is not None:
         return found
+    if table.startswith(f"{STREAM_SCHEMA}."):
+        raise UsageError(f"no LSN speaks of {table}: a stream goes by the times of events",
+                         hint="cdc stream list shows how far it is")  # fmt: skip
     named = [Pattern.parse(text) for text in view_patterns(patterns)]
     if any(pattern.names(table) for pattern in named):
         raise TopicError(f"{table} is not published yet", hint="cdc view run publishes it")

@@ -78,15 +78,17 @@ class Servers:
     known: KnownState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LogStanding:
     """How far the log is. ``ends``: next offset of each written partition. ``position``: lsn of the newest progress
-    record, or where the slot begins. ``written_lsn``: what the source had written behind ``ends``."""
+    record, or where the slot begins. ``written_lsn``: what the source had written behind ``ends``. ``at_us``: the
+    newest commit time that the log knows."""
 
     ends: Offsets
     progress: Progress | None
     position: int
     written_lsn: int
+    at_us: int = 0
 
     @property
     def counts(self) -> dict[str, int]:

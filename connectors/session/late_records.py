@@ -268,6 +268,7 @@ class Ends:
             offsets={topic: parts for topic, parts in records.offsets().items() if topic != own},
             ahead=records.ahead(self._progress.lsn),
             lineage=self._progress.lineage,
+            at_us=self._progress.at_us,
         )
         records.produce([(bases[own], PROGRESS_KEY, noted.to_json(), [])])
         records.settle()
@@ -297,12 +298,12 @@ class Ends:
                 )
 
 
-def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int) -> Progress:
+def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int, at_us: int = 0) -> Progress:
     """As a progress record at the epoch's beginning would have it. In the first epoch nothing can have come too late
     yet, so there is nothing to read."""
     began = {topic: {p: epochs.began(topic, p) for p in parts} for topic, parts in ends.items()}
     offsets = began if epochs.latest > FIRST_EPOCH else ends
-    return Progress(epoch=slot.epoch, lsn=position, offsets=offsets, lineage=SourceLineage.of_slot(slot))
+    return Progress(epoch=slot.epoch, lsn=position, offsets=offsets, lineage=SourceLineage.of_slot(slot), at_us=at_us)
 
 
 def without_future(progress: Progress, written_lsn: int | None) -> tuple[Progress, frozenset[str]]:

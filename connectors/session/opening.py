@@ -14,6 +14,7 @@ from functools import partial
 
 import psycopg
 
+from cdc.capture.advance import CommitTimes
 from cdc.capture.capture_loop import CaptureSession, CaptureStop, StartingPoint, Stopped
 from cdc.capture.topic_specs import made_specs
 from cdc.capture.transaction_visibility import Gate, Visibility, VisibilityGate
@@ -129,6 +130,7 @@ class Opening:
             stream=source.stream,
             assembler=following.assembler,
             log=writer.log,
+            times=writer.log.times,
             start=StartingPoint(
                 epoch=place.known.slot.epoch,
                 position=standing.position,
@@ -141,8 +143,6 @@ class Opening:
             windows=following.windows,
             asides=following.rounds,
         )
-
-    # -- the steps, in their order
 
     def _locate(self, opened: ExitStack) -> Servers:
         """Find the pipeline's server and topics, and take its lock."""
@@ -164,7 +164,8 @@ class Opening:
         topics, slot = place.known.topics, place.known.slot
         written = {*topics.written, progress_topic(self._settings.name)}
         ends = ends_of_made(place.admin, {topic: topics.topics[topic]["partitions"] for topic in sorted(written)})
-        progress = self._progress(slot, ends)
+        newest = self._newest(slot, ends)
+        progress = newest if newest.epoch == slot.epoch else None
         position = progress.lsn if progress is not None else slot.consistent_point
         require_within(place.known, position)
         require_published(place.side, slot)
@@ -172,7 +173,7 @@ class Opening:
         written_lsn = require_written(place.side, max(position, place.known.cut_lsn))
         require_usable(read_slot(place.side, slot.slot), slot, position)
         crash_point("opening_checked")
-        return LogStanding(ends=ends, progress=progress, position=position, written_lsn=written_lsn)
+        return LogStanding(ends, progress, position, written_lsn, newest.at_us)
 
     def _take_up(self, opened: ExitStack, place: Servers, standing: LogStanding) -> Writer:
         """Open the log behind what it holds, and repair what came too late."""
@@ -183,13 +184,14 @@ class Opening:
             waiting=self.turn,
             clock=self._clock,
             oversized=Oversized.of(settings, known.topics.tables, waiting=self.turn),
+            times=CommitTimes(standing.at_us),
         )
         opened.callback(records.close)
         ends, progress = standing.ends, standing.progress
         bases = {topic: records.open(topic, [parts[p] for p in sorted(parts)]) for topic, parts in ends.items()}
         if progress is not None:
             require_nothing_lost(ends, progress)
-        behind = progress or beginning(known.epochs, known.slot, ends, standing.position)
+        behind = progress or beginning(known.epochs, known.slot, ends, standing.position, standing.at_us)
         # Behind a promotion, a record beyond the switch says that changes were lost: see take_over.
         written_lsn = standing.written_lsn if known.promotion is None else None
         found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed, written_lsn=written_lsn)
@@ -275,8 +277,6 @@ class Opening:
             rounds=SessionAsides(tables.asides, assembler, tables.topics.named),
         )
 
-    # -- parts of the steps
-
     def _later_of(self, windows: Windows, tables: Tables, epoch: int) -> SessionWorker | None:
         return self._later(windows, tables.topics, tables.registry, epoch) if self._later is not None else None
 
@@ -340,12 +340,12 @@ class Opening:
             if self._topic_problems.is_new(problem.topic, problem.message):
                 log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
 
-    def _progress(self, slot: SlotState, ends: Offsets) -> Progress | None:
+    def _newest(self, slot: SlotState, ends: Offsets) -> Progress:
         topic = progress_topic(self._settings.name)
-        found = last_progress(self._settings.log, topic, ends[topic][0])
-        if found is not None and found.epoch > slot.epoch:
+        found = last_progress(self._settings.log, topic, ends[topic][0]) or Progress(epoch=0, lsn=0)
+        if found.epoch > slot.epoch:
             raise IdentityError(f"the log is in epoch {found.epoch}, the slot in {slot.epoch}", hint="cdc check")
-        return found if found is not None and found.epoch == slot.epoch else None
+        return found
 
     def _first_progress(self, records: KafkaStreamLog, lane: int, beginning: Progress) -> None:
         own = progress_topic(self._settings.name)
@@ -353,8 +353,6 @@ class Opening:
         records.produce([(lane, PROGRESS_KEY, beginning.at(offsets).to_json(), [])])
         records.settle()
         crash_point("first_progress_written")
-
-    # -- while it runs, and its end
 
     def _show(self, writer: Writer, following: StreamAssembly) -> None:
         figures, later, records, made = self._figures, following.later, writer.log, following.assembler

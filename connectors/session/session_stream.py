@@ -294,6 +294,7 @@ class SessionAssembly:
         seen = tables.asides.seen(self.writer.seen, position, tables.topics.named, tables.lanes.of)
         return Start(
             near_xid=self.source.near_xid,
+            times=self.writer.log.times,
             after_lsn=position,
             seen=seen_in_both(self.writer.seen, seen, tables.topics.known.histories, tables.lanes.of),
         )

@@ -9,36 +9,37 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
-from cdc.process.errors import ConfigError, TopicError, UsageError
+from cdc.process.errors import ConfigError, Retry, TopicError, UsageError
 from cdc.record.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.record.schema import TableSchema
 from cdc.record.state import TopicsState
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, progress_topic, schema_topic, state_topic, views_topic
-from cdc.settings.model import LogSettings, load
+from cdc.settings.model import LogSettings, Settings, load
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import facts_of_made, require_broker
+from connectors.kafka.feed import ProgressTopic
 from connectors.kafka.record_reader import ReferencedReading, refused
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_ends import offsets_at
 from connectors.kafka.topic_problems import raise_first, state_problems
 from spark.frames.frame_columns import chosen
 from spark.frames.options import FrameOptions
-from spark.frames.ports import FrameTopic, FrameTopics
+from spark.frames.ports import EventTopic, FrameTopic, FrameTopics
 
 if TYPE_CHECKING:
     from cdc.views.known_views import KnownView
+
+
+_FIRST_S = 5.0
 
 
 class KafkaConnect:
     """Implements :class:`spark.frames.ports.Connect`. It holds nothing, so it can be pickled."""
 
     def settings(self, path: str) -> Mapping[str, str]:
-        settings = load(Path(path))
-        found = {"bootstrap_servers": settings.log.bootstrap_servers, "pipeline": settings.name}
-        found |= {f"kafka.{name}": _text(value) for name, value in settings.log.client.items()}
-        return found | {f"kafka.{name}": secret.reference for name, secret in settings.log.client_secrets.items()}
+        return given_options(load(Path(path)))
 
     def log(self, options: FrameOptions) -> KafkaFrameLog:
         settings = _log_settings(options)
@@ -53,6 +54,13 @@ class KafkaConnect:
         return ReferencedReading(tuple(sorted(config.items())), options.secrets)
 
 
+def given_options(settings: Settings) -> dict[str, str]:
+    """The options of a frame over the pipeline of these settings. Secrets stay where they are."""
+    found = {"bootstrap_servers": settings.log.bootstrap_servers, "pipeline": settings.name}
+    found |= {f"kafka.{name}": _text(value) for name, value in settings.log.client.items()}
+    return found | {f"kafka.{name}": secret.reference for name, secret in settings.log.client_secrets.items()}
+
+
 class KafkaFrameLog:
     """Implements :class:`spark.frames.ports.FrameLog`. One client, kept."""
 
@@ -60,6 +68,7 @@ class KafkaFrameLog:
         self._pipeline = pipeline
         self._settings = settings
         self._admin = TopicAdmin(settings)
+        self._feed: ProgressTopic | None = None
 
     def find(self, patterns: Iterable[str]) -> FrameTopics:
         try:
@@ -116,6 +125,34 @@ class KafkaFrameLog:
     def progress(self) -> Progress | None:
         value = self._compacted(progress_topic(self._pipeline)).read().get(PROGRESS_KEY)
         return Progress.from_json(value) if value is not None else None
+
+    def newest_progress(self) -> Progress | None:
+        # A new reader has to be told first who leads the topic.
+        wait_s = 0.0 if self._feed is not None else _FIRST_S
+        if self._feed is None:
+            self._feed = ProgressTopic(self._settings, progress_topic(self._pipeline))
+        return self._feed.catch_up(wait_s)
+
+    def events(self, topic: str) -> EventTopic:
+        facts = self._admin.describe([topic]).get(topic)
+        if facts is None:
+            raise TopicError(
+                f"there is no topic {topic}",
+                hint="capture makes a topic of events with the first of its type; cdc events shows what comes",
+                retry=Retry.LATER,
+            )
+        state = TopicsState.find(self._compacted(state_topic(self._pipeline)).read())
+        own = {*state.events, *state.histories.values(), *state.tables.values()} if state is not None else set()
+        return EventTopic(
+            topic=topic,
+            id=facts.topic_id,
+            partitions=facts.partitions,
+            starts=self._admin.first_offsets({topic: facts.partitions})[topic],
+            ours=topic in own,
+            compacted="compact" in facts.config.get("cleanup.policy", ""),
+            append_time=facts.config.get("message.timestamp.type") == "LogAppendTime",
+            keep_ms=int(facts.config.get("retention.ms", -1)),
+        )
 
     def _views(self) -> dict[TableName, KnownView]:
         # Not for a frame of a table: they bring the parser of the views' texts along.

@@ -11,7 +11,7 @@ from cdc.process.errors import CdcError, ConfigError, DamagedError, LogError, Re
 from cdc.record.progress import EpochsState, Offsets
 from cdc.record.schema import TableSchema
 from cdc.record.state import TopicsState, find_all
-from cdc.record.topic_names import VIEW_SCHEMA, TableName, state_topic
+from cdc.record.topic_names import STREAM_SCHEMA, VIEW_SCHEMA, TableName, state_topic
 from cdc.settings.model import Settings, topics_maker
 from cdc.settings.sink_settings import SinkSettings, histories_in
 from cdc.views.known_views import KnownView
@@ -22,7 +22,7 @@ from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require
 from connectors.kafka.feed import newest_progress
 from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
 from connectors.postgres.server.table_selection import Pattern, kept
-from connectors.views.view_topics import all_shapes, known_views, taken_views, view_patterns
+from connectors.views.view_topics import all_shapes, known_views, taken_streams, taken_views, view_patterns
 from sinks.contract.history_rows import history_name, history_shape
 from spark.records.ports import SinkTopics, TopicLook
 
@@ -50,11 +50,13 @@ class SinkLog:
         tables = kept(list(known), patterns)
         histories = kept_histories(state, known, histories_in(section))
         require_apart(tables, histories.values(), sink)
-        wanted = {known[table] for table in tables} | views.keys() | histories.keys()
+        streams = self._streams(patterns)
+        wanted = {known[table] for table in tables} | views.keys() | histories.keys() | streams.keys()
         if not wanted:
-            raise _nothing(sink, unborn_views(patterns, self._settings.views))
+            raise _nothing(sink, unborn_views(patterns, self._settings.views, self._settings.streams))
         facts = facts_of_made(self._admin(), wanted)
-        made = {**state.topics, **{topic: view.made for topic, view in views.items()}}
+        apart = {**views, **streams}
+        made = {**state.topics, **{topic: view.made for topic, view in apart.items()}}
         own = TopicsState(
             cluster_id=state.cluster_id, topics={topic: made[topic] for topic in sorted(wanted)}, tables={}
         )
@@ -65,11 +67,12 @@ class SinkLog:
         counts = self._counts(facts, made)
         return SinkTopics(
             ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
-            partitions={**counts, **{topic: view.partitions for topic, view in views.items()}},
+            partitions={**counts, **{topic: view.partitions for topic, view in apart.items()}},
             compaction_lag_s=min(lags_ms, default=_DAY_MS) / 1000,
             retention_s=min(kept_ms, default=math.inf) / 1000,
             views={topic: str(view.schema.table) for topic, view in sorted(views.items())},
             histories=self._admin().first_offsets({topic: counts[topic] for topic in sorted(histories)}),
+            streams=frozenset(streams),
         )
 
     def ends(self, topics: SinkTopics) -> Offsets:
@@ -116,6 +119,12 @@ class SinkLog:
             return {}
         return {view.topic: view for view in taken_views(known_views(self._settings), patterns).values()}
 
+    def _streams(self, patterns: Sequence[str]) -> dict[str, KnownView]:
+        """By topic, the streams that these patterns take."""
+        if not view_patterns(patterns, STREAM_SCHEMA):
+            return {}
+        return {one.topic: one for one in taken_streams(known_views(self._settings), patterns).values()}
+
     def _admin(self) -> TopicAdmin:
         if self._kept is None:
             require_broker(self._settings.log)
@@ -123,14 +132,16 @@ class SinkLog:
         return self._kept
 
 
-def unborn_views(patterns: Sequence[str], settings: Iterable[str]) -> list[str]:
-    """The views of the settings that a sink's ``tables`` take, as tables of the schema ``view``.
+def unborn_views(patterns: Sequence[str], settings: Iterable[str], streams: Iterable[str] = ()) -> list[str]:
+    """The views and streams of the settings that a sink's ``tables`` take, as tables of their schemas.
 
     >>> unborn_views(["public.*", "view.order_*"], ["order_search", "sales"])
     ['view.order_search']
     """
-    taking = [Pattern.parse(text) for text in view_patterns(patterns)]
+    texts = [*view_patterns(patterns), *view_patterns(patterns, STREAM_SCHEMA)]
+    taking = [Pattern.parse(text) for text in texts]
     named = [TableName(VIEW_SCHEMA, name) for name in settings]
+    named += [TableName(STREAM_SCHEMA, name) for name in streams]
     return [str(table) for table in named if any(pattern.takes(table) for pattern in taking)]
 
 
@@ -143,7 +154,7 @@ def _nothing(sink: str, views: Sequence[str]) -> CdcError:
     if not views:
         return NoTables(f"[sinks.{sink}] tables: none of the captured tables is among them")
     why = f"[sinks.{sink}] takes {', '.join(views)} alone, and there is no topic of that yet"
-    return LogError(why, hint="cdc view run makes it", retry=Retry.NOW)
+    return LogError(why, hint="cdc view run makes a view's, and cdc stream run a stream's", retry=Retry.NOW)
 
 
 def unraised_partitions(facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:

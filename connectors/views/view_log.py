@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from cdc.process.errors import ActiveError, DamagedError, LogError, TopicError
+from cdc.process.errors import ActiveError, CdcError, DamagedError, LogError, TopicError
 from cdc.record.position import Position
 from cdc.record.progress import Offsets, Progress
 from cdc.record.schema import TableSchema
@@ -20,6 +20,7 @@ from cdc.views.log_cut import Fence, fence_of
 from cdc.views.view_ports import AskedKeys, RunnerAnswer, answer_key, read_answer
 from cdc.views.view_records import ViewRecord
 from cdc.wire.dead_letter import DeadLetter
+from cdc.wire.envelope import Headers
 from cdc.wire.format import POS
 from cdc.wire.records import RecordColumns, RecordReader, Span
 from connectors.kafka.admin import TopicAdmin
@@ -159,6 +160,10 @@ class WatchedViewInput(KafkaViewInput):
             yield lot
 
 
+AnyRecord = tuple[str, int, bytes | None, bytes | None, Headers]
+"""A :class:`cdc.views.view_records.ViewRecord`, or one of which the key may be None."""
+
+
 class KafkaViewOutput:
     """Implements :class:`cdc.views.view_ports.ViewOutput` for one generation. A second one ends the first.
 
@@ -187,6 +192,13 @@ class KafkaViewOutput:
 
     def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
         """See the protocol. Raises ActiveError when another runner writes, LogError when a record is not taken."""
+        ends = self.transact(records, lambda ends: self._claim(claim, ends) if claim is not None else None)
+        self._claimed = claim or self._claimed
+        return ends
+
+    def transact(self, records: Sequence[AnyRecord], note: Callable[[Mapping[int, int]], object]) -> Mapping[int, int]:
+        """Write records, then what ``note`` writes, in one transaction. Where the view's partitions end then. LogError
+        and ActiveError as :meth:`publish`."""
         self._do(self._producer.begin_transaction, "writing the view's topic")
         ends = dict(self._ends)
         failures: list[KafkaError] = []
@@ -196,7 +208,7 @@ class KafkaViewOutput:
                 failures.append(error)  # Such a message says nothing of its offset.
                 return
             offset, partition = message.offset(), message.partition()
-            if offset is not None and partition is not None:
+            if offset is not None and partition is not None and message.topic() == self._topic:
                 ends[partition] = max(ends.get(partition, 0), offset + 1)
 
         for record in records:
@@ -206,17 +218,20 @@ class KafkaViewOutput:
             self._do(self._producer.abort_transaction, "giving up a transaction of the view's topic")
             said = f": {failures[0].str()}" if failures else ""
             raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
-        if claim is not None:
-            self._claim(claim, ends)
+        note(ends)
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the view's topic")
-        self._ends, self._claimed = ends, claim or self._claimed
+        self._ends = ends
         return ends
+
+    def note(self, key: bytes, value: bytes) -> None:
+        """Write a document of the views topic, within the transaction."""
+        self._producer.produce(self._claims, value=value, key=key, partition=0)
 
     def _claim(self, claim: Fence, ends: Mapping[int, int], held: str = "") -> None:
         aside = {self._topic: held} if held else {}
         self._told = held
         progress = Progress(epoch=claim.epoch, lsn=claim.lsn, offsets={self._topic: ends}, aside=aside)
-        self._producer.produce(self._claims, value=progress.to_json(), key=self._key, partition=0)
+        self.note(self._key, progress.to_json())
 
     def tell(self, held: Sequence[str]) -> None:
         """See the protocol. The view's progress is written once more with it: as far as it was, LSN 0 before any."""
@@ -241,15 +256,16 @@ class KafkaViewOutput:
         found = read_answer(KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._answer_key))
         return "" if found is None else found.id
 
-    def _produce(self, record: ViewRecord, delivered: object) -> None:
+    def _produce(self, record: AnyRecord, delivered: object) -> None:
+        topic, partition, key, value, headers = record
         while True:
             try:
                 self._producer.produce(
-                    record.topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=record.partition,
-                    headers=list(record.headers),
+                    topic,
+                    value=value,
+                    key=key,
+                    partition=partition,
+                    headers=list(headers),
                     on_delivery=delivered,  # type: ignore[arg-type]
                 )
                 return
@@ -290,17 +306,15 @@ class KafkaViewOutput:
                 raise
             error = said.args[0]
             if error.code() in _FENCED:
-                self._require_published()
-                raise ActiveError("another runner keeps this view now", hint="one runner per view") from None
+                raise self.ended() from None
             raise LogError(f"{doing}: {error.str()}", hint="check [log] and that the brokers run") from None
 
-    def _require_published(self) -> None:
-        """ViewTopicsChanged where another generation has taken this one's place."""
+    def ended(self) -> CdcError:
+        """Why another writer has ended this one: ViewTopicsChanged where it writes another generation."""
         known = known_views(self._settings).known.get(self._view)
         if known is not None and known.topic != self._topic:
-            raise ViewTopicsChanged(
-                f"generation {known.generation} of the view {self._view} is published now"
-            ) from None
+            return ViewTopicsChanged(f"generation {known.generation} of the view {self._view} is published now")
+        return ActiveError("another runner keeps this view now", hint="one runner per view")
 
 
 def _position(pos: object) -> Position | None:

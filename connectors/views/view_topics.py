@@ -14,7 +14,15 @@ from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.errors import CdcError, ConfigError, DamagedError, Exit, Retry, TopicError
 from cdc.record.progress import Progress
 from cdc.record.schema import TableSchema
-from cdc.record.topic_names import VIEW_SCHEMA, TableName, schema_topic, view_topic, views_topic
+from cdc.record.topic_names import (
+    STREAM_SCHEMA,
+    VIEW_SCHEMA,
+    TableName,
+    schema_topic,
+    stream_topic,
+    view_topic,
+    views_topic,
+)
 from cdc.settings.model import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.known_views import KnownView, Views, is_claim, read_views
@@ -98,17 +106,26 @@ def topics_of_views(settings: Settings) -> list[str]:
     own, admin = views_topic(settings.name), TopicAdmin(settings.log)
     if own not in admin.describe([own]):
         return []
-    topics = [topic for name in known_views(settings).known for topic in generation_topics(settings, name).values()]
+    known = known_views(settings)
+    topics = [topic for name in known.known for topic in generation_topics(settings, name).values()]
+    topics += [topic for name in known.streams for topic in stream_topics(settings, name)]
     return [*topics, own]
 
 
-def view_patterns(patterns: Iterable[str]) -> list[str]:
-    """Those of a sink's ``tables`` that name views.
+def stream_topics(settings: Settings, name: str) -> list[str]:
+    """The topics of a stream that are there: of each generation, and of the events that it sets apart."""
+    start = stream_topic(settings.name, name, 0).removesuffix("0")
+    ends = [topic.removeprefix(start) for topic in TopicAdmin(settings.log).names() if topic.startswith(start)]
+    return [f"{start}{end}" for end in sorted(ends) if end.isdecimal() or end == "late"]
+
+
+def view_patterns(patterns: Iterable[str], schema: str = VIEW_SCHEMA) -> list[str]:
+    """Those of a sink's ``tables`` that name views, or the tables of another schema of ours.
 
     >>> view_patterns(["public.*", "*.*", "view.*", '"view"."a.b"'])
     ['view.*', '"view"."a.b"']
     """
-    return [text for text in patterns if text.startswith((f"{VIEW_SCHEMA}.", f'"{VIEW_SCHEMA}".'))]
+    return [text for text in patterns if text.startswith((f"{schema}.", f'"{schema}".'))]
 
 
 def unfed_views(settings: Settings) -> list[str]:
@@ -124,6 +141,13 @@ def taken_views(views: Views, patterns: Iterable[str]) -> dict[TableName, KnownV
     taking = [Pattern.parse(text) for text in view_patterns(patterns)]
     named = {TableName(VIEW_SCHEMA, name): view for name, view in views.known.items()}
     return {table: view for table, view in named.items() if any(pattern.takes(table) for pattern in taking)}
+
+
+def taken_streams(views: Views, patterns: Iterable[str]) -> dict[TableName, KnownView]:
+    """The streams that a sink's ``tables`` name, as tables of the schema ``stream``."""
+    taking = [Pattern.parse(text) for text in view_patterns(patterns, STREAM_SCHEMA)]
+    named = {TableName(STREAM_SCHEMA, name): stream for name, stream in views.streams.items()}
+    return {table: stream for table, stream in named.items() if any(pattern.takes(table) for pattern in taking)}
 
 
 def all_shapes(settings: Settings) -> list[TableSchema]:
@@ -152,10 +176,12 @@ def known_shapes(settings: Settings) -> SchemaRegistry:
 
 
 def view_shapes(settings: Settings) -> list[TableSchema]:
-    """The shape of each view. Where the settings and their sinks name none, nobody is asked."""
-    if not (settings.views or any(view_patterns(sink.tables) for sink in settings.sinks.values())):
+    """The shape of each view and stream. Where the settings and their sinks name none, nobody is asked."""
+    named = [text for sink in settings.sinks.values() for text in sink.tables]
+    if not (settings.views or settings.streams or view_patterns(named) or view_patterns(named, STREAM_SCHEMA)):
         return []
-    return [view.schema for view in known_views(settings).known.values()]
+    known = known_views(settings)
+    return [one.schema for one in (*known.known.values(), *known.streams.values())]
 
 
 class ViewProgressFeed:

@@ -7,10 +7,7 @@ and asks it there for Arrow batches. So nothing here is open between two calls, 
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +18,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from cdc.process.clock import SYSTEM_CLOCK
-from cdc.process.errors import CdcError
 from cdc.record.progress import Offsets
-from cdc.wire.records import BEGINNING, ReaderOpener, RecordReader, Span
+from cdc.wire.records import BEGINNING, Span
 from spark.frames.as_of import AsOf
+from spark.frames.event_cuts import SCHEMA
+from spark.frames.event_source import EventReader, EventStreamReader
 from spark.frames.frame import (
     FrameTask,
     StreamOffsets,
@@ -42,61 +40,8 @@ from spark.frames.frame import (
     trimmed,
 )
 from spark.frames.options import FrameOptions, read_options, refuse_secrets
+from spark.frames.pickled_source import PickledByValue, kept_reader, telling
 from spark.frames.ports import Connect, FrameLog
-
-# How our objects travel to executors: an executor that lacks our packages says so in one sentence.
-#
-# Spark sends a data source and its reader pickled, by the names of their modules. Without those the worker would fail
-# with a bare ModuleNotFoundError. So they travel inside a function that is sent whole, which looks for the modules
-# first.
-
-
-def _unpacker() -> Callable[[bytes], Any]:
-    # A function within a function has no name to be found by, so it is pickled whole.
-    def unpack(payload: bytes) -> Any:
-        import pickle  # noqa: PLC0415
-        import sys  # noqa: PLC0415
-
-        try:
-            return pickle.loads(payload)
-        except ModuleNotFoundError as missing:
-            raise RuntimeError(
-                f"this worker's Python ({sys.executable}) lacks the module {missing.name}, which reading headrace "
-                "needs. Hint: install headrace[spark] on every executor, or ship it and call "
-                "register(session): spark-submit --py-files "
-                "headrace.zip, beside pyarrow, orjson, tenacity and confluent-kafka; PYSPARK_PYTHON names the Python"
-            ) from None
-
-    return unpack
-
-
-class PickledByValue:
-    """A class whose objects are pickled so. Their ``__dict__`` travels, but for what begins with ``live_``."""
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _unpacker(), (pickle.dumps(_Restored(type(self), _travelling(self.__dict__))),)
-
-
-def _travelling(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if name.startswith("live_") else value for name, value in state.items()}
-
-
-class _Restored:
-    """Pickles as the object itself."""
-
-    def __init__(self, kind: type, state: dict[str, Any]) -> None:
-        self._kind = kind
-        self._state = state
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _restored, (self._kind, self._state)
-
-
-def _restored(kind: type, state: dict[str, Any]) -> Any:
-    made: Any = object.__new__(kind)
-    made.__dict__.update(state)
-    return made
-
 
 NAME = "headrace"
 _LOOK_S = 0.1
@@ -125,23 +70,29 @@ class HeadraceSource(PickledByValue, DataSource):
         """The newest version's columns and ours, or the envelope's. FrameError in one sentence."""
         with telling():
             options = read_given(self.options, self.connect)
+            if options.events:
+                return spark_schema(SCHEMA)
             return spark_schema(arrow_schema(columns_of(options, self.connect.log(options))))
 
-    def reader(self, schema: StructType) -> FrameReader:
+    def reader(self, schema: StructType) -> FrameReader | EventReader:
         """The reader of a batch. FrameError in one sentence."""
         with telling():
-            return FrameReader(*self._task(schema, streaming=False), self.connect)
+            options = read_given(self.options, self.connect)
+            if options.events:
+                return EventReader(options, self.connect)
+            return FrameReader(self._task(schema, options), options, self.connect)
 
-    def streamReader(self, schema: StructType) -> FrameStreamReader:
+    def streamReader(self, schema: StructType) -> FrameStreamReader | EventStreamReader:
         """The reader of a stream. FrameError in one sentence."""
         with telling():
-            return FrameStreamReader(*self._task(schema, streaming=True), self.connect)
+            options = read_given(self.options, self.connect, streaming=True)
+            if options.events:
+                return EventStreamReader(options, self.connect)
+            return FrameStreamReader(self._task(schema, options), options, self.connect)
 
-    def _task(self, schema: StructType, *, streaming: bool) -> tuple[FrameTask, FrameOptions]:
-        options = read_given(self.options, self.connect, streaming=streaming)
+    def _task(self, schema: StructType, options: FrameOptions) -> FrameTask:
         log = self.connect.log(options)
-        task = task_of(options, log, self.connect.reading(options), lambda own: _alike(spark_schema(own), schema))
-        return task, options
+        return task_of(options, log, self.connect.reading(options), lambda own: _alike(spark_schema(own), schema))
 
 
 def read_given(given: Mapping[str, str], connect: Connect, *, streaming: bool = False) -> FrameOptions:
@@ -180,12 +131,6 @@ class _Tasks(PickledByValue):
     def _shares(self, starts: Offsets, ends: Offsets, asked: Mapping[str, AsOf]) -> list[FrameShare]:
         slots = self._options.slots or os.cpu_count() or 1
         return [FrameShare(spans, asked) for spans in packed(spans_of(starts, ends), slots)]
-
-
-@lru_cache(maxsize=2)
-def kept_reader(reading: ReaderOpener) -> RecordReader:
-    """A reader, kept in this worker process from task to task."""
-    return reading.open()
 
 
 _NOTHING = [FrameShare((), {})]
@@ -271,28 +216,6 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
             assert self.live_log is not None
             self.live_ends = now_s, self.live_log.ends(self.live_partitions)
         return self.live_ends[1]
-
-
-class FrameError(Exception):
-    """The error that stops a read, with its hint: the last line of what Spark shows."""
-
-
-def told(error: CdcError) -> FrameError:
-    """The same failure for Spark.
-
-    >>> told(CdcError("there is no table public.x", hint="it has public.y"))
-    FrameError('there is no table public.x. Hint: it has public.y')
-    """
-    return FrameError(f"{error.message}. Hint: {error.hint}" if error.hint else error.message)
-
-
-@contextmanager
-def telling() -> Iterator[None]:
-    """Raise what the body raises of ours as FrameError, without the traceback below it."""
-    try:
-        yield
-    except CdcError as error:
-        raise told(error) from None
 
 
 def current_rows(changes: DataFrame) -> DataFrame:

@@ -29,6 +29,7 @@ NAMES = {
     "kafka.*": "an option of librdkafka; a secret as env:NAME, file:PATH or command:PROGRAM",
     "table": "schema.table, for typed columns",
     "tables": "several by comma, * for any characters; with raw = true alone",
+    "events": "a topic of events, raw, up to what is whole: outbox, history, or another program's",
     "raw": "true: the records as they stand in the topics",
     "retyped": "fail or cast: what to do with a value of an older version that the column's type does not hold",
     "as_of": "an LSN: only what was committed before it",
@@ -53,11 +54,13 @@ class FrameOptions:
     servers: str
     pipeline: str
     tables: tuple[str, ...]
+    events: str = ""
     raw: bool = False
     retyped: Retyped = "fail"
     as_of: Lsn | None = None
     starting: Edge | Offsets = "earliest"
     ending: Offsets | None = None
+    ending_at_us: int = 0
     slots: int = 0
     max_offsets: int = 0
     client: tuple[tuple[str, str], ...] = ()
@@ -76,11 +79,13 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> FrameO
         servers=_required("bootstrap_servers", options),
         pipeline=_required("pipeline", options),
         tables=_tables(options, raw),
+        events=options.get("events", "").strip(),
         raw=raw,
         retyped=cast("Retyped", _one_of("retyped", options.get("retyped", "fail"), ("fail", "cast"))),
         as_of=as_of,
         starting=_start(options.get("starting_offsets", "earliest")),
         ending=ending,
+        ending_at_us=_at_us(options.get("ending_offsets", "{}")),
         slots=_number("slots", options.get("slots", "0")),
         max_offsets=_number("max_offsets_per_trigger", options.get("max_offsets_per_trigger", "0")),
         client=tuple(sorted((n, v) for n, v in client.items() if not v.startswith(REFERENCES))),
@@ -91,7 +96,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> FrameO
 def _bounds(options: Mapping[str, str], streaming: bool) -> tuple[Lsn | None, Offsets | None]:
     as_of = _lsn(options["as_of"]) if "as_of" in options else None
     ending = _offsets("ending_offsets", options["ending_offsets"]) if "ending_offsets" in options else None
-    if streaming and (as_of is not None or ending is not None):
+    if streaming and "events" not in options and (as_of is not None or ending is not None):
         name = "as_of" if as_of is not None else "ending_offsets"
         raise UsageError(f"a stream has no end, so {name} does not go with readStream", hint=f"spark.read takes {name}")
     if as_of is not None and (ending is not None or "starting_offsets" in options):
@@ -122,6 +127,8 @@ def _known(options: Mapping[str, str]) -> None:
 
 
 def _tables(options: Mapping[str, str], raw: bool) -> tuple[str, ...]:
+    if options.get("events", "").strip() and not {"table", "tables"} & set(options):
+        return ()
     if ("table" in options) == ("tables" in options):
         raise UsageError(
             "name the table by the option table, or several by tables", hint='.option("table", "public.orders")'
@@ -168,6 +175,13 @@ def _lsn(value: str) -> Lsn:
         raise UsageError(
             f"the option as_of is {value!r}, which is no LSN", hint="select pg_current_wal_insert_lsn() gives one"
         ) from None
+
+
+def _at_us(ending: str) -> int:
+    """The time of a cut, where the offsets are one's: see :mod:`spark.frames.event_cuts`."""
+    document: Any = orjson.loads(ending)
+    found = document.get("at_us", 0)
+    return found if isinstance(found, int) else 0
 
 
 def _start(value: str) -> Edge | Offsets:

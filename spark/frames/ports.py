@@ -34,6 +34,21 @@ class FrameTopics:
         return {one.topic: one.partitions for one in self.topics.values()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTopic:
+    """A topic of events as it is now. ``starts``: partition -> the first offset that is left. ``ours``: the pipeline
+    writes it. ``append_time``: its records have the broker's time. ``keep_ms``: how long they stay, -1 for ever."""
+
+    topic: str
+    id: str
+    partitions: int
+    starts: Mapping[int, int]
+    ours: bool
+    compacted: bool
+    append_time: bool
+    keep_ms: int
+
+
 class FrameLog(Protocol):
     """The log of one pipeline. Each answer is as of its call. LogError when the brokers do not answer, TopicError and
     UsageError where what was asked for is not there."""
@@ -56,6 +71,14 @@ class FrameLog(Protocol):
 
     def progress(self) -> Progress | None:
         """The newest progress record."""
+        ...
+
+    def newest_progress(self) -> Progress | None:
+        """The same, by a reader that is kept: for one who asks again and again."""
+        ...
+
+    def events(self, topic: str) -> EventTopic:
+        """A topic of events. TopicError where there is none."""
         ...
 
 

@@ -20,6 +20,7 @@ class SinkTopics:
     cleaner leaves the record of a delete (the least of all topics). ``views``: those that are a view's, each with its
     name as a table: capture's progress says nothing of them. ``histories``: those that are histories, each with the
     offsets that its partitions begin with now. Nothing is compacted there, and age alone removes records.
+    ``streams``: those of streams, which no LSN speaks of.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class SinkTopics:
     retention_s: float = math.inf
     views: Mapping[str, str] = field(default_factory=dict)
     histories: Offsets = field(default_factory=dict, compare=False)
+    streams: frozenset[str] = frozenset()
 
     def without(self, some: Collection[str]) -> SinkTopics:
         """The others."""
@@ -35,7 +37,9 @@ class SinkTopics:
         partitions = {topic: n for topic, n in self.partitions.items() if topic in ids}
         views = {topic: table for topic, table in self.views.items() if topic in ids}
         histories = {topic: parts for topic, parts in self.histories.items() if topic in ids}
-        return replace(self, ids=ids, partitions=partitions, views=views, histories=histories)
+        return replace(
+            self, ids=ids, partitions=partitions, views=views, histories=histories, streams=self.streams & ids.keys()
+        )
 
 
 class TopicLook(NamedTuple):

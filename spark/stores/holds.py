@@ -131,7 +131,7 @@ def claim(
     here = Claim({topic: parts for topic, parts in at.offsets.items() if topic in free.ids}, at.read_at_s)
     views = view.views_left(before, here, free)
     behind = _catching_up(view, before, here, free.without(free.views))
-    shown = view.claim(before, here, free.without({*behind, *views.unheeded}), now_ms)
+    shown = view.claim(before, here, free.without({*behind, *views.unheeded, *topics.streams}), now_ms)
     offsets = {topic: parts for topic, parts in _offsets(before).items() if topic in holds}
     began = {topic: replace(hold, since_ms=_since_ms(before, topic, now_ms)) for topic, hold in holds.items()}
     held = {**behind, **views.named, **began}

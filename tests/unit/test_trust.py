@@ -19,7 +19,7 @@ from tests.contract.topics import column, shape
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "snapshot", "spark")
-UNPICKLE = {"spark/frames/data_source.py", "spark/queries/task_reports.py"}
+UNPICKLE = {"spark/frames/pickled_source.py", "spark/queries/task_reports.py"}
 """What Spark's driver and its workers hand each other."""
 EVALUATE = {"cdc/views/compiling.py", "cdc/views/group_plan.py", "connectors/postgres/encoding/compiled.py"}
 """Of a view's text, and of a table's columns by their numbers."""

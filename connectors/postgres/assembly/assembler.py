@@ -86,7 +86,7 @@ class Assembler:
         encoder = ports.encoder or partial(
             compile_table, name=pipeline.name, database=pipeline.database, masks=ports.masks
         )
-        self._tx = Transaction(pipeline.epoch, start.near_xid)
+        self._tx = Transaction(pipeline.epoch, start.near_xid, start.times)
         self._seen = LogTails(start.after_lsn, pipeline.epoch, start.seen)
         self._compiled = CompiledTables(encoder, ports.lanes, ports.partition)
         self._asides = ports.asides

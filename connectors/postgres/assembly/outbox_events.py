@@ -184,7 +184,7 @@ class OutboxEvents:
         if found is None:
             found = self._lanes[event.topic] = ports.lanes(event.topic)
         lane, count = found
-        headers = event.placed(self._tx.pos % self._tx.events)
+        headers = event.placed(self._tx.pos % self._tx.events, self._tx.times.at_us)
         self.counts[EVENT] += 1
         self._outlet.emit((lane + self._partition(event.key, count), event.key, event.value, headers))
 

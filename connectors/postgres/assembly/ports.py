@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cdc.capture.advance import CommitTimes
 from cdc.record.ports import Record
 from cdc.record.position import Position
 from cdc.record.schema import TableSchema
@@ -116,8 +117,10 @@ class AssemblerPorts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Where an assembler begins. ``near_xid``: any 64-bit transaction id of now. In the log already are transactions
-    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``."""
+    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``. ``times``: of the
+    commits so far."""
 
     near_xid: int = 0
     after_lsn: int = 0
     seen: Mapping[int, Position] = field(default_factory=dict)
+    times: CommitTimes | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from cdc.capture.advance import CommitTimes
 from cdc.record.ports import Record
 from cdc.record.position import Position
 from cdc.record.tables_aside import CannotFollow
@@ -23,17 +24,18 @@ class Transaction:
     """State between BEGIN and COMMIT. ``begin`` is None outside.
 
     ``seq``: the last tx_seq given away. ``events``: the same of the outbox, which counts for itself. ``pos``: template
-    of the position header, to be filled with a tx_seq.
+    of the position header, to be filled with a tx_seq. ``times``: of the commits.
     ``serial`` grows whenever what :meth:`stamp` says changes.
     """
 
     __slots__ = (
         "_before_lsn", "_near_xid", "_now_ns", "_origin", "_stamp", "begin", "epoch", "events", "pos", "rows", "seq",
-        "serial", "skipped", "xid",
+        "serial", "skipped", "times", "xid",
     )  # fmt: skip
 
-    def __init__(self, epoch: int, near_xid: int) -> None:
+    def __init__(self, epoch: int, near_xid: int, times: CommitTimes | None = None) -> None:
         self.epoch = epoch
+        self.times = times or CommitTimes()
         self.begin: Begin | None = None
         self.skipped = False
         self.xid = near_xid
@@ -62,6 +64,7 @@ class Transaction:
         self.begin = begin
         self.xid = widened(begin.xid, self.xid)
         self.pos = self._template(begin.final_lsn)
+        self.times.open(begin.final_lsn, begin.committed_us)
         self.seq = self.rows = self.events = 0
         self._changed()
 

@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "leave out of the progress record what it does not speak of", "cdc/capture/capture_loop.py",
-        "            aside=aside,\n", "",
+        "            aside=session.asides.lacking if session.asides is not None else {},\n", "",
         "tests/unit/connectors/session/test_aside_rounds.py",
     ),
     Mutant(

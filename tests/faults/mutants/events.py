@@ -9,6 +9,10 @@ _HISTORY = "tests/unit/cdc/capture/test_history.py"
 _FRAMES = "tests/unit/connectors/postgres/assembly/test_outbox_frames.py"
 _KEPT = "tests/contract/test_histories.py -m 'not slow'"
 _PAST = "tests/integration/spark/test_histories.py -m slow"
+_CUTS = "tests/unit/spark/frames/test_event_cuts.py"
+_BATCHES = "tests/unit/spark/test_stream_batches.py"
+_TYPED = "spark/streams/typed_events.py"
+_WINDOWS = "tests/integration/spark/test_streams.py -m slow -k lost_checkpoint"
 _EVENTS = "connectors/postgres/assembly/outbox_events.py"
 
 MUTANTS = (
@@ -22,7 +26,7 @@ MUTANTS = (
     ),
     Mutant(
         "leave a history without the record that is too large", "cdc/capture/history.py",
-        "            return history, key, gap, [headers[0], (OP, GAP_OP.encode())]\n",
+        "            return history, key, gap, [headers[0], (OP, GAP_OP.encode()), *at]\n",
         "            return history, key, value, headers\n", _HISTORY,
     ),
     Mutant(
@@ -90,5 +94,61 @@ MUTANTS = (
         "write a payload's numbers anew", "cdc/capture/outbox.py",
         "and text[begins] == '\"' and name != payload", "and text[begins] == '\"'",
         "tests/unit/cdc/capture/test_outbox.py",
+    ),
+    Mutant(
+        "let the commit times of events go back", "cdc/capture/advance.py",
+        "max(self.at_us, committed_us)", "committed_us", "tests/unit/cdc/capture/test_commit_times.py",
+    ),
+    Mutant(
+        "say a time in progress that the log has not come to", "cdc/capture/advance.py",
+        "next(iter(self._open)) < lsn:", "next(iter(self._open)):", "tests/unit/cdc/capture/test_commit_times.py",
+    ),
+    Mutant(
+        "count an event again that an old capture repeats", "spark/frames/event_cuts.py",
+        "        elif pos <= top:\n", "        elif False:\n", _CUTS,
+    ),
+    Mutant(
+        "forget what lies ahead of a cut", "spark/frames/event_cuts.py",
+        'max(floor, ahead.get(p, ""))', "floor", _CUTS,
+    ),
+    Mutant(
+        "take rows of a snapshot for events", "spark/frames/event_cuts.py",
+        "        elif op in _NO_EVENTS:\n", "        elif op == b'x':\n", _CUTS,
+    ),
+    Mutant(
+        "bring no marker with a cut", "spark/frames/event_cuts.py",
+        "    if marker_us:\n", "    if False:\n", _CUTS,
+    ),
+    Mutant(
+        "write a batch that ends elsewhere for the one of its number", "spark/streams/ports.py",
+        "        if list(last.cuts) != list(cuts):\n", "        if False:\n", _BATCHES,
+    ),
+    Mutant(
+        "write a batch that stands in its topic once more", "spark/streams/ports.py",
+        "        return True\n", "        return False\n", _BATCHES,
+    ),
+    Mutant(
+        "publish two rows of one key", "spark/streams/stream_rows.py",
+        "            if key == before:\n", "            if False:\n", _BATCHES,
+    ),
+    Mutant(
+        "go on from a checkpoint of before", "spark/streams/checkpoint.py",
+        "in (0, 1)", "in (-1, 0, 1)", _BATCHES,
+    ),
+    Mutant(
+        "begin anew where the beginning is gone", "spark/streams/checkpoint.py",
+        "if first > 0]", "if first > 1]", _BATCHES,
+    ),
+    Mutant(
+        "count an event that is late", _TYPED,
+        '        .when(time < at - late, F.lit("late"))\n', "", _WINDOWS,
+    ),
+    Mutant(
+        "let the year 9999 close all windows", _TYPED,
+        '        .when(time >= at + F.expr(f"interval {AHEAD_S} seconds"), F.lit("ahead"))\n', "", _WINDOWS,
+    ),
+    Mutant(
+        "let Spark push the filter of the markers below the watermark", _TYPED,
+        '((F.col("partition") != MARKER) | time.isNull()) & time.isNotNull()', 'F.col("partition") != MARKER', _WINDOWS,
     ),
 )  # fmt: skip

@@ -158,12 +158,12 @@ MUTANTS = (
     ),
     Mutant(
         "take a NULL for no key of a view", "cdc/wire/plain.py",
-        "null = NULL_IN_KEY if schema.table.schema == VIEW_SCHEMA else None", "null = None",
+        "null = NULL_IN_KEY if schema.table.schema in (VIEW_SCHEMA, STREAM_SCHEMA) else None", "null = None",
         "tests/unit/cdc/wire/test_plain.py",
     ),
     Mutant(
         "take a NULL for a key of any table", "cdc/wire/plain.py",
-        "null = NULL_IN_KEY if schema.table.schema == VIEW_SCHEMA else None", "null = NULL_IN_KEY",
+        "null = NULL_IN_KEY if schema.table.schema in (VIEW_SCHEMA, STREAM_SCHEMA) else None", "null = NULL_IN_KEY",
         "tests/unit/cdc/wire/test_plain.py",
     ),
     Mutant(

@@ -27,7 +27,7 @@ def test_a_row_and_a_message_are_one_event() -> None:
     event = of_row()
     assert event == RULES.of_message(content)
     assert (event.topic, event.key, event.value) == ("shop.outbox.Order", b"7", b'{"n": 1.10}')
-    assert event.placed(b"p") == [("pos", b"p"), ("id", b"1"), ("eventType", b"Placed")]
+    assert event.placed(b"p", 5) == [("pos", b"p"), ("id", b"1"), ("eventType", b"Placed"), ("at", b"5")]
 
 
 @pytest.mark.parametrize(

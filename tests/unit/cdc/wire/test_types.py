@@ -133,6 +133,7 @@ LISTS = {
     "cdc/views/conversions": "casts of SQL; a view with another is refused",
     "cdc/views/decimals": "ranges of the integers",
     "cdc/views/functions": "arguments of functions; a view with another is refused",
+    "spark/streams/stream_rows": "kinds that Spark's types are, of a stream's result",
     "connectors/views/pgsync_schema": "kinds of text, whose order a server's locale may change",
     "cdc/views/sql_types": "a consumer above",
     "cdc/wire/plain": "readers of Debezium's numbers; other kinds are alike in both encodings",

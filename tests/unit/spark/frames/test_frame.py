@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 
 from cdc.process.errors import ConfigError, TopicError, UsageError
-from spark.frames.data_source import HeadraceSource, PickledByValue, read_given, spark_schema
+from spark.frames.data_source import HeadraceSource, read_given, spark_schema
 from spark.frames.frame import (
     StreamOffsets,
     arrow_schema,
@@ -24,6 +24,7 @@ from spark.frames.frame import (
     starts_of,
 )
 from spark.frames.options import FrameOptions
+from spark.frames.pickled_source import PickledByValue
 from tests.memory_frames import MemoryConnect, MemoryFrameLog
 from tests.unit.spark.frames.changes import TOPIC, change, shape
 

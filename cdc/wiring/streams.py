@@ -1,0 +1,284 @@
+"""Streams put together: what ``cdc stream`` checks, runs, lists, verifies and builds anew."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cdc.process.clock import SYSTEM_CLOCK
+from cdc.process.errors import ConfigError, DifferenceFound, TopicError, UsageError
+from cdc.record.topic_names import late_topic
+from cdc.settings.model import Settings
+from cdc.wiring import require_broker
+from cdc.wiring.sinks import session_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc.record.progress import Offsets
+    from cdc.record.schema import TableSchema
+    from cdc.views.known_views import KnownView
+    from spark.frames.ports import FrameLog
+    from spark.session.stop import SinkStop
+    from spark.streams.ports import BatchNote
+    from spark.streams.stream_query import RunningStream
+    from spark.streams.stream_text import StreamSpec
+    from spark.streams.verification import Comparison
+
+log = logging.getLogger(__name__)
+_CONF = {"spark.sql.shuffle.partitions": "4"}
+"""Each is a partition of a stream's state, for as long as its checkpoint lives."""
+
+
+@contextmanager
+def streams_session(settings: Settings, stop: SinkStop | None = None) -> Iterator[SparkSession]:
+    """A session of this process with the format ``headrace``. ConfigError when Spark is not installed."""
+    require_broker(settings)
+    try:
+        from spark.session.package import build_zip
+        from spark.session.spark_session import end_session, own_python, start_session
+        from spark.session.stop import ended_in_time
+    except ImportError as missing:
+        raise ConfigError(
+            f"cdc stream needs a package that is not installed: {missing.name}", hint="pip install 'headrace[all]'"
+        ) from None
+    spec = session_of(settings, ())
+    spec = replace(spec, conf={**_CONF, **spec.conf})
+    session = start_session(spec)
+    try:
+        if not (str(session.sparkContext.master).startswith("local") and own_python()):
+            session.sparkContext.addPyFile(str(build_zip(spec.log_folder, ())))
+        if stop is None:
+            yield session
+        else:
+            with ended_in_time(session, stop), stop.on_signals():
+                yield session
+    finally:
+        end_session(session)
+
+
+def check_streams(settings: Settings, names: Sequence[str]) -> Iterator[str]:
+    """A sentence about each stream that can be kept. Raises ConfigError, UsageError and TopicError for the others."""
+    from connectors.streams.stream_topics import stream_specs
+
+    specs = stream_specs(settings, names)
+    with streams_session(settings) as session:
+        for spec in specs.values():
+            yield checked(session, settings, spec)
+
+
+def checked(session: SparkSession, settings: Settings, spec: StreamSpec) -> str:
+    """A sentence about a stream that can be kept. ConfigError, UsageError and TopicError for another."""
+    from spark.frames.event_cuts import require_events
+    from spark.streams.stream_rows import shape_of
+    from spark.streams.stream_text import analysed, require_bounded, require_kept
+    from spark.streams.typed_events import empty_events
+
+    log = _frame_log(settings)
+    result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
+    shape = shape_of(spec.name, "", result.schema, spec.key)
+    needed_s = require_bounded(session, spec, result)
+    missing = []
+    for one in spec.events:
+        try:
+            topic = log.events(one.topic)
+        except TopicError:
+            missing.append(one.topic)
+            continue
+        require_events(topic)
+        require_kept(spec, one, topic.keep_ms, needed_s)
+    columns = ", ".join(f"{column.name} {column.kind}" for column in shape.columns)
+    waits = f"; there is no topic {', '.join(missing)} yet" if missing else ""
+    return f"{spec.name}: key {', '.join(spec.key)}; columns {columns}; needs an event for {needed_s:,.0f} s{waits}"
+
+
+def run_streams(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
+    """Keep streams until asked to stop. Raises the error of the first that could not go on."""
+    from connectors.streams.stream_topics import stream_specs
+    from spark.session.spark_session import LOG_FILE
+    from spark.session.stop import STOP_FILE, SinkStop
+    from spark.streams.stream_runner import keep_streams
+
+    specs = stream_specs(settings, names)
+    folder = session_of(settings, ()).log_folder
+    stop, log_file = SinkStop(folder / STOP_FILE), str(folder / LOG_FILE)
+    with streams_session(settings, stop) as session:
+        start = partial(start_stream, session, settings, specs, log_file)
+        ends = {name: _ends(settings, spec) if until_caught_up else None for name, spec in specs.items()}
+        keep_streams(session, start, ends, stop, SYSTEM_CLOCK, log_file)
+
+
+def _ends(settings: Settings, spec: StreamSpec) -> Offsets:
+    from spark.frames.event_source import newest_cut
+
+    log, found = _frame_log(settings), {}
+    for one in spec.events:
+        cut = newest_cut(log, log.events(one.topic))
+        found[one.topic] = cut.offsets if cut is not None else {}
+    return found
+
+
+def start_stream(
+    session: SparkSession,
+    settings: Settings,
+    specs: Mapping[str, StreamSpec],
+    log_file: str,
+    name: str,
+    every: str = "1 second",
+) -> RunningStream:
+    """Start a stream's query, from its checkpoint or as a new generation. Raises what stands in the way: ConfigError,
+    UsageError, TopicError, LogError. ``every``: how often a batch begins."""
+    from connectors.spark_log.frame_log import given_options
+    from connectors.streams.stream_topics import KafkaStreamOutput, ensure_stream, make_generation
+    from spark.frames.event_cuts import require_events
+    from spark.streams.checkpoint import checkpoint_folder, is_sound, newest_batch, require_beginning
+    from spark.streams.stream_query import RunningStream, StreamParts
+    from spark.streams.stream_rows import ResultRecords, shape_of
+    from spark.streams.stream_text import analysed, require_bounded
+    from spark.streams.typed_events import empty_events
+
+    spec, frames = specs[name], _frame_log(settings)
+    topics = [frames.events(one.topic) for one in spec.events]
+    for topic in topics:
+        require_events(topic)
+    result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
+    require_bounded(session, spec, result)
+
+    def shape(topic: str) -> TableSchema:
+        return shape_of(name, topic, result.schema, spec.key)
+
+    known = ensure_stream(settings, spec, shape)
+    output = KafkaStreamOutput(settings, known)
+    folder = checkpoint_folder(settings.spark.checkpoint, name, known.generation)
+    if not is_sound(output.last(), newest_batch(session, folder)):
+        require_beginning(name, topics)
+        known = make_generation(settings, spec, known.generation + 1, shape)
+        log.warning("stream_begins_again", extra={"stream": name, "generation": known.generation})
+        output = KafkaStreamOutput(settings, known)
+        folder = checkpoint_folder(settings.spark.checkpoint, name, known.generation)
+    parts = StreamParts(
+        spec=spec,
+        options=given_options(settings),
+        output=output,
+        records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
+        late=(late_topic(settings.name, name), 1),
+        checkpoint=folder,
+        clock=SYSTEM_CLOCK,
+        log_file=log_file,
+        every=every,
+    )
+    return RunningStream(session, parts, swept=known.generation > 1)
+
+
+def _frame_log(settings: Settings) -> FrameLog:
+    from connectors.spark_log.frame_log import KafkaFrameLog
+
+    return KafkaFrameLog(settings.name, settings.log)
+
+
+def listed_streams(settings: Settings) -> list[ListedStream]:
+    """The streams that were published. LogError, at once, when no broker takes a connection."""
+    from connectors.streams.stream_topics import known_streams
+
+    require_broker(settings)
+    return [ListedStream(name, found.known, found.last) for name, found in sorted(known_streams(settings).items())]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStream:
+    """One published stream, to be shown."""
+
+    name: str
+    known: KnownView
+    last: BatchNote | None
+
+    def document(self) -> dict[str, Any]:
+        """For ``--json``."""
+
+        last = self.last
+        found: dict[str, Any] = {"stream": self.name, "generation": self.known.generation, "topic": self.known.topic}
+        found |= {
+            "batch": last.batch if last is not None else None,
+            "at": self._at(),
+            "late": last.late if last else {},
+        }
+        return found | {
+            "state_rows": last.state_rows if last else 0,
+            "state_partitions": last.state_partitions if last else 0,
+        }
+
+    def line(self) -> str:
+        """For a person."""
+        shown = f"{self.name}  generation {self.known.generation}  {self.known.topic}"
+        if self.last is None:
+            return f"{shown}  no batch yet"
+        apart = ", ".join(f"{count:,} {reason}" for reason, count in self.last.late.items()) or "none"
+        state = f"{self.last.state_rows:,} rows in {self.last.state_partitions} partitions"
+        return f"{shown}  batch {self.last.batch} up to {self._at()}  state: {state}  set apart: {apart}"
+
+    def _at(self) -> str | None:
+        if self.last is None or not self.last.at_us:
+            return None
+        return datetime.fromtimestamp(self.last.at_us / 1e6, UTC).isoformat(timespec="milliseconds")
+
+
+def rebuild_stream(settings: Settings, name: str) -> str:
+    """Begin a new generation. A runner of the former one ends, or follows."""
+    from connectors.streams.stream_topics import KafkaStreamOutput, known_streams, make_generation, stream_specs
+    from spark.streams.stream_rows import shape_of
+    from spark.streams.stream_text import analysed, require_bounded
+    from spark.streams.typed_events import empty_events
+
+    spec = stream_specs(settings, [name])[name]
+    with streams_session(settings) as session:
+        result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
+        require_bounded(session, spec, result)
+        columns = result.schema
+    former = known_streams(settings).get(name)
+    number = former.known.generation + 1 if former is not None else 1
+    known = make_generation(settings, spec, number, lambda topic: shape_of(name, topic, columns, spec.key))
+    if former is not None:
+        # Whoever still writes the former one hears that he is not alone.
+        KafkaStreamOutput(settings, former.known)
+    return f"{name}: generation {number} begins in {known.topic}; cdc stream run {name} fills it"
+
+
+def verify_stream(settings: Settings, name: str) -> Iterator[str]:
+    """What a stream was found to be. Raises DifferenceFound where it differs, UsageError before its first batch."""
+    with streams_session(settings) as session:
+        comparison = compare_stream(session, settings, name)
+    yield from comparison.sentences(name)
+    if not comparison.is_clean:
+        raise DifferenceFound(f"the stream {name} differs from its events", hint=f"cdc stream rebuild {name}")
+
+
+def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comparison:
+    """Compute a stream anew, and compare. UsageError before its first batch."""
+    from connectors.spark_log.frame_log import given_options
+    from connectors.streams.stream_topics import known_streams, read_published, stream_specs
+    from spark.streams.stream_query import StreamParts
+    from spark.streams.stream_rows import ResultRecords
+    from spark.streams.verification import MemoryOutput, verified
+
+    spec = stream_specs(settings, [name])[name]
+    found = known_streams(settings).get(name)
+    if found is None or found.last is None:
+        raise UsageError(f"the stream {name} has published nothing yet", hint=f"cdc stream run {name} does")
+    known = found.known
+    parts = StreamParts(
+        spec=spec,
+        options=given_options(settings),
+        output=MemoryOutput(),
+        records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
+        late=(late_topic(settings.name, name), 1),
+        checkpoint="",
+        clock=SYSTEM_CLOCK,
+        log_file="spark.log",
+        every="0 seconds",
+    )
+    return verified(session, parts, found.last, read_published(settings, known))

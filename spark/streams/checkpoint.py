@@ -1,0 +1,54 @@
+"""A stream's checkpoint beside its topic: the state is of use only where both stand at the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from cdc.process.errors import TopicError
+from spark.frames.ports import EventTopic
+from spark.streams.ports import BatchNote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def checkpoint_folder(root: str, stream: str, generation: int) -> str:
+    """The folder of one generation's query. ``root``: of ``[spark] checkpoint``."""
+    scheme = urlsplit(root).scheme
+    home = root.rstrip("/") if scheme not in ("", "file") else str(Path(urlsplit(root).path).absolute())
+    return f"{home}/stream.{stream}.{generation}"
+
+
+def newest_batch(session: SparkSession, folder: str) -> int:
+    """The newest batch that a checkpoint has planned, -1 for none."""
+    jvm: Any = session._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{folder}/offsets")
+    files = path.getFileSystem(session._jsc.hadoopConfiguration())
+    if not files.exists(path):
+        return -1
+    names = [one.getPath().getName() for one in files.listStatus(path)]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def is_sound(last: BatchNote | None, newest: int) -> bool:
+    """Whether a checkpoint may go on: its newest batch is the topic's, or the next one.
+
+    >>> is_sound(None, -1), is_sound(None, 0), is_sound(None, 1), is_sound(BatchNote(batch=4, cuts=[]), -1)
+    (True, True, False, False)
+    """
+    return newest - (last.batch if last is not None else -1) in (0, 1)
+
+
+def require_beginning(stream: str, topics: Iterable[EventTopic]) -> None:
+    """TopicError where retention has cut a topic: a new generation would count less than the one before."""
+    for topic in topics:
+        cut = [partition for partition, first in topic.starts.items() if first > 0]
+        if cut:
+            raise TopicError(
+                f"the checkpoint of the stream {stream} is lost, and {topic.topic} no longer holds its beginning: "
+                "windows would be counted anew with less in them",
+                hint=f"put the checkpoint back, or cdc stream rebuild {stream}: it begins with what is there",
+            )

@@ -1,0 +1,131 @@
+"""Streams kept until asked to stop: one query each, started again where that can help. One that cannot go on leaves the
+others alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import orjson
+
+from cdc.process.clock import Clock
+from cdc.process.errors import CdcError, ConfigError, Retry
+from cdc.record.progress import Offsets
+from spark.session.spark_session import require_jvm
+from spark.streams.stream_query import RunningStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.session.stop import SinkStop
+
+log = logging.getLogger(__name__)
+_LOOK_S = 0.2
+_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_MOST_UNKNOWN = 3
+_REST_S = 3.0
+"""A stream that is level and has published nothing for so long has closed the windows that it can."""
+
+Start = Callable[[str], RunningStream]
+"""Starts a stream by its name. CdcError where that fails."""
+
+
+class _Tended:
+    """One stream and its restarts."""
+
+    def __init__(self, name: str, start: Start, clock: Clock) -> None:
+        self.name = name
+        self.fault: CdcError | None = None
+        self.running: RunningStream | None = None
+        self._start = start
+        self._clock = clock
+        self._tries = self._unknown = 0
+        self._due_s = 0.0
+        self._still: tuple[int, float] = (-1, 0.0)
+
+    def tend(self) -> None:
+        """One look."""
+        if self.fault is not None:
+            return
+        if self.running is None:
+            if self._clock.monotonic() >= self._due_s:
+                self._begin()
+        elif not self.running.active:
+            failure = self.running.failure() or ConfigError(
+                f"the query of the stream {self.name} was stopped", hint="another program stopped it"
+            )
+            if self.running.last is not None and self.running.last.batch > self._still[0]:
+                self._tries = self._unknown = 0
+            self.running = None
+            self._failed(failure)
+
+    def _begin(self) -> None:
+        try:
+            self.running = self._start(self.name)
+            log.info("stream_started", extra={"stream": self.name})
+        except CdcError as failure:
+            self._failed(failure)
+
+    def _failed(self, failure: CdcError) -> None:
+        self._unknown += failure.retry is Retry.NOW
+        if failure.retry in (Retry.NEVER, Retry.SECRET) or self._unknown > _MOST_UNKNOWN:
+            log.error("stream_stopped", extra={"stream": self.name, "reason": failure.message, "hint": failure.hint})
+            self.fault = failure
+            return
+        wait_s = _BACKOFF_S[min(self._tries, len(_BACKOFF_S) - 1)]
+        log.warning("stream_waits", extra={"stream": self.name, "reason": failure.message, "wait_s": wait_s})
+        self._tries += 1
+        self._due_s = self._clock.monotonic() + wait_s
+
+    def is_level(self, ends: Offsets) -> bool:
+        """Whether it has published all below these ends, and rests."""
+        last = self.running.last if self.running is not None else None
+        if last is None:
+            return not any(end for parts in ends.values() for end in parts.values())
+        now_s = self._clock.monotonic()
+        if last.batch != self._still[0]:
+            self._still = last.batch, now_s
+        return covers(last.cuts, ends) and now_s - self._still[1] >= _REST_S
+
+
+def covers(cuts: object, ends: Offsets) -> bool:
+    """Whether each cut, as Spark's checkpoint has it, lies at or behind these ends."""
+    for cut in cuts if isinstance(cuts, list | tuple) else ():
+        topics: Mapping[str, dict[str, dict[str, int]]] = orjson.loads(cut)["topics"] if cut else {}
+        for topic, facts in topics.items():
+            here = facts["offsets"]
+            if any(here.get(str(p), 0) < end for p, end in ends.get(topic, {}).items()):
+                return False
+    return True
+
+
+def keep_streams(
+    session: SparkSession,
+    start: Start,
+    names: Mapping[str, Offsets | None],
+    stop: SinkStop,
+    clock: Clock,
+    log_file: str,
+) -> None:
+    """Keep streams until a stop is asked for, or until each is level with the ends given for it. Raises the error of
+    the first that could not go on, once none goes on or at the end."""
+    kept = [_Tended(name, start, clock) for name in names]
+    try:
+        while not stop.asked:
+            for one in kept:
+                one.tend()
+            require_jvm(session, log_file)
+            going = [one for one in kept if one.fault is None]
+            level = all((ends := names[one.name]) is not None and one.is_level(ends) for one in going)
+            if not going or level:
+                break
+            stop.wait(_LOOK_S)
+    finally:
+        for one in kept:
+            if one.running is not None:
+                one.running.stop()
+    faults = [one.fault for one in kept if one.fault is not None]
+    if faults:
+        raise faults[0]

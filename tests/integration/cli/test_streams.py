@@ -1,0 +1,89 @@
+"""``cdc stream`` on real servers: a window over outbox events, from its check to its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from deltalake import DeltaTable
+
+from cdc import outbox
+from tests.integration.cli.pipeline import Pipeline
+from tests.programs import RunCdc, Spawn
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+SQL = """select window.start as window_start, path, count(*) as requests, sum(ms) as ms
+from requests group by window(at, '1 minute'), path
+"""
+
+
+@pytest.fixture
+def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_cdc: RunCdc) -> Pipeline:
+    (tmp_path / "traffic.sql").write_text(SQL, encoding="utf-8")
+    document: dict[str, Any] = {
+        "name": topic_prefix,
+        "source": {"dsn": database, "tables": ["public.orders"]},
+        "log": {"bootstrap_servers": kafka, "partitions": 2},
+        "capture": {"http_address": ""},
+        "outbox": {"keep": "7d"},
+        "spark": {"http_address": "", "checkpoint": str(tmp_path / "checkpoints")},
+        "sinks": {"files": {"kind": "delta", "path": str(tmp_path / "files"), "tables": ["stream.traffic"]}},
+        "streams": {
+            "traffic": {
+                "sql": "traffic.sql",
+                "key": ["window_start", "path"],
+                "events": {
+                    "requests": {
+                        "topic": f"{topic_prefix}.outbox.Request",
+                        "time": "at",
+                        "late": "10 minutes",
+                        "schema": "at timestamp, path string, ms double",
+                    }
+                },
+            }
+        },
+    }
+    made = Pipeline(tmp_path, run_cdc, document)
+    made.sql("create table orders (id int primary key)")
+    return made
+
+
+def requests(pipeline: Pipeline, *ages: str, path: str = "/a") -> None:
+    """Events of these ages, as Postgres writes an interval."""
+    with psycopg.connect(pipeline.dsn) as connection:
+        for age in ages:
+            found = connection.execute("select to_json(now() - %s::interval)", [age]).fetchone()
+            assert found is not None
+            outbox.emit(connection, "Request", path, "Seen", {"at": found[0], "path": path, "ms": 1.5})
+
+
+def topic_exists(pipeline: Pipeline) -> bool:
+    """Whether capture has made the topic of the events."""
+    return "Request" in pipeline.good("events", "outbox.Request", "--from-beginning", "--until-caught-up")
+
+
+def listed(pipeline: Pipeline) -> dict[str, Any]:
+    """What ``cdc stream list`` says of the one stream."""
+    found: dict[str, Any] = orjson.loads(pipeline.good("stream", "list", "--json"))
+    return found
+
+
+def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: Spawn) -> None:
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    requests(pipeline, "1 second", "2 seconds", "1 hour", "-1 day")
+    wait_until(lambda: topic_exists(pipeline), 30, lambda: capture.stderr[-2000:])
+    said = pipeline.good("stream", "check")
+    assert "needs an event for 720 s" in said
+    done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=180)
+    assert done.returncode == 0, done.stderr[-3000:] + capture.stderr[-500:]
+    assert listed(pipeline)["late"] == {"ahead": 1, "late": 1}
+    assert "2 events are set apart" in pipeline.good("stream", "verify", "traffic")
+    pipeline.good("sink", "--until-caught-up")
+    rows = DeltaTable(str(pipeline.folder / "files" / "stream" / "traffic")).to_pyarrow_table().to_pylist()
+    assert sum(row["requests"] or 0 for row in rows) == 2, rows
