@@ -316,11 +316,12 @@ def parse(
             f"{origin}: columns are masked under [tables], which the native capture alone does",
             hint='[source] kind = "postgres" keeps the masks; or take them out: [debezium.options] has Debezium\'s own',
         )
-    if settings.views and settings.source.kind == "debezium":
-        raise ConfigError(
-            f"{origin}: no view is kept over Debezium's topics: they do not say which records are whole transactions",
-            hint="leave the sections [views.NAME] out; views are over tables that cdc run captures",
-        )
+    for kept in ("view", "stream") if settings.source.kind == "debezium" else ():
+        if settings.views if kept == "view" else settings.streams:
+            raise ConfigError(
+                f"{origin}: no {kept} is kept over Debezium's topics: they do not say which transactions are whole",
+                hint=f"leave the sections [{kept}s.NAME] out; {kept}s are over tables that cdc run captures",
+            )
     require_apart(sinks, settings.name, origin)
     require_native_history(settings.history, settings.source.kind, origin)
     exclude = without_outbox(settings.outbox, settings.source.kind, settings.source.tables, origin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cdc.views.known_views import KnownView
     from spark.frames.ports import FrameLog
     from spark.session.stop import SinkStop
-    from spark.streams.ports import BatchNote
+    from spark.streams.ports import BatchNote, StreamOutput
     from spark.streams.stream_query import RunningStream
     from spark.streams.stream_text import StreamSpec
     from spark.streams.verification import Comparison
@@ -130,6 +130,7 @@ def start_stream(
     log_file: str,
     name: str,
     every: str = "1 second",
+    over: Callable[[StreamOutput], StreamOutput] = lambda output: output,
 ) -> RunningStream:
     """Start a stream's query, from its checkpoint or as a new generation. Raises what stands in the way: ConfigError,
     UsageError, TopicError, LogError. ``every``: how often a batch begins."""
@@ -164,7 +165,7 @@ def start_stream(
     parts = StreamParts(
         spec=spec,
         options=given_options(settings),
-        output=output,
+        output=over(output),
         records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
         late=(late_topic(settings.name, name), 1),
         checkpoint=folder,

@@ -2,22 +2,20 @@
 -- quoted. Positions compare as texts, and the position is the first 32 characters of a row's key.
 
 -- name: versions
-with cdc_rows as (
-    -- The key by itself, once: Spark brings the rows of a key together once for it.
-    select {columns}, substr(_key, 34) as cdc_row, _op, _commit_ts, _xid, _pos, _seen
+with cdc_changes as (
+    select {columns}, _key, _op, _commit_ts, _xid, _pos, _seen,
+           lead(_pos) over (partition by substr(_key, 34) order by _pos) as cdc_next
     from {table}
     where _op in ('c', 'u', 'd', 'r', 'gap') and substr(_key, 34) <> '%gap'
-), cdc_changes as (
-    select cdc_rows.*, lead(_pos) over (partition by cdc_row order by _pos) as cdc_next from cdc_rows
 ), cdc_sure as (
     -- A row that was read from the table may hold the change behind it already: that change says it itself.
     select cdc_changes.*, case when _seen > _pos then _seen else _pos end as cdc_since
     from cdc_changes where _seen is null or cdc_next is null or cdc_next >= _seen
 ), cdc_spans as (
     select cdc_sure.*,
-           lead(_pos) over (partition by cdc_row order by _pos) as cdc_after,
-           lead(cdc_since) over (partition by cdc_row order by _pos) as cdc_until,
-           lead(_commit_ts) over (partition by cdc_row order by _pos) as cdc_until_ts
+           lead(_pos) over (partition by substr(_key, 34) order by _pos) as cdc_after,
+           lead(cdc_since) over (partition by substr(_key, 34) order by _pos) as cdc_until,
+           lead(_commit_ts) over (partition by substr(_key, 34) order by _pos) as cdc_until_ts
     from cdc_sure
 ), cdc_marks as (
     -- A truncate, and the end of a whole reading, end what has nothing newer than their floors.
@@ -32,7 +30,7 @@ with cdc_rows as (
     from cdc_steps s join {table} t on t._pos = s.cdc_ends and t._op in ('t', 'sweep')
     group by s.cdc_floor, s.cdc_below, s.cdc_ends
 )
-select cdc_row as _key, _op, _xid, cdc_since as _from,
+select substr(_key, 34) as _key, _op, _xid, cdc_since as _from,
        case when cdc_ends < coalesce(cdc_after, '~') then cdc_ends else cdc_until end as _to,
        _commit_ts as _from_ts,
        case when cdc_ends < coalesce(cdc_after, '~') then cdc_ends_ts else cdc_until_ts end as _to_ts,

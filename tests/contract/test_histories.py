@@ -128,7 +128,7 @@ def compare(past: Past, asked: Asked, table: str, versions_of: str) -> int:
     return compared
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=PASTS, begun=st.booleans(), seed=st.integers(0, 1000))
 def test_e6_the_fold_of_a_history_is_the_table_at_each_lsn(
     steps: list[tuple[Any, ...]], begun: bool, seed: int, tmp_path_factory: pytest.TempPathFactory

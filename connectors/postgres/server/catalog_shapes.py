@@ -18,7 +18,7 @@ from cdc.capture.table_masks import MaskNotes, masks_of, rules_of
 from cdc.process.errors import ConfigError
 from cdc.process.sql_files import load
 from cdc.record.schema import Column, Encoding, Identity, TableSchema
-from cdc.record.topic_names import TableName, table_topic
+from cdc.record.topic_names import STREAM_SCHEMA, TableName, table_topic
 from cdc.settings.mask_rules import Masks, require_masks
 from cdc.settings.model import Settings
 from connectors.postgres.encoding.encoder import Type, missing, resolve
@@ -123,6 +123,7 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
             *key_faults(relation.table, keys[relation.oid], lacking, settings.publication, version),
         ]
         problems += unlike_views(relation.table) if settings.views else []
+        problems += unlike_views(relation.table, STREAM_SCHEMA) if settings.streams else []
         asks = settings.source.kind == "debezium" or takes(str(relation.table), settings.history.tables, ())
         if asks or relation.oid in notes.parts or settings.tables.get(str(relation.table)):
             problems += [one for one in _shape_problems(conn, relation, settings, notes) if one not in problems]

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from cdc.process.sql_files import load, quote_identifier
 from cdc.record.schema import Identity, TableSchema
 from cdc.record.tables_aside import NAME_CHILDREN, children_sentence
-from cdc.record.topic_names import TableName, collisions
+from cdc.record.topic_names import VIEW_SCHEMA, TableName, collisions
 from cdc.wire.envelope import may_be_unavailable
 from cdc.wire.types import OTHER
 from connectors.postgres.server.connections import Connection
@@ -130,12 +130,13 @@ def topic_problems(name: str, topics: Sequence[tuple[TableName, str]]) -> dict[T
     return found
 
 
-def unlike_views(table: TableName) -> list[TableProblem]:
-    """Why a table cannot be captured beside views: a store could not distinguish it from one of them."""
-    if table.schema != "view":
+def unlike_views(table: TableName, schema: str = VIEW_SCHEMA) -> list[TableProblem]:
+    """Why a table cannot be captured beside views, or beside the tables of another schema of ours: a store could not
+    distinguish it from one of them."""
+    if table.schema != schema:
         return []
-    message = f"{table} would be taken for a view: stores know views as tables of a schema called view"
-    hint = f'rename its schema (alter schema view rename to ...;), or add "{table}" to [source] exclude'
+    message = f"{table} would be taken for a {schema}: stores know {schema}s as tables of a schema called {schema}"
+    hint = f'rename its schema (alter schema {schema} rename to ...;), or add "{table}" to [source] exclude'
     return [TableProblem(message=message, hint=hint)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from cdc.wiring.streams import start_stream
 from connectors.kafka.clients import producer_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.streams.stream_topics import known_streams, read_published, stream_specs
+from spark.streams.ports import StreamOutput
 from spark.streams.stream_query import RunningStream
 from spark.streams.stream_runner import covers
 from spark.streams.verification import Published
@@ -121,10 +122,12 @@ class HandMadeEvents:
         return parse(whole)
 
     @contextmanager
-    def running(self, session: SparkSession, settings: Settings) -> Iterator[RunningStream]:
-        """The stream, started."""
+    def running(
+        self, session: SparkSession, settings: Settings, over: Callable[[StreamOutput], StreamOutput] = lambda one: one
+    ) -> Iterator[RunningStream]:
+        """The stream, started. ``over``: what its output is seen through."""
         specs = stream_specs(settings, ["traffic"])
-        found = start_stream(session, settings, specs, "spark.log", "traffic", every="0 seconds")
+        found = start_stream(session, settings, specs, "spark.log", "traffic", every="0 seconds", over=over)
         try:
             yield found
         finally:

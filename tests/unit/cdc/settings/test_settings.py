@@ -131,6 +131,9 @@ def test_views_over_debeziums_topics_are_refused() -> None:
     with pytest.raises(ConfigError, match="no view is kept over Debezium's topics: they do not say which") as refused:
         parse({**debezium, "views": {"v": {"sql": "v.sql"}}})
     assert "over tables that cdc run captures" in refused.value.hint
+    events = {"e": {"topic": "t", "time": "at", "schema": "at timestamp"}}
+    with pytest.raises(ConfigError, match="no stream is kept over Debezium's topics"):
+        parse({**debezium, "streams": {"s": {"sql": "s.sql", "key": ["k"], "events": events}}})
 
 
 def test_two_sinks_of_one_store_are_refused() -> None:

@@ -34,6 +34,8 @@ def test_patterns_for_tables_take_no_view() -> None:
 
 def test_a_table_of_a_schema_called_view_is_refused() -> None:
     assert unlike_views(TableName("public", "view")) == []
+    (problem,) = unlike_views(TableName("stream", "orders"), "stream")
+    assert "taken for a stream" in problem.message
     (problem,) = unlike_views(TableName("view", "orders"))
     assert "would be taken for a view" in problem.message
     assert "rename its schema" in problem.hint
