@@ -107,8 +107,9 @@ def _imported(root: Path, one: Reach) -> frozenset[Reach]:
     if file.name == "__init__.py" and one.name != WHOLE:
         body = [node for node in _tree(file).body if not _is_late(node)]
         nodes = body if one.name == _BODY else [late[one.name]]
-    names = {name for node in nodes for part in ast.walk(node) for name in _named(part, package)}
-    here = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)} & set(late)
+    parts = [part for node in nodes for part in ast.walk(node)]
+    names = {name for part in parts for name in _named(part, package)}
+    here = {part.id for part in parts if isinstance(part, ast.Name)} & set(late) if late else set()
     found = {*(Reach(one.module, name) for name in here), *_bodies(root, package)}
     return frozenset(found.union(*(_reaches(root, name) for name in names)) - {one})
 

@@ -189,8 +189,12 @@ class Listed(NamedTuple):
     why: str
 
     def meets(self, file: str, change: str) -> bool:
-        pattern = ".*".join(map(re.escape, self.change.split("*")))
-        return f"/{file}".endswith(f"/{self.module}") and re.fullmatch(pattern, change) is not None
+        return f"/{file}".endswith(f"/{self.module}") and _pattern(self.change).fullmatch(change) is not None
+
+
+@cache
+def _pattern(change: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, change.split("*"))))
 
 
 def listed() -> Iterator[Listed]:

@@ -24,7 +24,9 @@ os.read(int(os.environ["NEVER"]), 1)
 def test_h136_ctrl_c_while_modules_load_is_quiet(tmp_path: Path, module: str) -> None:
     shadow = tmp_path / "sitecustomize.py"
     shadow.write_text(
-        "import sys, importlib.abc, importlib.util\n"
+        # A shell's background job inherits that Ctrl-C is ignored.
+        "import signal, sys, importlib.abc, importlib.util\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Slow(importlib.abc.MetaPathFinder, importlib.abc.Loader):\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        return importlib.util.spec_from_loader(name, self) if name == {module!r} else None\n"
