@@ -19,6 +19,9 @@ from spark.session.spark_session import SessionSpec, end_session, start_session
 from tests.settings_file import SELDOM
 
 PARTS = (delta_kind.SPARK_PARTS, iceberg_kind.SPARK_PARTS)
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Each statement's own classes cost more to compile than a test's rows to run: a quarter of a merge's CPU. Applications
+that tests start by the commands compile theirs, as a user's do."""
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def lake_spark(folder: Path, conf: Mapping[str, str] = {}) -> Iterator[SparkSess
         log_folder=folder,
         jars=spark_jars(*(part.jars for part in PARTS)),
         java_home=java_home(),
-        conf=with_parts(PARTS, {**SELDOM, **conf}, folder),
+        conf=with_parts(PARTS, {**SELDOM, **INTERPRETED, **conf}, folder),
     )
     session = start_session(spec)
     try:

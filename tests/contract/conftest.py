@@ -21,7 +21,8 @@ BY_SPARK = ("delta-spark", "iceberg")
 """Warehouses that Spark writes. Each merge is some jobs, of two to three CPU-s: they are held against those tests alone
 that are marked ``by_spark``, which show what is theirs: the merge, the types, the commit, and what is put back."""
 BY_STATEMENTS = "postgres-generic"
-"""The ways of SQLite's with nothing but standard SQL, and the types of Postgres: each is there by itself."""
+"""The ways of SQLite's with nothing but standard SQL, and the types of Postgres: each is there by itself. Together they
+are held against the tests that are marked ``by_spark``."""
 KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "folder")
 
 
@@ -33,15 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each store in turn. ``by_spark`` adds those that Spark merges, or some of them; ``alone``: no other one. A test
-    may have a list of its own."""
+    """Each store in turn. ``by_spark`` adds those that Spark merges, or some of them, and BY_STATEMENTS; ``alone``: no
+    other one. A test may have a list of its own."""
     own = any("store" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if own or "store" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("by_spark")
     kinds = () if mark is None else mark.args or BY_SPARK
     alone = mark is not None and mark.kwargs.get("alone")
-    slow = kinds if alone else (*kinds, BY_STATEMENTS)
+    slow = kinds if alone or mark is None else (*kinds, BY_STATEMENTS)
     metafunc.parametrize(
         "store",
         [*(() if alone else KINDS), *(pytest.param(kind, marks=pytest.mark.slow) for kind in slow)],

@@ -18,6 +18,7 @@ ROW_BYTES, COUNT = 100_000, 340
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("store", ["redis", "opensearch", "delta", "postgres"], indirect=True)
 def test_h102_small_updates_of_large_rows_are_filled_in_portions(store: Store) -> None:
     assert COUNT * ROW_BYTES > PORTION_BYTES
     chance, topic, sink = random.Random(7), Topic(), store.open()

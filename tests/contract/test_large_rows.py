@@ -13,7 +13,7 @@ from tests.contract.orders import SHAPES
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
 
-ROW_BYTES, COUNT = 100_000, 400
+ROW_BYTES, COUNT = 100_000, 240
 IN_MEMORY = ("memory", "folder")
 
 
@@ -23,11 +23,11 @@ def test_h102_a_scan_of_large_rows_returns_a_few_mb_at_a_time(store: Store) -> N
     if store.kind in IN_MEMORY:
         pytest.skip("it has its rows in memory")
     chance, topic, sink = random.Random(7), Topic(), store.open()
-    for first in range(0, COUNT, 100):
+    for first in range(0, COUNT, 80):
         rows = (
-            {"id": n, "status": chance.randbytes(ROW_BYTES // 2).hex(), "note": None} for n in range(first, first + 100)
+            {"id": n, "status": chance.randbytes(ROW_BYTES // 2).hex(), "note": None} for n in range(first, first + 80)
         )
-        assert sink.sink.apply(batch([topic.upsert(row, at(1)) for row in rows]), SHAPES).applied == 100
+        assert sink.sink.apply(batch([topic.upsert(row, at(1)) for row in rows]), SHAPES).applied == 80
     sink.sink.show()
     sizes = [(found.num_rows, found.nbytes) for found in sink.reader.scan(ORDERS)]
     assert sum(rows for rows, _ in sizes) == COUNT

@@ -31,8 +31,9 @@ from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 CLIENTS = 4
-TRANSACTIONS_PER_S = {1: 40, 5: 120}
-"""By how often each process is killed."""
+TRANSACTIONS_PER_S = 120
+TURNS = 5
+"""How often capture is killed."""
 ACCOUNTS = 20_000
 """A fifth of what pgbench makes: a store is filled with all of them while the rest goes on."""
 TPC_B = f"""
@@ -140,9 +141,9 @@ def began_or_ended(snapshot: Spawned) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turns", [1, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_stores_equal_the_source_whatever_is_killed_on_the_way(
-    pipeline: Pipeline, spawn: Spawn, capsys: pytest.CaptureFixture[str], turns: int
+    pipeline: Pipeline, spawn: Spawn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("CDC_TEST_SEED") or random.SystemRandom().randrange(10**6))
     delays = random.Random(seed)
@@ -151,14 +152,14 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     pipeline.sql("alter table pgbench_history add column id bigint generated always as identity primary key")
     pipeline.good("init")
 
-    options = bench_options(pipeline.folder, TRANSACTIONS_PER_S[turns])
+    options = bench_options(pipeline.folder, TRANSACTIONS_PER_S)
     load_ = spawn(*pgbench(pipeline.dsn, *options), env=libpq(pipeline.dsn))
     sinks = Lives(spawn, pipeline, "sink", alive="sink_started")
     killed = snapshot_killed_twice(pipeline, spawn, delays)
     capture = Lives(spawn, pipeline, "run", alive='"streaming"')
-    for turn in range(turns):
+    for turn in range(TURNS):
         capture.kill_after(delays.uniform(0.2, 3))
-        if turn < max(1, turns - 1):
+        if turn < TURNS - 1:
             sinks.kill_after(delays.uniform(0.2, 4))
     capture.kill_after(delays.uniform(0.2, 1))
     assert load_.process.poll() is None, load_.stderr
@@ -180,7 +181,7 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     assert sinks.now.terminate(90) == 0, sinks.now.stderr
     rows = sum(t["source_rows"] for t in report["tables"]) // 3
     with capsys.disabled():
-        print(f"\n[seed {seed}: {killed + 2 * turns} kills, {rows} rows, {records} streamed records, 0 lost, 0 wrong]")
+        print(f"\n[seed {seed}: {killed + 2 * TURNS} kills, {rows} rows, {records} streamed records, 0 lost, 0 wrong]")
 
 
 def differences_are_found(pipeline: Pipeline) -> None:
