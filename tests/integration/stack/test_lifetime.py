@@ -28,7 +28,8 @@ stack.wait()
 print("ready", flush=True)
 SYSTEM_CLOCK.sleep(600)
 """
-_PARTS = "postgres,kafka,redis,opensearch"
+_PARTS = "postgres,kafka,redis"
+"""One with a JVM, which takes five CPU-s to start."""
 
 
 def servers(folder: Path) -> list[str]:
@@ -36,14 +37,14 @@ def servers(folder: Path) -> list[str]:
     return [argv for argv in left_over(folder) if "LocalStack" not in argv]
 
 
-@pytest.mark.parametrize("victim", ["starter", "supervisor"])
+@pytest.mark.parametrize(("victim", "parts"), [("starter", "postgres,redis"), ("supervisor", _PARTS)])
 @pytest.mark.slow
-def test_nothing_outlives_a_killed_owner(spawn: Spawn, tmp_path: Path, victim: str) -> None:
+def test_nothing_outlives_a_killed_owner(spawn: Spawn, tmp_path: Path, victim: str, parts: str) -> None:
     folder = tmp_path / "stack"
-    starter = spawn("python", "-c", _STARTER, folder, _PARTS)
+    starter = spawn("python", "-c", _STARTER, folder, parts)
     wait_until(lambda: "ready" in starter.stdout, 120, lambda: starter.stderr)
     stack = LocalStack(folder)
-    assert len(servers(folder)) >= 5, "the supervisor and four servers"
+    assert len(servers(folder)) > len(parts.split(",")), "the supervisor and its servers"
     with psycopg.connect(stack.connections()["postgres"]["dsn"], autocommit=True) as session:
         assert session.execute("select 1").fetchone() == (1,)
         os.kill(starter.process.pid if victim == "starter" else stack.status()["pid"], signal.SIGKILL)
