@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.process.errors import Exit
+from cdc.settings.model import load
+from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
+from snapshot.source.ports import NoReport
 from tests.programs import RunCdc
 from tests.settings_file import write_settings
 
@@ -47,6 +51,12 @@ class Pipeline:
         done = self.cdc(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def begin(self) -> None:
+        """What ``cdc init`` and ``cdc snapshot`` do, in this process: as commands they would start three more."""
+        settings = load(self.config, dict(os.environ))
+        prepare_pipeline(settings)
+        build_snapshot(settings, NoReport(), workers=1).run()
 
 
 def act_as(pipeline: Pipeline, role: str, *statements: str) -> None:

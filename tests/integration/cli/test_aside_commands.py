@@ -27,8 +27,7 @@ def test_h119_h120_every_command_names_a_table_that_is_aside(pipeline: Pipeline,
     pipeline.document["source"]["tables"] = ["public.orders", "public.beside"]
     pipeline.document["capture"] |= {"http_address": address, "waiting_ready": "1s"}
     pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": redis_url}}
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     running = spawn("cdc", "--config", pipeline.config, "run")
     feeding = spawn("cdc", "--config", pipeline.config, "sink")
     wait_until(lambda: pipeline.cdc("verify", "--timeout", "300").returncode == 0, 120, lambda: feeding.stderr[-3000:])
@@ -67,8 +66,7 @@ def test_h96_check_names_tables_that_are_not_followed(pipeline: Pipeline) -> Non
     """Out of the publication, made anew under the name, renamed: as ``cdc status`` says it."""
     pipeline.sql("create table beside (id int primary key)")
     pipeline.document["source"]["tables"] = ["public.orders", "public.beside"]
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     assert "each of the 2 captured tables is followed" in pipeline.good("check")
     pipeline.sql("drop table beside", "create table beside (id int primary key)", "alter table orders rename to other")
     said = pipeline.cdc("check").stdout

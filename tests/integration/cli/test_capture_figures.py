@@ -60,8 +60,7 @@ class Run:
 def run(pipeline: Pipeline, spawn: Spawn) -> Run:
     address = f"127.0.0.1:{free_ports()['kafka']}"
     pipeline.document["capture"]["http_address"] = address
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     made = Run(pipeline, spawn("cdc", "--config", pipeline.config, "run"), address)
     known = ("cdc_source_lag_known", "cdc_slot_known")
     made.reached(lambda: all(made.value(name) == 1 for name in known) and made.value(OF_LAG[0]) == 0)

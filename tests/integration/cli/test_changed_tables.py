@@ -48,8 +48,7 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
 
 
 def started(pipeline: Pipeline, spawn: Spawn) -> Spawned:
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     spawn("cdc", "--config", pipeline.config, "run")
     runner = spawn("cdc", "--config", pipeline.config, "view", "run")
     wait_until(lambda: set(listed(pipeline)) == set(TEXTS), 120, lambda: runner.stderr[-2000:])

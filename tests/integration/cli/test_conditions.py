@@ -72,8 +72,7 @@ def level(shop: Pipeline) -> bool:
 
 def begun(shop: Pipeline, spawn: Spawn) -> tuple[Spawned, Spawned]:
     """Capture and sinks, level."""
-    for command in ("init", "snapshot"):
-        shop.good(command)
+    shop.begin()
     running, feeding = (spawn("cdc", "--config", shop.config, command) for command in ("run", "sink"))
     wait_until(lambda: level(shop), 120, lambda: shop.cdc("status").stdout + feeding.stderr)
     assert "cdc sink answers at" in shop.good("check")
@@ -124,8 +123,7 @@ def test_y5_a_failed_reading_ends_by_a_whole_one_or_by_hand(role: str, pipeline:
     parted = "create table ev (id int primary key, v text) partition by range (id)"
     pipeline.sql(parted, "create table ev_1 partition of ev for values from (0) to (10)", "insert into ev values (1)")
     pipeline.document["source"]["tables"] = ["public.ev"]
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     act_as(pipeline, role, "alter role {role} replication", "grant select on ev, ev_1 to {role}")
     capture = spawn("cdc", "--config", pipeline.config, "run", env={"SECRET": "secret"})
 

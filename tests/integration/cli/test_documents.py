@@ -48,8 +48,7 @@ def test_w6_hostile_documents_reach_the_stores_and_verify(
         "insert into keyed values ('{\"a\": [1.10]}', 2), ('\"\"', 3)",
     )
     insert(pipeline, 0)
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     capture = spawn("cdc", "--config", pipeline.config, "run")
     sink = spawn("cdc", "--config", pipeline.config, "sink")
     insert(pipeline, len(EVERY))

@@ -40,8 +40,7 @@ def failures(pipeline: Pipeline) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_y10_a_dropped_table_is_said_until_it_is_left_out(pipeline: Pipeline, spawn: Spawn) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     run = spawn("cdc", "--config", pipeline.config, "run")
     wait_until(lambda: not status(pipeline)["passed"], 60, lambda: str(status(pipeline)["passed"]) + run.stderr)
     pipeline.sql("drop table t")
@@ -64,8 +63,7 @@ def test_y10_a_dropped_table_is_said_until_it_is_left_out(pipeline: Pipeline, sp
 
 @pytest.mark.slow
 def test_w3_a_child_of_a_running_table_is_said_by_both(pipeline: Pipeline, spawn: Spawn) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     run = spawn("cdc", "--config", pipeline.config, "run")
     wait_until(lambda: not status(pipeline)["passed"], 60, lambda: str(status(pipeline)["passed"]) + run.stderr)
     pipeline.sql("create table c (primary key (id)) inherits (t)")

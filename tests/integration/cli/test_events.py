@@ -23,8 +23,7 @@ def test_stores_are_true_beside_events(pipeline: Pipeline, spawn: Spawn, redis_u
         "cache": {"kind": "redis", "url": redis_url},
         "table": {"kind": "sql", "url": f"sqlite:///{tmp_path}/shop.db"},
     }
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     spawn("cdc", "--config", pipeline.config, "run")
     feeding = spawn("cdc", "--config", pipeline.config, "sink")
     with psycopg.connect(pipeline.dsn, autocommit=True) as session:

@@ -45,8 +45,7 @@ def shop(pipeline: Pipeline, redis_url: str, tmp_path: Path) -> Pipeline:
     }
     pipeline.document["spark"]["http_address"] = ""
     pipeline.sql(f"insert into orders values ({KEY}, '{SENTINEL}'), (18, 'other')")
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     return pipeline
 
 

@@ -99,8 +99,7 @@ def rows(found: dict[str, Any], side: str) -> dict[str, int]:
 def test_w1_w4_w5_w8_each_key_is_a_row_of_its_own(keyed: Pipeline, spawn: Spawn) -> None:
     stores = keyed.document["sinks"]
     count = insert(keyed)
-    for command in ("init", "snapshot"):
-        keyed.good(command)
+    keyed.begin()
     capture = spawn("cdc", "--config", keyed.config, "run")
     sink = spawn("cdc", "--config", keyed.config, "sink")
     wait_until(lambda: sink.stderr.count('"sink_started"') == len(stores), 240, lambda: sink.stderr[-3000:])
@@ -131,8 +130,7 @@ def twice(pipeline: Pipeline, redis_url: str, tmp_path: Path) -> Pipeline:
         "cache": {"kind": "redis", "url": redis_url},
         "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
     }
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     with psycopg.connect(pipeline.dsn, autocommit=True) as session:
         ready = "update pg_index set indisready = %s where indexrelid = 'orders_pkey'::regclass"
         session.execute(ready, [False])

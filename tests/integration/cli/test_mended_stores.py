@@ -42,8 +42,7 @@ def shop(pipeline: Pipeline, redis_url: str, opensearch: str, index_prefix: str,
         "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
     }
     pipeline.sql(f"insert into orders select i, 'open' from generate_series(1, {ROWS}) i")
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     with psycopg.connect(pipeline.dsn) as session:
         row = session.execute("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8").fetchone()
     assert row is not None

@@ -62,8 +62,7 @@ def test_h5_a_token_of_the_former_server_is_never_shown(
     pipeline.document["spark"]["http_address"] = ""
     pipeline.document["capture"]["http_address"] = ""
     pipeline.sql(TABLE)
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     with following(pipeline, spawn):
         former = written(pipeline, 1)
         assert waited(pipeline, former, 90) == Exit.OK

@@ -22,8 +22,7 @@ def docs(pipeline: Pipeline) -> Pipeline:
         "create table docs (id int primary key, body text)",
         f"insert into docs values (1, 'small'), (2, {LARGE}), (3, 'small')",
     )
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     return pipeline
 
 

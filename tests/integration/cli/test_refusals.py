@@ -204,8 +204,7 @@ def test_h5_a_slot_of_the_name_that_is_somebody_elses(pipeline: Pipeline) -> Non
 
 @pytest.mark.slow
 def test_h14_a_slot_that_somebody_reads(pipeline: Pipeline, spawn: Spawn) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     first = spawn("cdc", "--config", pipeline.config, "run")
     slot = f"cdc_{pipeline.document['name']}"
 
@@ -266,8 +265,7 @@ def test_h6_another_system_behind_the_same_address(pipeline: Pipeline, own_postg
     own_postgres.start()
     shared, pipeline.document["source"]["dsn"] = pipeline.dsn, own_postgres.dsn
     pipeline.sql("create table orders (id int primary key, status text)")
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     pipeline.document["source"]["dsn"] = shared
     for command in ("check", "run"):
         done = pipeline.cdc(command)

@@ -66,8 +66,7 @@ def expected(pipeline: Pipeline) -> dict[str, str]:
 
 def test_a_view_s_state_lost_or_put_back_is_made_right(pipeline: Pipeline, spawn: Spawn) -> None:
     state, kept = pipeline.folder / "state", pipeline.folder / "kept"
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     capture = spawn("cdc", "--config", pipeline.config, "run")
     run = ("view", "run", "--until-caught-up")
     pipeline.good(*run)

@@ -72,8 +72,7 @@ def test_both_processes_show_what_is_declared(pipeline: Pipeline, spawn: Spawn, 
     pipeline.document["capture"]["http_address"] = run_at
     pipeline.document["spark"]["http_address"] = sink_at
     pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": redis_url}}
-    for command in ("init", "snapshot"):
-        pipeline.good(command)
+    pipeline.begin()
     running = spawn("cdc", "--config", pipeline.config, "run")
     sinking = spawn("cdc", "--config", pipeline.config, "sink")
     run, sink = (Shown(address, pipeline.document["name"]) for address in (run_at, sink_at))

@@ -50,8 +50,7 @@ def test_h254_a_sink_of_a_view_alone_waits_for_its_topic(pipeline: Pipeline, spa
     files = pipeline.folder / "files"
     sinks = {"files": {"kind": "delta", "path": str(files), "tables": ["view.named"]}}
     pipeline.document["sinks"] = sinks
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     assert_refused(pipeline.cdc("sink", "--until-caught-up"), Exit.UNAVAILABLE, "view.named alone", "cdc view run")
     sink = spawn("cdc", "--config", pipeline.config, "sink")
     wait_until(lambda: "there is no topic of that yet" in sink.stderr, 60, lambda: sink.stderr[-2000:])
@@ -67,8 +66,7 @@ def test_h254_a_sink_of_a_view_alone_waits_for_its_topic(pipeline: Pipeline, spa
 
 
 def test_y7_a_runner_of_views_outlives_its_brokers(pipeline: Pipeline, spawn: Spawn, stack: Stack) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     capture = spawn("cdc", "--config", pipeline.config, "run")
     runner = spawn("cdc", "--config", pipeline.config, "view", "run")
 
@@ -133,8 +131,7 @@ def test_h264_a_view_that_cannot_be_planned_stops_alone(pipeline: Pipeline, spaw
     older.write_text("select o.id, o.remark from orders o", encoding="utf-8")
     views = pipeline.document["views"]
     views |= {name: {"sql": str(pipeline.folder / f"{name}.sql")} for name in ("older", "absent")}
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     capture = spawn("cdc", "--config", pipeline.config, "run")
     runner = spawn("cdc", "--config", pipeline.config, "view", "run")
     wait_until(lambda: of_view(pipeline)["state"] == "consistent", 60, lambda: runner.stderr[-2000:])
@@ -156,8 +153,7 @@ def test_h295_a_mask_stops_the_view_that_computes_with_it(pipeline: Pipeline, sp
     upper.write_text("select id, name || '!' as name from customers", encoding="utf-8")
     (pipeline.folder / "named.sql").write_text("select id, customer_id from orders", encoding="utf-8")
     pipeline.document["views"]["upper"] = {"sql": str(upper)}
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     capture = spawn("cdc", "--config", pipeline.config, "run")
     runner = spawn("cdc", "--config", pipeline.config, "view", "run")
     wait_until(lambda: of_view(pipeline)["state"] == "consistent", 120, lambda: runner.stderr[-2000:])
@@ -183,8 +179,7 @@ def of_view(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def test_h171_h172_h174_a_view_from_build_to_end(pipeline: Pipeline, spawn: Spawn) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
+    pipeline.begin()
     capture = spawn("cdc", "--config", pipeline.config, "run")
     assert of_view(pipeline)["state"] == "absent"
     assert_refused(pipeline.cdc("view", "rebuild", "named"), Exit.USAGE, "was never published")

@@ -91,20 +91,6 @@ def test_h257_the_signal_waits_for_the_next_task(following: Pipeline, passed: Be
 
 
 @pytest.mark.slow
-def test_h257_a_deploy_killed_before_the_start_is_heard(following: Pipeline, passed: Between) -> None:
-    """The next one finds nothing that joined: configuration and notes say that the table is known."""
-    passed.refused.add("/resume")
-    with pytest.raises(ConfigError, match="refused by a test") as left:
-        taking(following, "a", "b", url=passed.url).deploy()
-    assert left.value.hint.startswith("the connector is left stopped: cdc connect resume; ")
-    connector = taking(following, "a", "b")
-    wait_until(lambda: connector.condition().state == STOPPED, 20, "it is left stopped")
-    done = connector.deploy()
-    assert (done.action, done.added, done.status.runs) == ("unchanged", (), True)
-    read(following)
-
-
-@pytest.mark.slow
 def test_h257_a_refused_deploy_lets_capture_go_on(following: Pipeline) -> None:
     settings = following.settings()
     topic, admin = f"{settings.name}.public.b", TopicAdmin(settings.log)
@@ -121,10 +107,22 @@ def test_h257_a_refused_deploy_lets_capture_go_on(following: Pipeline) -> None:
 
 
 @pytest.mark.slow
-def test_h257_a_table_back_behind_a_removed_connector(following: Pipeline) -> None:
-    """The notes know it, and nobody knows what the connector that is gone had passed over."""
-    taking(following, "a", "b").deploy()
+def test_h257_a_killed_deploy_and_a_removed_connector(following: Pipeline, passed: Between) -> None:
+    """The next deploy finds nothing that joined: configuration and notes say that the table is known."""
+    passed.refused.add("/resume")
+    with pytest.raises(ConfigError, match="refused by a test") as left:
+        taking(following, "a", "b", url=passed.url).deploy()
+    assert left.value.hint.startswith("the connector is left stopped: cdc connect resume; ")
+    connector = taking(following, "a", "b")
+    wait_until(lambda: connector.condition().state == STOPPED, 20, "it is left stopped")
+    done = connector.deploy()
+    assert (done.action, done.added, done.status.runs) == ("unchanged", (), True)
     read(following)
+    back_behind_a_removed_connector(following)
+
+
+def back_behind_a_removed_connector(following: Pipeline) -> None:
+    """The notes know the table, and nobody knows what the connector that is gone had passed over."""
     connector = taking(following, "a")
     connector.deploy()
     following.run("insert into b values (3)", "insert into a values (3)")
