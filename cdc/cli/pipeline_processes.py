@@ -200,12 +200,16 @@ class Child:
         if code is not None:
             raise self.last_words(code)
 
-    def last_words(self, code: int) -> CdcError:
-        """Its end as an error: the exit code, and the last sentence of its output."""
+    def printed(self) -> str:
+        """Its output."""
         printed = self.log.read_bytes()
         # A shorter file was begun anew meanwhile: all of it is this child's.
         own = printed[self._begun_bytes :] if len(printed) >= self._begun_bytes else printed
-        words = own.decode("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
+        return own.decode("utf-8", "replace").strip()
+
+    def last_words(self, code: int) -> CdcError:
+        """Its end as an error: the exit code, and the last sentence of its output."""
+        words = self.printed().splitlines()[-_TAIL_LINES:]
         said = next((line for line in reversed(words) if line.startswith("error: ")), words[-1] if words else "")
         return CdcError(
             f"cdc {self.name} {_ended(code)}{': ' if said else ''}{said.removeprefix('error: ')}",
@@ -240,13 +244,14 @@ class Children:
     ) -> None:
         self.stop()
 
-    def start(self, *arguments: str, tied: bool = True) -> Child:
-        """Start ``cdc ARGUMENTS`` in the background. ``tied``: it ends with us."""
+    def start(self, *arguments: str, tied: bool = True, output: str | None = None) -> Child:
+        """Start ``cdc ARGUMENTS`` in the background. ``tied``: it ends with us. ``output``: the name of the file
+        of its output, its command's unless set."""
         name = arguments[0]
-        log = self._logs / f"{name}.log"
-        with log.open("ab") as output:
-            begun_bytes = output.tell()
-            process = self._spawn(arguments, tied=tied, output=output)
+        log = self._logs / f"{output or name}.log"
+        with log.open("ab") as file:
+            begun_bytes = file.tell()
+            process = self._spawn(arguments, tied=tied, output=file)
         child = Child(name, process, log, begun_bytes)
         if tied:
             self._running.append(child)

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from cdc import outbox
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.process.sql_files import load
 
@@ -37,6 +38,7 @@ def make_shop(dsn: str, size: ShopSize) -> dict[str, int]:
 TRANSACTIONS_PER_S = 150
 KINDS = ("inserts", "updates", "key changes", "deletes")
 """The names under which rows are counted."""
+EVENTS = "events"
 
 
 class Workload(threading.Thread):
@@ -50,7 +52,7 @@ class Workload(threading.Thread):
     ) -> None:
         super().__init__(name="workload", daemon=True)
         self.counts: Counter[str] = Counter()
-        """Rows by the kinds of :data:`KINDS`, and transactions."""
+        """Rows by the kinds of :data:`KINDS`, events, and transactions."""
         self.error: psycopg.Error | None = None
         self._dsn = dsn
         self._size = size
@@ -112,6 +114,7 @@ class Workload(threading.Thread):
         order = self._some_order()
         if session.run("updates", "pay", order=order):
             session.run("inserts", "payment", order=order)
+            session.tell_paid(order)
 
     def _ship(self, session: _Session) -> None:
         session.run("updates", "ship", order=self._some_order())
@@ -147,6 +150,12 @@ class _Session:
         rows = max(0, self._connection.execute(self._queries[name], arguments).rowcount)
         self._counts[what] += rows
         return rows
+
+    def tell_paid(self, order: int) -> None:
+        """An event for others, in the same transaction."""
+        for amount, at in self._connection.execute(self._queries["paid"], {"order": order}):
+            outbox.emit(self._connection, "Order", order, "OrderPaid", {"at": at, "amount": amount})
+            self._counts[EVENTS] += 1
 
     def one(self, what: str, name: str, **arguments: object) -> int:
         found = self._connection.execute(self._queries[name], arguments).fetchone()

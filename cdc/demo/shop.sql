@@ -130,6 +130,10 @@ update orders set status = 'paid' where id = %(order)s and status = 'open'
 -- name: payment
 insert into payments (order_id, method, amount) select id, 'card', total from orders where id = %(order)s and status = 'paid'
 
+-- name: paid
+select amount::text, to_char(paid_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+from payments where order_id = %(order)s order by paid_at desc limit 1
+
 -- name: ship
 update orders set status = 'shipped', note = null where id = %(order)s and status = 'paid'
 
@@ -170,6 +174,9 @@ select o.id, o.status, o.placed_at, json_build_object('id', c.id, 'name', c.name
 -- name: sales_by_product
 select l.sku, count(*) as lines, sum(l.quantity) as sold, sum(l.quantity * l.price) as revenue, max(l.price) as dearest
   from order_lines l group by l.sku
+
+-- name: payments
+select window.start as begin, count(*) as payments, sum(amount) as amount from paid group by window(at, '10 seconds')
 
 -- name: best_customer
 select customer_id, array_agg(id order by id) from orders group by 1 order by count(*) desc, 1 limit 1

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from cdc.cli.pipeline_processes import Child, Children
 from cdc.cli.status import fitted, view
-from cdc.demo.shop import KINDS, ShopSize, Workload, make_shop
+from cdc.demo.shop import EVENTS, KINDS, ShopSize, Workload, make_shop
+from cdc.demo.shop_events import last_lines, stream_text, write_streams
 from cdc.demo.shop_views import (
     ORDER_SEARCH,
     TAKEN,
@@ -58,6 +59,7 @@ class Story:
     clock: Clock = SYSTEM_CLOCK
     _stack: LocalStack = field(init=False)
     _began: float = field(init=False, default=0.0)
+    _paid: int = field(init=False, default=0)
 
     def tell(self) -> None:
         """Everything, from the first server to the last comparison. CdcError when a step fails.
@@ -90,6 +92,7 @@ class Story:
         with config.open("a", encoding="utf-8") as file:
             file.write(f'[capture]\nhttp_address = "127.0.0.1:{free_ports()["kafka"]}"\n')
             file.write(write_views(self._stack.folder))
+            file.write(write_streams(self._stack.folder))
         self._step("a shop with customers, products, stock, orders, their lines and payments")
         rows = make_shop(dsn, self.size)
         listed = ", ".join(f"{count:,} {table}" for table, count in rows.items())
@@ -131,6 +134,7 @@ class Story:
         self._step("a customer is renamed, and so he is in the documents of his orders")
         for line in renamed_customer(dsn, settings, self.clock):
             self._print(line)
+        self._events(children)
         self._step("the view's own text on Postgres, against the index", f"verify {ORDER_SEARCH}")
         self._must(children, "verify", str(ORDER_SEARCH))
         self._step("source and stores, row by row, at a fence", "verify")
@@ -159,6 +163,20 @@ class Story:
         counts = workload.counts
         done = ", ".join(f"{counts[what]:,} {what}" for what in KINDS)
         self._say(f"{counts['transactions']:,} transactions: {done}")
+        self._paid = counts[EVENTS]
+
+    def _events(self, children: Children) -> None:
+        paid = ("events", "outbox", "--from-beginning", "--until-caught-up")
+        self._step("each payment told others of itself, in its own transaction", " ".join(paid))
+        for line in last_lines(children.start(*paid, output="outbox"), self._paid):
+            self._print(line)
+        self._step("Spark SQL over these events: a window, late ones set apart", "stream run --until-caught-up")
+        self._say(stream_text())
+        self._must(children, "stream", "run", "--until-caught-up")
+        counted = ("events", "stream.payments", "--from-beginning", "--until-caught-up")
+        self._step("its rows are a table as any other", " ".join(counted))
+        for line in last_lines(children.start(*counted, output="payments")):
+            self._print(line)
 
     def _watch(
         self, reader: StatusReader, settings: Settings, running: list[Child], title: str, *, until: str | Workload

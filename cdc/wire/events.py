@@ -14,6 +14,7 @@ from cdc.record.topic_names import TableName
 from cdc.wire.envelope import missing
 from cdc.wire.format import (
     AFTER,
+    AT,
     BEFORE,
     CREATE_OP,
     DELETE_OP,
@@ -109,9 +110,9 @@ class PublishedEvent:
     headers: Mapping[str, str]
 
     def line(self) -> str:
-        """``shop.outbox.Order 7  OrderPaid  0/16B3D48  {"amount": "10.50"}``. Its headers but pos and id stand before
+        """``shop.outbox.Order 7  OrderPaid  0/16B3D48  {"amount": "10.50"}``. The chosen headers stand before
         the LSN."""
-        said = [text for name, text in self.headers.items() if name not in (POS, "id")]
+        said = [text for name, text in self.headers.items() if name not in (POS, "id", AT)]
         return "  ".join([f"{self.topic} {self.key}", *said, str(Lsn(self.position.commit_lsn)), self.payload])
 
     def json(self) -> str:

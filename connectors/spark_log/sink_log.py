@@ -58,7 +58,11 @@ class SinkLog:
         apart = {**views, **streams}
         made = {**state.topics, **{topic: view.made for topic, view in apart.items()}}
         own = TopicsState(
-            cluster_id=state.cluster_id, topics={topic: made[topic] for topic in sorted(wanted)}, tables={}
+            cluster_id=state.cluster_id,
+            topics={topic: made[topic] for topic in sorted(wanted)},
+            tables={},
+            # Of these nothing is to be emptied: a store has what a topic has lost.
+            histories={topic: topic for topic in histories},
         )
         raise_first(state_problems(own, facts, self._admin().cluster_id()))
         compacted = wanted - histories.keys()

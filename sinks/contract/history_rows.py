@@ -48,6 +48,8 @@ was read from the table, up to where changes may be in it already: see ``seen_ls
 VERSION_COLUMNS = (*("_key", KEPT_OP, XID), *("_from", "_to", "_from_ts", "_to_ts", "_current"))
 """Of its versions: the row's own key, the operation and the transaction that brought it, from which position up to,
 without, which one it was so, and when. See ``sinks/warehouse/history.sql``."""
+_PASSING = "cdc_"
+"""Columns of that statement's own begin so."""
 TRUNCATE_MARK, SWEEP_MARK, GAP_MARK = "%truncate", "%sweep", "%gap"
 """In place of a row's key, of what is about the whole table. No key's text stands so: its percent signs are ``%25``. A
 sweep's floor follows behind a colon."""
@@ -173,7 +175,8 @@ def _gap(pos: str, rest: bytes, value: bytes, plain: PlainTable) -> tuple[str, b
 def require_free(schema: TableSchema) -> None:
     """CannotCarry for a history of a table that has a column of the history's own name."""
     names = [column.name for column in schema.columns[: -len(EXTRA)]] if schema.history else []
-    taken = [name for name in dict.fromkeys((*EXTRA, *VERSION_COLUMNS[1:])) if name in names]
+    own = (*EXTRA, *VERSION_COLUMNS[1:])
+    taken = [name for name in names if name in own or name.startswith(_PASSING)]
     if taken:
         why = f"the table has a column {taken[0]}, and its history has one by that name"
         raise CannotCarry.because(schema.table, why, hint="take the table out of the sink's history")

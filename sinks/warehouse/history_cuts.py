@@ -87,5 +87,23 @@ def cut_of(first_later: str | None, asked: str, shown: Position) -> Position:
     return Position(found.epoch, found.commit_lsn, SNAPSHOT_SEQ)
 
 
+def require_known(table: str, since: str | None, gaps: Sequence[str], cut: Position, asked: str) -> None:
+    """UsageError where the table at a time cannot be told from the table below ``cut``, which is of a later commit.
+
+    ``since``: the position of the newest row from that time or before, None without one. ``gaps``: all up to ``cut``.
+    ``asked``: for messages.
+    """
+    if since is None:
+        raise UsageError(
+            f"{table} cannot be read as of {asked}: its history begins later",
+            hint="ask for a later time, or for the table alone as it is now",
+        )
+    if any(since[:_COMMIT] < gap[:_COMMIT] <= cut.text()[:_COMMIT] for gap in gaps):
+        raise UsageError(
+            f"{table} cannot be read as of {asked}: its history has a gap between that time and the next commit",
+            hint="ask for a time before the gap, or after the reading behind it",
+        )
+
+
 def _lsn(position: str) -> Lsn:
     return Lsn(Position.parse(position).commit_lsn)

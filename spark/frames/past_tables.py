@@ -26,7 +26,7 @@ from sinks.contract.history_rows import COMMIT_TS, EXTRA, GAP_MARK, KEPT_OP, SEE
 from sinks.contract.kinds import load_settings
 from sinks.contract.stores import open_store
 from sinks.contract.table_places import PLACE, TablePlace
-from sinks.warehouse.history_cuts import HistoryMarks, cut_of, require_answer, require_shown
+from sinks.warehouse.history_cuts import HistoryMarks, cut_of, require_answer, require_known, require_shown
 from sinks.warehouse.warehouse_columns import EXACT, KEY, OWN, POS
 
 _OTHERWISE = {f"cdc{name}": name for name in OWN}
@@ -61,21 +61,23 @@ def as_of(
     given. ``frames``: by table, as ``public.orders``, its history. ``sink``: whose they are, by the settings of
     ``config``.
 
-    A time is the LSN of the first commit of one of these tables with a later time, so that all of them are of one cut.
-    UsageError where a history cannot say it: above what the store shows, below its first row, or in a gap, and for a
-    frame that was read before the store came as far. ConfigError and SinkError as the sink's store has them.
+    A time, with its zone, is the LSN of the first commit of one of these tables with a later time, so that all of them
+    are of one cut. UsageError where a history cannot say it: above what the store shows, before its first row, or in a
+    gap, and for a frame that was read before the store came as far. ConfigError and SinkError as the sink's store has
+    them.
     """
     if not frames or (lsn is not None and time is not None):
         raise UsageError("as_of takes tables, and an LSN or a time", hint='as_of(frames, sink="lake", lsn="0/16B3D48")')
+    asked = _require_moment(frames, lsn, time)
     settings = load_settings(Path(config))
     with closing(open_store(sink, settings)) as store:
         mark = store.watermarks.read()
     shown = _shown(mark, settings.name, sink, frames)
     named = {table: _named(frame) for table, frame in frames.items()}
     if time is not None:
-        cut = cut_of(_first_later(named.values(), time), f"{time:%Y-%m-%d %H:%M:%S.%f %z}".strip(), shown)
+        cut = _cut_at(named, time, shown)
     else:
-        cut = shown if lsn is None else Position(shown.epoch, Lsn.parse(lsn), SNAPSHOT_SEQ)
+        cut = shown if asked is None else Position(shown.epoch, asked, SNAPSHOT_SEQ)
     return {table: _table_at(table, frame, cut, shown) for table, frame in named.items()}
 
 
@@ -146,6 +148,35 @@ def _collapsed(versions: DataFrame, track: Sequence[str]) -> DataFrame:
     ended = runs.withColumns({name: F.last(name).over(whole) for name in ("_to", "_to_ts", "_current")})
     fixed = [name for name in VERSION_COLUMNS if name not in track]
     return ended.where("cdc_begins").select(*fixed, *track)
+
+
+def _require_moment(frames: Mapping[str, DataFrame], lsn: str | None, time: datetime | None) -> int | None:
+    """The LSN that is asked for, None without one. UsageError for what is none, or no table, or no time."""
+    named = next((table for table in frames if "." not in table), None)
+    if named is not None:
+        raise UsageError(f"{named} has no schema", hint=f'name it as "public.{named}"')
+    if time is not None and getattr(time, "tzinfo", None) is None:  # a text as well
+        raise UsageError(
+            "the time has no zone, or is no datetime", hint="time=datetime(2026, 11, 30, 9, 0, tzinfo=timezone.utc)"
+        )
+    try:
+        return None if lsn is None else Lsn.parse(lsn)
+    except ValueError as error:
+        raise UsageError(str(error), hint='an LSN is as Postgres writes it: lsn="0/16B3D48"') from None
+
+
+def _cut_at(frames: Mapping[str, DataFrame], time: datetime, shown: Position) -> Position:
+    asked = f"{time:%Y-%m-%d %H:%M:%S.%f %z}"
+    cut = cut_of(_first_later(frames.values(), time), asked, shown)
+    gap = (F.col(KEPT_OP) == F.lit("gap")) & (F.substring(KEY, 34, 1_000) == F.lit(GAP_MARK))
+    below = F.col(POS) < F.lit(cut.text())
+    for table, frame in frames.items():
+        [found] = frame.agg(
+            F.max(F.when(below & (F.col(COMMIT_TS) <= F.lit(time)), F.col(POS))).alias("since"),
+            F.collect_set(F.when(gap, F.col(POS))).alias("gaps"),
+        ).collect()
+        require_known(table, found["since"], found["gaps"], cut, asked)
+    return cut
 
 
 def _first_later(frames: Any, time: datetime) -> str | None:

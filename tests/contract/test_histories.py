@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ from sinks.contract.kinds import spec_for
 from sinks.contract.memory import MemoryStore
 from sinks.contract.port import CannotCarry
 from sinks.contract.registry import open_sink
-from sinks.warehouse.history_cuts import HistoryMarks, require_answer
+from sinks.warehouse.history_cuts import HistoryMarks, require_answer, require_known
 from tests.contract.feeding import Killed
 from tests.contract.histories import (
     BOOK,
@@ -312,11 +313,34 @@ def test_e2_a_history_that_is_kept_late_lacks_its_beginning(store: Store) -> Non
     assert sorted(feeding.kept()) == [f"{'0' * 32}:%gap", text_of(feeding.past.records[-1])]
 
 
-def test_a_column_with_a_name_of_the_history_s_holds_it() -> None:
-    taken = history_shape(shape(column("id", "int8", key=1), column("_op", "text")))
+@pytest.mark.parametrize("name", ["_op", "_from", "cdc_next"])
+def test_a_column_with_a_name_of_the_history_s_holds_it(name: str) -> None:
+    taken = history_shape(shape(column("id", "int8", key=1), column(name, "text")))
     sink = MemoryStore().open().sink
-    with pytest.raises(CannotCarry, match="the table has a column _op, and its history has one by that name"):
+    with pytest.raises(CannotCarry, match=f"the table has a column {name}, and its history has one by that name"):
         sink.prepare(taken)
+
+
+@pytest.mark.parametrize(
+    ("since", "gap", "word"),
+    [
+        (None, None, "begins later"),
+        (3, 5, "has a gap"),
+        (3, 9, "has a gap"),
+        (3, 3, ""),
+        (3, 10, ""),
+        (7, 5, ""),
+    ],
+)
+def test_a_time_is_refused_where_changes_may_be_missing(since: int | None, gap: int | None, word: str) -> None:
+    """The next commit has LSN 9. A gap below it, and behind what is known of the time, may hide changes before it."""
+
+    def placed(lsn: int) -> str:
+        return Position(1, lsn, 1).text()
+
+    known, gaps = None if since is None else placed(since), [] if gap is None else [placed(gap)]
+    with pytest.raises(UsageError, match=word) if word else nullcontext():
+        require_known("public.t", known, gaps, Position(1, 9, 0), "noon")
 
 
 def test_a_record_that_is_none_is_refused_alone() -> None:

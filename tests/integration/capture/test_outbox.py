@@ -83,7 +83,7 @@ def test_rows_and_messages_become_events_in_commit_order(events: Pipeline) -> No
         ("7", b"Placed"), ("7", b"Paid"), ("8", b"Placed"), ("7", b"Shipped"),
     ]  # fmt: skip
     assert [one.value for one in found[:2]] == [{"n": 1.1}, {"amount": "10.50"}]
-    assert [*found[0].headers] == ["pos", "id", "eventType"]
+    assert [*found[0].headers] == ["pos", "id", "eventType", "at"]
     assert len({one.headers["id"] for one in found}) == 4
     assert found[1].pos.commit_lsn == found[2].pos.commit_lsn
     assert [one.pos.tx_seq for one in found] == [1, 1, 2, 1]

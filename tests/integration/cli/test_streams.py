@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cdc import outbox
+from sinks.contract.table_places import PLACE
 from tests.integration.cli.pipeline import Pipeline
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
@@ -91,4 +92,4 @@ def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: S
     assert "2 events are set apart" in pipeline.good("stream", "verify", "traffic")
     pipeline.good("sink", "--until-caught-up")
     rows = DeltaTable(str(pipeline.folder / "files" / "stream" / "traffic")).to_pyarrow_table().to_pylist()
-    assert sum(row["requests"] or 0 for row in rows) == 2, rows
+    assert sum(row["requests"] for row in rows if row["_key"] != PLACE) == 2, rows

@@ -124,6 +124,12 @@ def test_e7_a_time_is_the_cut_before_the_first_later_commit(lake: Lake) -> None:
     assert told == {2: "second", 5: "second", 8: "second", 9: "fourth", 11: "fourth"}
     with pytest.raises(UsageError, match="the store has no later commit of them yet"):
         lake.rows(time=moment(13))
+    with pytest.raises(UsageError, match="its history begins later"):
+        lake.rows(time=moment(-(10**8)))
+    with pytest.raises(UsageError, match="not an LSN"):
+        lake.rows(lsn="foo")
+    with pytest.raises(UsageError, match="the time has no zone"):
+        lake.rows(time=moment(8).replace(tzinfo=None))
 
 
 def test_what_cannot_be_known_is_refused(lake: Lake) -> None:
