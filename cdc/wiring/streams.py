@@ -118,7 +118,11 @@ def _ends(settings: Settings, spec: StreamSpec) -> Offsets:
 
     log, found = _frame_log(settings), {}
     for one in spec.events:
-        cut = newest_cut(log, log.events(one.topic))
+        try:
+            topic = log.events(one.topic)
+        except TopicError:  # it comes with its first event
+            continue
+        cut = newest_cut(log, topic)
         found[one.topic] = cut.offsets if cut is not None else {}
     return found
 
@@ -140,7 +144,7 @@ def start_stream(
     from spark.streams.checkpoint import checkpoint_folder, is_sound, newest_batch, require_beginning
     from spark.streams.stream_query import RunningStream, StreamParts
     from spark.streams.stream_rows import ResultRecords, shape_of
-    from spark.streams.stream_text import analysed, require_bounded
+    from spark.streams.stream_text import analysed, require_bounded, require_kept
     from spark.streams.typed_events import empty_events
 
     spec, frames = specs[name], _frame_log(settings)
@@ -148,7 +152,9 @@ def start_stream(
     for topic in topics:
         require_events(topic)
     result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
-    require_bounded(session, spec, result)
+    needed_s = require_bounded(session, spec, result)
+    for one, topic in zip(spec.events, topics, strict=True):
+        require_kept(spec, one, topic.keep_ms, needed_s)
 
     def shape(topic: str) -> TableSchema:
         return shape_of(name, topic, result.schema, spec.key)
@@ -167,7 +173,7 @@ def start_stream(
         options=given_options(settings),
         output=over(output),
         records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
-        late=(late_topic(settings.name, name), 1),
+        late=(late_topic(settings.name, name), 1, settings.log.max_message_bytes),
         checkpoint=folder,
         clock=SYSTEM_CLOCK,
         log_file=log_file,
@@ -276,7 +282,7 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
         options=given_options(settings),
         output=MemoryOutput(),
         records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
-        late=(late_topic(settings.name, name), 1),
+        late=(late_topic(settings.name, name), 1, settings.log.max_message_bytes),
         checkpoint="",
         clock=SYSTEM_CLOCK,
         log_file="spark.log",

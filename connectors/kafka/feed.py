@@ -226,18 +226,18 @@ class ProgressTopic(_Feed):
     def catch_up(self, timeout_s: float, most_s: float = 5.0, clock: Clock = SYSTEM_CLOCK) -> Progress | None:
         """The newest record of those that the topic had when the look began. Waits for the first at most ``timeout_s``.
 
-        A caller who looks once in some seconds would fall behind for ever by a fixed number of records a look.
-        Where more than that stand there, the end is asked for and read up to, for at most about ``most_s``: the next
-        look goes on from there. Raises LogError when it fails.
+        A caller who looks once in some seconds would fall behind for ever by a fixed number of records a look. So at
+        the first look, and where more than that stand there, the end is asked for and read up to, for at most about
+        ``most_s``: the next look goes on from there. Raises LogError when it fails.
         """
-        until_s = clock.monotonic() + most_s
+        until_s, fresh = clock.monotonic() + most_s, self.newest is None
         first = self._consumer.poll(timeout_s)
         if first is None:
             return self.newest
         found = [first, *self._consumer.consume(self.most, timeout=0)]
         self._take(found)
-        # A reader that is level does without the question.
-        if len(found) > self.most:
+        # A reader that is level does without the question. What a new one gets at first may be a small old segment.
+        if fresh or len(found) > self.most:
             end = self._end(until_s - clock.monotonic())
             while _behind(found, end) and (left_s := until_s - clock.monotonic()) > 0:
                 # An empty answer says nothing: more may be under way.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
-from cdc.process.errors import CdcError, PoisonError
+from cdc.process.errors import CdcError, ConfigError, PoisonError
 from cdc.wire.format import POS
 from spark.session.failures import read_failure
 from spark.streams.ports import BatchNote, StreamOutput, stands_already
@@ -29,20 +30,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 declare("stream_computed", "stream_published")
+_UNFIT = re.compile(r"\[([A-Z][A-Z0-9_.]+)\](?:(?!\n\s*at ).)*?SQLSTATE: 22", re.DOTALL)
+"""A data exception of SQL, by Spark's name for it."""
+_WHERE = re.compile(r"line (\d+), position (\d+)")
 _APART = ("key", "value", "reason", "topic", "partition", "offset", POS, "at_us")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamParts:
-    """What a stream runs with. ``options``: of ``format("headrace")``. ``late``: the topic of what is set apart, with
-    its number of partitions. ``checkpoint``: the query's folder. ``endings``: topic -> where it ends, for a replay.
-    ``every``: how often a batch begins."""
+    """What a stream runs with. ``options``: of ``format("headrace")``. ``late``: the topic of what is set apart, its
+    number of partitions, and the most bytes of a record. ``checkpoint``: the query's folder. ``endings``: topic ->
+    where it ends, for a replay. ``every``: how often a batch begins."""
 
     spec: StreamSpec
     options: Mapping[str, str]
     output: StreamOutput
     records: ResultRecords
-    late: tuple[str, int]
+    late: tuple[str, int, int]
     checkpoint: str
     clock: Clock
     log_file: str
@@ -94,7 +98,16 @@ class RunningStream:
             ended = failure
         if ended is None and self._raised is None:
             return None
-        return read_failure(f"stream.{name}", str(ended or self._raised), self._parts.log_file)
+        said = str(ended or self._raised)
+        if unfit := _UNFIT.search(said):
+            # Without Spark's words, which show the value.
+            where = _WHERE.search(said)
+            place = f" in line {where[1]}, position {where[2]}" if where is not None else ""
+            return ConfigError(
+                f"the text of the stream {name} cannot take a value of an event{place}: Spark says {unfit[1]}",
+                hint=f"try_cast, try_add and try_divide give null there; then cdc stream rebuild {name}",
+            )
+        return read_failure(f"stream.{name}", said, self._parts.log_file)
 
     def settle(self) -> None:
         """Return when all that its topics hold is computed, and the windows that can be are closed. Raises what ended

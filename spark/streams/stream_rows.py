@@ -65,6 +65,10 @@ _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 _PLACE = ("reason", "topic", "partition", "offset", POS, "at_us")
 
 
+_RECORD_BYTES = 1024
+"""The bytes of a batch and a record around key and value, generously."""
+
+
 class StreamRecord(NamedTuple):
     """A record to be written. ``key`` None: of an event that had none."""
 
@@ -200,9 +204,10 @@ class ResultRecords:
 
 
 def late_records(
-    topic: str, partitions: int, found: Sequence[Mapping[str, Any]], generation: int
+    topic: str, partitions: int, limit_bytes: int, found: Sequence[Mapping[str, Any]], generation: int
 ) -> list[StreamRecord]:
-    """Records that are set apart, as they were, with where they stand and why as headers."""
+    """Records that are set apart, as they were, with where they stand and why as headers. A value of more bytes than
+    fit is left out, and a header says how many there were."""
     made = []
     for one in sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"])):
         place: dict[str, Any] = {"generation": generation} | {
@@ -210,5 +215,9 @@ def late_records(
         }
         headers = [(name, str(value).encode()) for name, value in place.items() if value is not None]
         partition = partition_of(one["key"], partitions) if one["key"] is not None else 0
-        made.append(StreamRecord(topic, partition, one["key"], one["value"], headers))
+        value = one["value"]
+        if value is not None and len(value) + len(one["key"] or b"") + _RECORD_BYTES > limit_bytes:
+            headers.append(("bytes", b"%d" % len(value)))
+            value = None
+        made.append(StreamRecord(topic, partition, one["key"], value, headers))
     return made

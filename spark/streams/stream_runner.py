@@ -44,6 +44,8 @@ class _Tended:
         self._tries = self._unknown = 0
         self._due_s = 0.0
         self._still: tuple[int, float] = (-1, 0.0)
+        self._published: int | None = None
+        """Its newest batch when it failed last, or began."""
 
     def tend(self) -> None:
         """One look."""
@@ -56,14 +58,18 @@ class _Tended:
             failure = self.running.failure() or ConfigError(
                 f"the query of the stream {self.name} was stopped", hint="another program stopped it"
             )
-            if self.running.last is not None and self.running.last.batch > self._still[0]:
+            newest = _newest(self.running)
+            if self._published is not None and newest > self._published:
                 self._tries = self._unknown = 0
+            self._published = newest
             self.running = None
             self._failed(failure)
 
     def _begin(self) -> None:
         try:
             self.running = self._start(self.name)
+            if self._published is None:
+                self._published = _newest(self.running)
             log.info("stream_started", extra={"stream": self.name})
         except CdcError as failure:
             self._failed(failure)
@@ -88,6 +94,10 @@ class _Tended:
         if last.batch != self._still[0]:
             self._still = last.batch, now_s
         return covers(last.cuts, ends) and now_s - self._still[1] >= _REST_S
+
+
+def _newest(running: RunningStream) -> int:
+    return running.last.batch if running.last is not None else -1
 
 
 def covers(cuts: object, ends: Offsets) -> bool:

@@ -26,7 +26,10 @@ _TIMED = re.compile(r"-T\d+ms")
 """An attribute with a watermark, as Spark's plans print it."""
 _WINDOW = re.compile(r"'(?:session_window|window)\('[\w.`]+, ([^,()]+)")
 _UNIT_S = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604_800}
+_CLOCK = re.compile(r"\b(current_timestamp|current_date|localtimestamp|now|current_time)\(")
 _WORDS = {
+    "having": re.compile(r"(?i)\bhaving\b"),
+    "where": re.compile(r"(?i)\bwhere\b"),
     "group by": re.compile(r"(?i)\bgroup\s+by\b"),
     "distinct": re.compile(r"(?i)\bdistinct\b"),
     "join": re.compile(r"(?i)\bjoin\b"),
@@ -49,8 +52,11 @@ def analysed(session: SparkSession, spec: StreamSpec, frames: Mapping[str, DataF
     """The result of a text over frames of its events. ConfigError where Spark refuses it."""
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
+    text = spec.sql.rstrip().rstrip(";")
     try:
-        return session.sql(spec.sql.rstrip().rstrip(";"))
+        # A query, and no statement: Spark would carry that out here.
+        session._jsparkSession.sessionState().sqlParser().parseQuery(text)
+        return session.sql(text)
     except PySparkException as error:
         raise _refused(spec, error) from None
 
@@ -68,10 +74,13 @@ def require_bounded(session: SparkSession, spec: StreamSpec, result: DataFrame) 
         )
     plan: Any = result._jdf.queryExecution().analyzed()
     joined_s = 0.0
+    _require_no_clock(spec, plan)
     for node in _nodes(plan):
         if not node.isStreaming():
             continue
         kind = node.nodeName()
+        if kind == "Filter" and spec.mode == "update":
+            _require_no_condition(spec, node)
         if kind in ("Aggregate", "Distinct", "Deduplicate"):
             _require_window(spec, node, kind)
         elif kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
@@ -103,6 +112,35 @@ def _nodes(plan: Any) -> Iterator[Any]:
     children = plan.children()
     for number in range(children.size()):
         yield from _nodes(children.apply(number))
+
+
+def _require_no_clock(spec: StreamSpec, plan: Any) -> None:
+    """ConfigError for what would be otherwise when it is computed again."""
+    if clock := _CLOCK.search(plan.toString()):
+        raise ConfigError(
+            f"the text of the stream {spec.name} asks the clock by {clock[1]}(): computed again it would say otherwise",
+            hint="compare an event's time with _at, the time of its commit",
+        )
+
+
+def _require_no_condition(spec: StreamSpec, node: Any) -> None:
+    """ConfigError for a filter of results, of which a row would have to go."""
+    if any(one.nodeName() == "Aggregate" for one in _below(node)):
+        raise ConfigError(
+            f"the text of the stream {spec.name} has a condition on what is counted{_at(spec, node, 'having', 'where')}"
+            ": a row that meets it no more would stay",
+            hint='mode = "append" publishes each row once, when its window is closed; or let the reader ask for it',
+        )
+
+
+def _below(node: Any) -> Iterator[Any]:
+    """The nodes right below, through those that choose columns."""
+    children = node.children()
+    for number in range(children.size()):
+        child = children.apply(number)
+        yield child
+        if child.nodeName() in ("Project", "SubqueryAlias"):
+            yield from _below(child)
 
 
 def _require_window(spec: StreamSpec, node: Any, kind: str) -> None:

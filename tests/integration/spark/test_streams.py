@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from cdc.process.errors import ActiveError, CdcError, PoisonError, TopicError
+from cdc.process.errors import ActiveError, CdcError, PoisonError, Retry, TopicError
 from cdc.settings.model import Settings
 from cdc.wiring.streams import checked, compare_stream
 from connectors.kafka.clients import client_config
@@ -123,6 +123,18 @@ def failed(stream: RunningStream) -> CdcError:
     return failure
 
 
+def test_a_value_that_the_text_cannot_take_is_not_shown(spark_session: SparkSession, made: HandMadeEvents) -> None:
+    text = "select window.start start, count(cast(path as int)) n from requests group by window(at, '1 minute')"
+    made.request(10, "hunter2")
+    made.cut()
+    with made.running(spark_session, made.settings(text, key=["start"])) as stream:
+        failure = failed(stream)
+    assert "cannot take a value of an event" in failure.message
+    assert "CAST_INVALID_INPUT" in failure.message
+    assert "hunter2" not in failure.message + failure.hint
+    assert failure.retry is Retry.NEVER
+
+
 def test_e8_e10_two_rows_of_one_key_stop_it(spark_session: SparkSession, made: HandMadeEvents) -> None:
     settings = made.settings(key=["start"])
     made.request(10, "/a")
@@ -198,6 +210,14 @@ REFUSED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         {"key": ["path"]}, ["Spark refuses", "Append"],
     ),
     "key": (WINDOWS, {"key": ["start", "road"]}, ["key names road", "start, path, n"]),
+    "having": (
+        f"{WINDOWS}\nhaving count(*) < 3", {}, ["condition on what is counted", "having in line", "append"],
+    ),
+    "clock": (
+        "select window.start start, path, count(*) n from requests where at > now() - interval 1 hour\n"
+        "group by window(at, '1 minute'), path", {}, ["asks the clock by now()", "_at"],
+    ),
+    "statement": ("insert overwrite directory '/nowhere' using json select * from requests", {}, ["Spark refuses"]),
     "none": ("select 1 as start", {"key": ["start"]}, ["reads none of its events"]),
     "keep": (
         WINDOWS.replace("1 minute", "30 days"), {}, ["keeps a record for 604,800 s", "2,592,120 s", "[outbox]"],

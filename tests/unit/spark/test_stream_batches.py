@@ -83,10 +83,12 @@ def test_e9_what_is_set_apart_stays_as_it_was() -> None:
         "value": b"v",
         "reason": "late",
     }
-    (record,) = late_records("l", 1, [one], 2)
+    (record,) = late_records("l", 1, 10_000, [one], 2)
     assert (record.topic, record.partition, record.key, record.value) == ("l", 0, None, b"v")
     assert dict(record.headers)["reason"] == b"late"
     assert dict(record.headers)["generation"] == b"2"
+    (record,) = late_records("l", 1, 10_000, [one | {"value": b"v" * 9_000}], 2)
+    assert (record.value, dict(record.headers)["bytes"]) == (None, b"9000")
 
 
 def test_e8_a_difference_is_named() -> None:
