@@ -17,7 +17,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 _WORDS = """
 $schema $defs $ref title description type required properties additionalProperties enum const pattern minimum maximum
-oneOf anyOf items examples
+oneOf anyOf items minItems minProperties examples
 """
 _KNOWN = frozenset(_WORDS.split())
 
@@ -59,6 +59,10 @@ def _of_the_value(schema: Mapping[str, Any], value: Any, at: str) -> Iterator[st
         yield f"{at} is not {schema['const']}"
     if "pattern" in schema and isinstance(value, str) and re.search(schema["pattern"], value) is None:
         yield f"{at} does not match {schema['pattern']}"
+    if isinstance(value, list) and len(value) < schema.get("minItems", 0):
+        yield f"{at} has too few items"
+    if isinstance(value, dict) and len(value) < schema.get("minProperties", 0):
+        yield f"{at} has too few members"
     if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
         yield f"{at} is out of its range"
 

@@ -23,7 +23,6 @@ from connectors.kafka.feed import newest_progress
 from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
 from connectors.postgres.server.table_selection import Pattern, kept
 from connectors.views.view_topics import all_shapes, known_views, taken_streams, taken_views, view_patterns
-from sinks.contract.history_rows import history_name, history_shape
 from spark.records.ports import SinkTopics, TopicLook
 
 _DAY_MS = 86_400_000
@@ -106,6 +105,8 @@ class SinkLog:
         shapes = all_shapes(self._settings)
         if not any(histories_in(self._sections(sink)) for sink in self._settings.sinks):
             return shapes
+        from sinks.contract.history_rows import history_shape  # noqa: PLC0415 - a command's help loads no Arrow
+
         return shapes + [history_shape(shape) for shape in shapes if shape.table.schema != VIEW_SCHEMA]
 
     def _state(self) -> Mapping[bytes, bytes]:
@@ -181,6 +182,8 @@ def kept_histories(state: TopicsState, known: Mapping[TableName, str], patterns:
     """By topic, the tables of the histories that a sink keeps. ``known``: table -> topic. ``patterns``: its
     ``history``."""
     some = kept(list(known), patterns) if patterns else []
+    from sinks.contract.history_rows import history_name  # noqa: PLC0415 - as above
+
     return {state.histories[known[one]]: history_name(one) for one in some if known[one] in state.histories}
 
 

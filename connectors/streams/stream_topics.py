@@ -65,7 +65,7 @@ def _spec(name: str, stream: StreamSettings) -> StreamSpec:
 def digest_of(spec: StreamSpec) -> str:
     """The digest of all that a stream's rows depend on."""
     inputs = [(one.name, one.topic, one.time, one.late_s, one.schema) for one in spec.events]
-    said = dumped({"sql": spec.sql, "key": spec.key, "mode": spec.mode, "events": inputs})
+    said = dumped({"text": spec.sql, "key": spec.key, "mode": spec.mode, "events": inputs})
     return blake2b(said, digest_size=16).hexdigest()
 
 

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 declare("stream_computed", "stream_published")
-_UNFIT = re.compile(r"\[([A-Z][A-Z0-9_.]+)\](?:(?!\n\s*at ).)*?SQLSTATE: 22", re.DOTALL)
-"""A data exception of SQL, by Spark's name for it."""
+_UNFIT = "SQLSTATE: 22"
+"""The class of SQL's data exceptions."""
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+"""Spark's name for what is wrong."""
 _WHERE = re.compile(r"line (\d+), position (\d+)")
 _APART = ("key", "value", "reason", "topic", "partition", "offset", POS, "at_us")
 
@@ -99,12 +101,15 @@ class RunningStream:
         if ended is None and self._raised is None:
             return None
         said = str(ended or self._raised)
-        if unfit := _UNFIT.search(said):
+        words, unfit, _ = said.partition(_UNFIT)
+        if unfit:
             # Without Spark's words, which show the value.
+            conditions = _CONDITION.findall(words)
+            what = conditions[-1] if conditions else unfit
             where = _WHERE.search(said)
             place = f" in line {where[1]}, position {where[2]}" if where is not None else ""
             return ConfigError(
-                f"the text of the stream {name} cannot take a value of an event{place}: Spark says {unfit[1]}",
+                f"the text of the stream {name} cannot take a value of an event{place}: Spark says {what}",
                 hint=f"try_cast, try_add and try_divide give null there; then cdc stream rebuild {name}",
             )
         return read_failure(f"stream.{name}", said, self._parts.log_file)

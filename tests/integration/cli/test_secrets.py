@@ -55,6 +55,11 @@ IN_THIS_PROCESS = (
     "view show orders 1",
     "view rebuild orders",
     "view drop orders --yes",
+    "stream check",
+    "stream run --until-caught-up",
+    "stream list",
+    "stream verify traffic",
+    "stream rebuild traffic",
 )
 """Quick ones: their outputs are searched, and what they start is nothing."""
 AFTER_CAPTURE = ("check", "drop --yes --topics")

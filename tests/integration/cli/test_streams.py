@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from cdc import outbox
+from cdc.process.crash_points import CRASH_EXIT
+from cdc.process.errors import Exit
 from sinks.contract.table_places import PLACE
-from tests.integration.cli.pipeline import Pipeline
+from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
@@ -72,6 +75,11 @@ def seen(pipeline: Pipeline) -> str:
     return pipeline.good("events", "outbox.Request", "--from-beginning", "--until-caught-up")
 
 
+def is_seen(pipeline: Pipeline, path: str) -> bool:
+    """Whether the log holds an event of this path."""
+    return path in seen(pipeline)
+
+
 def listed(pipeline: Pipeline) -> dict[str, Any]:
     """What ``cdc stream list`` says of the one stream."""
     found: dict[str, Any] = orjson.loads(pipeline.good("stream", "list", "--json"))
@@ -93,3 +101,20 @@ def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: S
     pipeline.good("sink", "--until-caught-up")
     rows = DeltaTable(str(pipeline.folder / "files" / "stream" / "traffic")).to_pyarrow_table().to_pylist()
     assert sum(row["requests"] for row in rows if row["_key"] != PLACE) == 2, rows
+
+
+def test_e8_a_driver_that_is_killed_around_the_transaction(pipeline: Pipeline, spawn: Spawn) -> None:
+    """Each event is counted once, and each late one set apart once."""
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    spawn("cdc", "--config", pipeline.config, "run")
+    for point in ("stream_computed", "stream_published"):
+        requests(pipeline, "1 second", "1 hour", path=point)
+        wait_until(partial(is_seen, pipeline, point), 60)
+        done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=240, CDC_CRASH_AT=point)
+        assert done.returncode == CRASH_EXIT, done.stderr[-3000:]
+    done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "of 2 events; 2 events are set apart" in pipeline.good("stream", "verify", "traffic")
+    assert listed(pipeline)["generation"] == 1
+    assert_refused(pipeline.cdc("wait", "files", "0/1", "--table", "stream.traffic"), Exit.USAGE, "no LSN speaks of")
