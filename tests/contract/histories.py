@@ -13,6 +13,7 @@ from cdc.capture.history import gaps
 from cdc.record.position import CHUNK_SEQ, SNAPSHOT_SEQ, Lsn, Position
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import partition_of
+from cdc.wire.format import GAP_KEY
 from cdc.wire.records import sweep_key, sweep_value, truncate_key
 from sinks.contract.batch import Event
 from sinks.contract.history_rows import history_shape
@@ -151,7 +152,8 @@ class Past:
         self.states[self.lsn] = {number: dict(row) for number, row in self.rows.items()} if known else None
 
     def _last_lsn(self) -> int:
-        own = [Position.parse(one.pos or "").commit_lsn for one in self.records if one.op != "gap" or one.ver]
+        """Of the newest record but the gaps of the whole table: one in place of a row's change comes in its turn."""
+        own = [Position.parse(one.pos or "").commit_lsn for one in self.records if GAP_KEY not in (one.key or b"")]
         return (max(own, default=_BASE) - _BASE) // 8
 
     def _pos(self) -> Position:

@@ -13,7 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cdc.process.errors import UsageError
@@ -131,6 +131,7 @@ def compare(past: Past, asked: Asked, table: str, versions_of: str) -> int:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=PASTS, begun=st.booleans(), seed=st.integers(0, 1000))
+@example(steps=[("put", 1, "a"), ("commit",), ("too_large", 1, "L"), ("lose", 1, "P")], begun=False, seed=0)
 def test_e6_the_fold_of_a_history_is_the_table_at_each_lsn(
     steps: list[tuple[Any, ...]], begun: bool, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
