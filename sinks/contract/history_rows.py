@@ -78,8 +78,6 @@ def with_histories(records: pa.Table, histories: Mapping[str, int]) -> pa.Table:
     """Records (as the log has them), those of histories as records of the table that keeps them: each creates a row,
     whose key begins with its position. ``histories``: topic -> the newest version of the table's shape, which a gap
     does not name. One that is no record of a history stays as it is."""
-    if not histories:
-        return records
     kept = pc.is_in(records["topic"], value_set=pa.array(list(histories), pa.string()))
     if not pc.any(kept, min_count=0).as_py():
         return records

@@ -71,7 +71,9 @@ class Sorted:
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
     """Sort a batch's records (:data:`spark.records.source.RECORD_SCHEMA`) by kind. Pure."""
-    records = with_histories(unheld(records, rules), rules.book.histories)
+    records = unheld(records, rules)
+    if rules.book.histories:
+        records = with_histories(records, rules.book.histories)
     parsed, unreadable = parse(records)
     events, foreign = told_apart(parsed, rules.reach)
     free, behind = split_parked(events, rules.parked)
