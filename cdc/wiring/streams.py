@@ -265,9 +265,11 @@ def verify_stream(settings: Settings, name: str) -> Iterator[str]:
 
 
 def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comparison:
-    """Compute a stream anew, and compare. UsageError before its first batch."""
+    """Compute a stream anew, and compare. UsageError before its first batch. TopicError where retention has cut a topic
+    of its events, PoisonError where its key has several rows."""
     from connectors.spark_log.frame_log import given_options
     from connectors.streams.stream_topics import known_streams, read_published, stream_specs
+    from spark.streams.checkpoint import require_whole
     from spark.streams.stream_query import StreamParts
     from spark.streams.stream_rows import ResultRecords
     from spark.streams.verification import MemoryOutput, verified
@@ -277,6 +279,8 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
     if found is None or found.last is None:
         raise UsageError(f"the stream {name} has published nothing yet", hint=f"cdc stream run {name} does")
     known = found.known
+    frames = _frame_log(settings)
+    require_whole(name, [frames.events(one.topic) for one in spec.events])
     parts = StreamParts(
         spec=spec,
         options=given_options(settings),

@@ -29,14 +29,14 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field(AT, _US, nullable=False),
     pa.field("partition", pa.int32(), nullable=False),
     pa.field("offset", pa.int64(), nullable=False),
-    pa.field("left", pa.string()),
+    pa.field("refusal", pa.string()),
 ]
 SCHEMA = pa.schema(_FIELDS)
-"""``at``: the commit's time, as the running maximum. ``left``: why a record is no event, null for one."""
+"""``at``: the commit's time, as the running maximum. ``refusal``: why a record is no event, null for one."""
 MARKER = -1
 """The partition of a marker."""
 REPEATED, GAP, FOREIGN = "repeated", "gap", "foreign"
-"""Values of ``left``: read before, changes are missing here, none of ours."""
+"""Values of ``refusal``: read before, changes are missing here, none of ours."""
 _NO_EVENTS = (READ_OP.encode(), TRUNCATE_OP.encode())
 _NOT_STREAMED = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
 _REST_US = 5_000_000
@@ -135,7 +135,7 @@ def read_events(
 def _own(lot: RecordColumns, highest: dict[int, bytes]) -> pa.RecordBatch:
     top, headers, times_ms = highest.get(lot.partition, b""), lot.headers, lot.times_ms
     times: list[int] = []
-    left: list[str | None] = []
+    refusals: list[str | None] = []
     passed: list[int] = []
     for number, (pos, op) in enumerate(zip(lot.pos, lot.op, strict=True)):
         own = headers.get(number)
@@ -155,16 +155,16 @@ def _own(lot: RecordColumns, highest: dict[int, bytes]) -> pa.RecordBatch:
             why = REPEATED
         else:
             top = pos
-        left.append(why)
+        refusals.append(why)
     highest[lot.partition] = top
-    batch = _batch(lot, times, left)
+    batch = _batch(lot, times, refusals)
     if not passed:
         return batch
     out = set(passed)
-    return batch.take(pa.array([number for number in range(len(left)) if number not in out], pa.int64()))
+    return batch.take(pa.array([number for number in range(len(refusals)) if number not in out], pa.int64()))
 
 
-def _batch(lot: RecordColumns, times_us: list[int], left: Sequence[str | None]) -> pa.RecordBatch:
+def _batch(lot: RecordColumns, times_us: list[int], refusals: Sequence[str | None]) -> pa.RecordBatch:
     count = len(lot.offsets)
     array: Any = pa.array
     return pa.RecordBatch.from_arrays(
@@ -175,7 +175,7 @@ def _batch(lot: RecordColumns, times_us: list[int], left: Sequence[str | None]) 
             array(times_us, _US),
             pa.repeat(pa.scalar(lot.partition, pa.int32()), count),
             array(lot.offsets, pa.int64()),
-            array(left, pa.string()),
+            array(refusals, pa.string()),
         ],
         schema=SCHEMA,
     )

@@ -42,6 +42,16 @@ def is_sound(last: BatchNote | None, newest: int) -> bool:
     return newest - (last.batch if last is not None else -1) in (0, 1)
 
 
+def require_whole(stream: str, topics: Iterable[EventTopic]) -> None:
+    """TopicError where retention has cut a topic: what was counted of it cannot be counted again."""
+    for topic in topics:
+        if any(topic.starts.values()):
+            raise TopicError(
+                f"the stream {stream} cannot be computed anew: {topic.topic} no longer holds its beginning",
+                hint="its figures stay as they were published; a longer keep of the topic lets later ones be compared",
+            )
+
+
 def require_beginning(stream: str, topics: Iterable[EventTopic]) -> None:
     """TopicError where retention has cut a topic: a new generation would count less than the one before."""
     for topic in topics:

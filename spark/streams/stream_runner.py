@@ -32,7 +32,7 @@ Start = Callable[[str], RunningStream]
 """Starts a stream by its name. CdcError where that fails."""
 
 
-class _Tended:
+class _Supervision:
     """One stream and its restarts."""
 
     def __init__(self, name: str, start: Start, clock: Clock) -> None:
@@ -47,7 +47,7 @@ class _Tended:
         self._published: int | None = None
         """Its newest batch when it failed last, or began."""
 
-    def tend(self) -> None:
+    def look(self) -> None:
         """One look."""
         if self.fault is not None:
             return
@@ -121,11 +121,11 @@ def keep_streams(
 ) -> None:
     """Keep streams until a stop is asked for, or until each is level with the ends given for it. Raises the error of
     the first that could not go on, once none goes on or at the end."""
-    kept = [_Tended(name, start, clock) for name in names]
+    kept = [_Supervision(name, start, clock) for name in names]
     try:
         while not stop.asked:
             for one in kept:
-                one.tend()
+                one.look()
             require_jvm(session, log_file)
             going = [one for one in kept if one.fault is None]
             level = all((ends := names[one.name]) is not None and one.is_level(ends) for one in going)

@@ -98,7 +98,7 @@ def judged(raw: DataFrame, given: Events) -> DataFrame:
     late = F.expr(f"interval {round(given.late_s * 1_000_000)} microseconds")
     reason = (
         F.when(marker, F.lit(None))
-        .when(F.col("left").isNotNull(), F.col("left"))
+        .when(F.col("refusal").isNotNull(), F.col("refusal"))
         .when(F.col(_JSON).isNull() | F.col(f"{_JSON}.{_UNREADABLE}").isNotNull(), F.lit("payload"))
         .when(time.isNull(), F.lit("time"))
         .when(time < at - late, F.lit("late"))
@@ -141,7 +141,7 @@ def no_records(session: SparkSession) -> DataFrame:
     """The records of a topic as a stream without any: to be analysed."""
     nothing: Mapping[str, str] = {
         "key": "binary", "value": "binary", LOGGED_POS: "binary", LOGGED_AT: "timestamp", "partition": "int",
-        "offset": "bigint", "left": "string",
+        "offset": "bigint", "refusal": "string",
     }  # fmt: skip
     rate = session.readStream.format("rate").load()
     return rate.select(*(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))

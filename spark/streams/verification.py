@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from cdc.process.errors import PoisonError
 from cdc.views.view_records import row_of
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW
 from spark.streams.ports import BatchNote
@@ -83,9 +84,20 @@ def verified(session: SparkSession, parts: StreamParts, last: BatchNote, publish
     if spec.mode == "update":
         result = written(analysed(session, spec, frames), spec.key).toArrow().to_pylist()
         rows = {one["key"]: one["row"] for one in result}
+        _require_one_row_a_key(spec.name, [one["key"] for one in result])
     else:
         rows = _replayed(session, parts, endings)
     return compared(rows, published, total, late)
+
+
+def _require_one_row_a_key(stream: str, keys: Sequence[str]) -> None:
+    """PoisonError for two rows of one key: those of different batches have replaced each other in the topic."""
+    doubled = sorted(key for key, count in Counter(keys).items() if count > 1)
+    if doubled:
+        raise PoisonError(
+            f"the stream {stream} has several rows of the key {doubled[0]}, of which its table keeps the last",
+            hint=f"let key name every column that the text groups by, then cdc stream rebuild {stream}",
+        )
 
 
 def compared(rows: Mapping[str, str], published: Published, total: int, late: Mapping[str, int]) -> Comparison:

@@ -82,6 +82,9 @@ def test_e8_e9_e10_windows_late_events_and_a_lost_checkpoint(spark_session: Spar
         future.result()
     with pytest.raises(TopicError, match="no longer holds its beginning"), made.running(spark_session, settings):
         pass
+    with pytest.raises(TopicError, match="cannot be computed anew") as refused:
+        compare_stream(spark_session, settings, "traffic")
+    assert "rebuild" not in refused.value.hint
 
 
 def test_e8_a_batch_that_stands_in_the_topic_is_skipped(spark_session: SparkSession, made: HandMadeEvents) -> None:
@@ -121,6 +124,16 @@ def failed(stream: RunningStream) -> CdcError:
     failure = stream.failure()
     assert isinstance(failure, CdcError)
     return failure
+
+
+def test_rows_of_one_key_in_two_batches_are_found(spark_session: SparkSession, made: HandMadeEvents) -> None:
+    settings = made.settings(key=["start"])
+    with made.running(spark_session, settings) as stream:
+        for second, path in ((10, "/a"), (11, "/b")):
+            made.request(second, path)
+            made.settle(stream, made.cut())
+    with pytest.raises(PoisonError, match="several rows of the key"):
+        compare_stream(spark_session, settings, "traffic")
 
 
 def test_a_value_that_the_text_cannot_take_is_not_shown(spark_session: SparkSession, made: HandMadeEvents) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc.capture.outbox import MalformedEvent, OutboxEvent, OutboxRules, message_members
@@ -84,6 +84,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5), JSON, st.sampled_from([None, 1]), st.booleans())
+@example({}, "a text keeps its quotes", None, False)
 def test_what_is_written_as_json_is_read_as_it_was(
     members: dict[str, object], payload: object, indent: int | None, escaped: bool
 ) -> None:

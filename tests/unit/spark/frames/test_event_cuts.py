@@ -52,7 +52,9 @@ def rows(found: RecordColumns, floors: dict[int, str] | None = None, marker_us: 
     span = [Span("t", 0, 0, 9)]
     batches = read_events(span, floors or {}, marker_us, ours=kind.get("ours", True), reader=Records(found))
     return [
-        (row["offset"], row["partition"], row["left"], row["at"].microsecond) for b in batches for row in b.to_pylist()
+        (row["offset"], row["partition"], row["refusal"], row["at"].microsecond)
+        for b in batches
+        for row in b.to_pylist()
     ]
 
 
