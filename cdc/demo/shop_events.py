@@ -27,7 +27,8 @@ schema = "at timestamp, amount decimal(12,2)"
 
 def write_streams(folder: Path) -> str:
     """Write the stream's text below ``folder``. Returns the sections of the settings."""
-    file = folder / "payments.sql"
+    file = folder / "streams" / "payments.sql"
+    file.parent.mkdir()
     file.write_text(stream_text() + "\n", encoding="utf-8")
     return _SECTIONS.format(sql=orjson.dumps(str(file)).decode())
 

@@ -154,7 +154,7 @@ class LocalStack:
         """Stop, and remove all data. Files of others stay, and then the folder too."""
         self.stop()
         shutil.rmtree(outside_folder(self.folder / "postgres"), ignore_errors=True)
-        for name in (*PARTS, "logs", "warehouse", "checkpoints", "views"):
+        for name in (*PARTS, "logs", "warehouse", "checkpoints", "views", "streams"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in ("pgpass", "cdc.toml", "plan.json", "plan.lock", "lock"):
             (self.folder / name).unlink(missing_ok=True)

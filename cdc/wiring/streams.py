@@ -257,6 +257,9 @@ def rebuild_stream(settings: Settings, name: str) -> str:
 
 def verify_stream(settings: Settings, name: str) -> Iterator[str]:
     """What a stream was found to be. Raises DifferenceFound where it differs, UsageError before its first batch."""
+    from connectors.streams.stream_topics import stream_specs
+
+    stream_specs(settings, [name])  # an unknown one is refused without a start of Spark
     with streams_session(settings) as session:
         comparison = compare_stream(session, settings, name)
     yield from comparison.sentences(name)

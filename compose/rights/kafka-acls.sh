@@ -23,6 +23,7 @@ allow() {
 allow capture 'Write Read DescribeConfigs' prefixed --topic "$tables"
 allow capture 'Write Read DescribeConfigs' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress"
 allow capture 'Write DescribeConfigs' literal --topic "$name.dead"
+allow capture 'Write Read DescribeConfigs Create' prefixed --topic "$name.outbox."
 allow capture 'Read' literal --group cdc-reader
 
 # cdc init, snapshot, check, status, events and dead.
@@ -32,20 +33,26 @@ allow operator 'Read DescribeConfigs Create' literal --topic "$name.progress"
 allow operator 'Read' literal --group cdc-reader
 
 allow operator 'Read DescribeConfigs' literal --topic "$name.views"
-allow operator 'Read DescribeConfigs' prefixed --topic "$name.view."
+for made in outbox view stream; do
+  allow operator 'Read DescribeConfigs' prefixed --topic "$name.$made."
+done
 
 # cdc sink, verify and wait.
 allow sinks 'Read DescribeConfigs' prefixed --topic "$tables"
 allow sinks 'Read' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress"
 allow sinks 'Read DescribeConfigs' literal --topic "$name.views"
 allow sinks 'Read DescribeConfigs' prefixed --topic "$name.view."
+allow sinks 'Read DescribeConfigs' prefixed --topic "$name.stream."
 allow sinks 'Write Read' literal --topic "$name.dead"
 allow sinks 'Read' literal --group cdc-reader --group cdc-sink
 
-# cdc view run. Its transactional ids are its topics' names.
+# cdc view run and cdc stream run. Their transactional ids are their topics' names.
 allow views 'Read DescribeConfigs' prefixed --topic "$tables"
+allow views 'Read DescribeConfigs' prefixed --topic "$name.outbox."
 allow views 'Read' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress" --topic "$name.dead"
 allow views 'Write Read DescribeConfigs Create' literal --topic "$name.views"
-allow views 'Write Read DescribeConfigs Create' prefixed --topic "$name.view."
-allow views 'Write' prefixed --transactional-id "$name.view."
-allow views 'Read' literal --group cdc-reader --group cdc-sink
+for results in view stream; do
+  allow views 'Write Read DescribeConfigs Create' prefixed --topic "$name.$results."
+  allow views 'Write' prefixed --transactional-id "$name.$results."
+done
+allow views 'Read' literal --group cdc-reader --group cdc-sink --group cdc-frame

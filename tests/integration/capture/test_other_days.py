@@ -83,7 +83,7 @@ def test_y16_a_renamed_and_a_dropped_column_are_named(pipeline: Pipeline, caplog
         pipeline.execute("insert into t values (1, 1, 1)")
         pipeline.execute("alter table t rename a to c", "alter table t drop column b", "insert into t values (2, 2)")
         pipeline.settle()
-    left = [record.__dict__ for record in caplog.records if record.message == "column_left"]
+    left = [record.__dict__ for record in caplog.records if record.getMessage() == "column_left"]
     assert {one["table"] for one in left} == {"public.t"}
     assert [(one["column"], one["now"]) for one in left] == [("a", "c"), ("b", "")]
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import redis as redis_client
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]  # re-exported without saying so
 
+from cdc import outbox
 from cdc.cli.app import run
 from cdc.process.errors import Exit
 from tests.fresh import new_database, new_redis_url
@@ -32,8 +34,8 @@ CAPTURE, OPERATOR, SINKS, VIEWS = USERS
 GROUP = "cdc-reader"
 TABLES = "shop.public."
 """All tables' topics begin so."""
-DOCUMENTS = "shop.view."
-"""All views' topics, and what their runners call their transactions."""
+PREFIXES = (TABLES, "shop.outbox.", "shop.view.", "shop.stream.")
+"""What the file gives by the beginning of a name. Those of views and streams begin their runners' transactions, too."""
 TO_BEGIN: tuple[tuple[str, ...], ...] = (("check",), ("init",), ("snapshot", "--workers", "1"))
 """What the operator does first; every test stands on it."""
 AS_OPERATOR: tuple[tuple[str, ...], ...] = (("status",), ("events", "--until-caught-up"))
@@ -68,6 +70,7 @@ class Shop:
     name: str = "shop"
     views: Mapping[str, str] = field(default_factory=dict)
     """Of the settings, by name, and their texts."""
+    streams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def settings(self, user: str) -> Path:
         client = login(user)
@@ -96,6 +99,9 @@ class Shop:
             (folder / f"{name}.sql").write_text(text, encoding="utf-8")
             section = {"sql": str(folder / f"{name}.sql"), "state": str(folder / "state")}
             document.setdefault("views", {})[name] = section
+        if self.streams:
+            document |= {"outbox": {}, "streams": self.streams}
+            document["sinks"]["cache"]["tables"] = [f"stream.{name}" for name in self.streams]
         return write_settings(folder, document)
 
     @contextmanager
@@ -227,6 +233,34 @@ def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: 
         assert program.terminate(90) == Exit.OK, program.stderr
 
 
+@pytest.mark.long
+def test_a_stream_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: Spawn, redis_url: str) -> None:
+    """One event is counted, and one that is too old is set apart."""
+    text = shop.folder / "paid.sql"
+    text.write_text("select window.start as begin, count(*) as n from paid group by window(at, '1 minute')\n")
+    paid = {"topic": "shop.outbox.Order", "time": "at", "late": "1 minute", "schema": "at timestamp"}
+    stream = {"sql": str(text), "key": ["begin"], "events": {"paid": paid}}
+    streamed = replace(shop, streams={"counted": stream}, url=redis_url)
+    capture = spawn("cdc", "--config", streamed.settings(CAPTURE), "run")
+    with psycopg.connect(shop.dsn) as connection:
+        for at in (datetime.now(UTC), datetime(2026, 3, 1, tzinfo=UTC)):
+            outbox.emit(connection, "Order", "42", "OrderPaid", {"at": at.isoformat()})
+    operator = streamed.settings(OPERATOR)
+    seen = ("--config", str(operator), "events", "outbox", "--from-beginning", "--until-caught-up")
+    wait_until(lambda: run(seen) == Exit.OK, 60, lambda: capture.stderr)
+    runner = spawn("cdc", "--config", streamed.settings(VIEWS), "stream", "run", "--until-caught-up")
+    assert runner.wait(START_S) == Exit.OK, runner.stderr
+    sink = spawn("cdc", "--config", streamed.settings(SINKS), "sink", "--until-caught-up")
+    assert sink.wait(START_S) == Exit.OK, sink.stderr
+    listing = spawn("cdc", "--config", operator, "stream", "list", "--json")
+    assert listing.wait(60) == Exit.OK, listing.stderr
+    assert '"late":{"late":1}' in listing.stdout
+    with redis_client.Redis.from_url(redis_url) as client:
+        (key,) = client.scan_iter("shop:stream.counted:2*")
+        assert b'"n":1' in (client.hget(key, "row") or b"")
+    assert capture.terminate(90) == Exit.OK, capture.stderr
+
+
 def repaired_with_the_right_to_ask(viewed: Shop, spawn: Spawn) -> None:
     """H380: who repairs a view asks its runner by a record of the state topic."""
     with redis_client.Redis.from_url(viewed.url) as client:
@@ -252,11 +286,12 @@ def test_capture_that_may_not_write_a_table_is_told_so(shop: Shop, spawn: Spawn)
 def test_the_file_gives_what_the_table_says_and_no_more(shop: Shop) -> None:
     """Each right alone. Describe, which other tests gave beside it, comes with Read and Write."""
     wanted = {
-        (user, next((prefix for prefix in (TABLES, DOCUMENTS) if topic.startswith(prefix)), topic), right)
+        (user, next((prefix for prefix in PREFIXES if topic.startswith(prefix)), topic), right)
         for (user, topic), rights in rights_of("shop", "public.orders").items()
         for right in rights
     }
     wanted |= {(user, GROUP, "Read") for user in USERS} | {(user, "cdc-sink", "Read") for user in (SINKS, VIEWS)}
+    wanted.add((VIEWS, "cdc-frame", "Read"))
     given = {one for one in shop.kafka.given() if one[2] != "Describe" and not one[1].startswith("gone.")}
     assert given == wanted
 

@@ -202,9 +202,10 @@ def test_h112_no_command_shows_a_secret(
         wait_until(lambda: "sink_started" in sink.stderr, 120, describe=lambda: sink.stderr)
         run(BESIDE_CAPTURE)
         for command in IN_THIS_PROCESS:
-            run_here(["--config", str(pipeline.config), "-vv", *command.split()])
+            code = run_here(["--config", str(pipeline.config), "-vv", *command.split()])
             out, err = capsys.readouterr()
             said[command] = out + err
+            assert code != Exit.BUG, said[command]
         said["Spark's pages"] = pages(f"http://{address}")
         assert canary.encode() not in records(load(pipeline.config))
         assert sink.terminate() == 0, sink.stderr
