@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
-pytest_runtest_setup = limits.pytest_runtest_setup
 pytest_unconfigure = last_lines.pytest_unconfigure
 _COMMON = "CDC_TEST_COMMON"
 """Names the folder of the servers that all workers share to them."""
