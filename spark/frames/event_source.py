@@ -60,14 +60,15 @@ _BEGINNING = EventCut(offsets={}, floors={})
 
 
 class EventReader(_EventTasks, DataSourceReader):
-    """One batch: all that a topic holds up to ``ending_offsets``, or up to the newest cut. It has no marker."""
+    """One batch, from ``starting_offsets`` or the topic's beginning up to ``ending_offsets`` or the newest cut. It has no
+    marker."""
 
     def partitions(self) -> list[EventShare]:
         """The tasks."""
         with telling():
             log = self.live_connect.log(self._options)
             end = _end(self._options, self._topic) or newest_cut(log, self._topic) or _BEGINNING
-            return self._shares(_BEGINNING, end, log.events(self._options.events), 0)
+            return self._shares(_start(self._options), end, log.events(self._options.events), 0)
 
 
 class EventStreamReader(_EventTasks, DataSourceStreamReader):
@@ -112,6 +113,13 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
 
     def _document(self, cut: EventCut) -> dict[str, Any]:
         return cut.document(self._options.pipeline, self._topic)
+
+
+def _start(options: FrameOptions) -> EventCut:
+    """The cut that a read was given to begin at."""
+    if isinstance(options.starting, str):
+        return _BEGINNING
+    return EventCut(offsets=options.starting.get(options.events, {}), floors=options.starting_floors)
 
 
 def _end(options: FrameOptions, topic: EventTopic) -> EventCut | None:

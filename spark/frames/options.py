@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import orjson
@@ -59,6 +59,7 @@ class FrameOptions:
     retyped: Retyped = "fail"
     as_of: Lsn | None = None
     starting: Edge | Offsets = "earliest"
+    starting_floors: Mapping[int, str] = field(default_factory=dict)
     ending: Offsets | None = None
     ending_at_us: int = 0
     slots: int = 0
@@ -84,6 +85,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> FrameO
         retyped=cast("Retyped", _one_of("retyped", options.get("retyped", "fail"), ("fail", "cast"))),
         as_of=as_of,
         starting=_start(options.get("starting_offsets", "earliest")),
+        starting_floors=_floors(options.get("starting_offsets", "{}")),
         ending=ending,
         ending_at_us=_at_us(options.get("ending_offsets", "{}")),
         slots=_number("slots", options.get("slots", "0")),
@@ -99,6 +101,8 @@ def _bounds(options: Mapping[str, str], streaming: bool) -> tuple[Lsn | None, Of
     if streaming and "events" not in options and (as_of is not None or ending is not None):
         name = "as_of" if as_of is not None else "ending_offsets"
         raise UsageError(f"a stream has no end, so {name} does not go with readStream", hint=f"spark.read takes {name}")
+    if streaming and "events" in options and "starting_offsets" in options:
+        raise UsageError("a stream of events begins where its topic begins", hint="leave starting_offsets out")
     if as_of is not None and (ending is not None or "starting_offsets" in options):
         raise UsageError("as_of reads a table from its beginning, so it takes no offsets", hint="leave the offsets out")
     return as_of, ending
@@ -182,6 +186,14 @@ def _at_us(ending: str) -> int:
     document: Any = orjson.loads(ending)
     found = document.get("at_us", 0)
     return found if isinstance(found, int) else 0
+
+
+def _floors(starting: str) -> Mapping[int, str]:
+    """The floors of a cut, where the offsets are one's."""
+    if not starting.startswith("{"):
+        return {}
+    found = orjson.loads(starting).get("floors")
+    return {int(partition): pos for partition, pos in found.items()} if isinstance(found, dict) else {}
 
 
 def _start(value: str) -> Edge | Offsets:

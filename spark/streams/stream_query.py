@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import CdcError, ConfigError, PoisonError
-from cdc.wire.format import POS
 from spark.session.failures import read_failure
 from spark.streams.ports import BatchNote, StreamOutput, stands_already
 from spark.streams.stream_rows import ResultRecords, late_records, written
 from spark.streams.stream_text import StreamSpec, analysed
-from spark.streams.typed_events import Events, counted, judged, set_apart
+from spark.streams.typed_events import Events, counted, judged, observed, set_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
@@ -35,7 +33,6 @@ _UNFIT = "SQLSTATE: 22"
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 """Spark's name for what is wrong."""
 _WHERE = re.compile(r"line (\d+), position (\d+)")
-_APART = ("key", "value", "reason", "topic", "partition", "offset", POS, "at_us")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +63,9 @@ class RunningStream:
         self._raised: Exception | None = None
         self.last = parts.output.last()
         frames = [(judged(self._source(one), one), one) for one in parts.spec.events]
-        result = analysed(session, parts.spec, {one.name: counted(frame, one) for frame, one in frames})
-        both = written(result, parts.spec.key).select(
-            *(F.lit(None).cast(kind).alias(name) for name, kind in _apart_types()), F.col("key").alias("row_key"), "row"
-        )
-        for frame, one in frames:
-            apart = set_apart(frame, one)
-            both = both.unionByName(apart.select("*", _no_text("row_key"), _no_text("row")))
-        writer = both.writeStream.outputMode(parts.spec.mode).foreachBatch(self._on_batch)
+        seen = {one.name: counted(observed(frame, one), one) for frame, one in frames}
+        result = written(analysed(session, parts.spec, seen), parts.spec.key)
+        writer = result.writeStream.outputMode(parts.spec.mode).foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", parts.checkpoint).trigger(processingTime=parts.every)
         self._query: StreamingQuery = writer.queryName(f"stream.{parts.spec.name}").start()
 
@@ -140,7 +132,7 @@ class RunningStream:
         """Compute a batch, and publish it unless it stands in the topic. The state moves on by the computing, so that
         is done in any case."""
         parts = self._parts
-        found = frame.toArrow().to_pylist()
+        result = frame.toArrow()
         crash_point("stream_computed")
         execution = execution_of(self._session, f"stream.{parts.spec.name}")
         plan = execution.lastExecution().executedPlan()
@@ -153,8 +145,8 @@ class RunningStream:
         if stands_already(self.last, batch, cuts, parts.spec.name):
             return
         at_us, now_ns = min((_at_us(cut) for cut in cuts), default=0), parts.clock.now_ns()
-        rows = [(one["row_key"], one["row"]) for one in found if one["row"] is not None]
-        apart = [one for one in found if one["row"] is None]
+        rows = list(zip(*(result[name].to_pylist() for name in ("key", "row")), strict=True))
+        apart = self._set_apart(execution.lastExecution(), cuts, _cuts(execution, batch - 1) if batch else [])
         records = parts.records.rows(batch, rows, at_us, now_ns)
         if batch == 1 and self._swept:
             records += parts.records.sweep(batch, at_us, now_ns)
@@ -179,20 +171,31 @@ class RunningStream:
             extra={"stream": parts.spec.name, "batch": batch, "rows": len(rows), "set_apart": len(apart)},
         )
 
+    def _set_apart(self, execution: Any, cuts: Sequence[str], before: Sequence[str]) -> list[dict[str, Any]]:
+        """What a batch sets apart. Most batches have nothing of it, and then it is not read: each record is read once,
+        by the text's own plan, which counts what it leaves out."""
+        found: list[dict[str, Any]] = []
+        metrics = execution.observedMetrics()
+        for one in self._parts.spec.events:
+            sources = [number for number, cut in enumerate(cuts) if one.topic in _topics(cut)]
+            known = len(sources) == 1 and metrics.contains(one.name)
+            if not sources or (known and not metrics.apply(one.name).getLong(0)):
+                continue
+            # Where a text reads a topic twice, each of its readings has cuts of its own: those of the first one count.
+            begin = before[sources[0]] if before else ""
+            raw = raw_events(self._session, self._parts.options, one.topic, cuts[sources[0]], begin)
+            found += set_apart(judged(raw, one), one).toArrow().to_pylist()
+        return found
 
-def raw_events(session: SparkSession, options: Mapping[str, str], topic: str, ending: str) -> DataFrame:
-    """The records of a topic as a batch that ends at offsets."""
+
+def raw_events(
+    session: SparkSession, options: Mapping[str, str], topic: str, ending: str, starting: str = ""
+) -> DataFrame:
+    """The records of a topic as a batch between two cuts, from the beginning by default."""
     reader = session.read.format("headrace").options(**options).option("events", topic)
+    if starting:
+        reader = reader.option("starting_offsets", starting)
     return reader.option("ending_offsets", ending).load()
-
-
-def _no_text(name: str) -> Column:
-    return F.lit(None).cast("string").alias(name)
-
-
-def _apart_types() -> list[tuple[str, str]]:
-    kinds = {"key": "binary", "value": "binary", "partition": "int", "offset": "bigint", "at_us": "bigint"}
-    return [(name, kinds.get(name, "string")) for name in _APART]
 
 
 def execution_of(session: SparkSession, name: str) -> Any:
@@ -207,6 +210,10 @@ def _cuts(execution: Any, batch: int) -> list[str]:
     offsets = execution.offsetLog().get(batch).get().offsets()
     found = [offsets.apply(number) for number in range(offsets.size())]
     return [one.get().json() if one.isDefined() else "" for one in found]
+
+
+def _topics(cut: str) -> list[str]:
+    return list(orjson.loads(cut)["topics"]) if cut else []
 
 
 def _at_us(cut: str) -> int:

@@ -27,6 +27,7 @@ AHEAD_S = 60
 """An event that is later than its commit by this or more is set apart, and Spark waits longer by it."""
 EVENT_TIME = "event_time"
 """The column with the time where ``time`` names one within another."""
+APART = "apart"
 _JSON, _UNREADABLE, _REASON = "_json", "_unreadable", "_reason"
 KEY, POS, AT = "_key", "_pos", "_at"
 """Columns of each event: the record's key, its position and the time of its commit."""
@@ -112,6 +113,11 @@ def judged(raw: DataFrame, given: Events) -> DataFrame:
     kept = [F.col(name) for name in ("key", "value", "partition", "offset", _REASON)]
     typed = named.select(*kept, *(column.alias(name) for name, column in own.items()))
     return typed.withWatermark(given.time_column, f"{round((given.late_s + AHEAD_S) * 1000)} milliseconds")
+
+
+def observed(judged_frame: DataFrame, given: Events) -> DataFrame:
+    """The same, and each batch has the metric ``given.name``: under ``apart``, how many records are set apart."""
+    return judged_frame.observe(given.name, F.count_if(F.col(_REASON).isNotNull()).alias(APART))
 
 
 def counted(judged_frame: DataFrame, given: Events) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http import HTTPStatus
@@ -160,14 +160,30 @@ def test_a_request_that_does_not_fit_says_how_to_ask(served: Served, query: str,
     assert said["reason"] and said["hint"] and not said["shown"]
 
 
+def fill(served: Served, one_more: Callable[[], None]) -> None:
+    """Have as many wait as can. A look takes a room itself for a moment, so one that waits may be refused meanwhile."""
+    for _ in range(MOST):
+        one_more()
+
+    def full() -> bool:
+        if served.wait("7/2:0/50")[0] == HTTPStatus.TOO_MANY_REQUESTS:
+            return True
+        one_more()
+        return False
+
+    wait_until(full, 20)
+
+
 def test_a_client_that_left_makes_room(served: Served) -> None:
     """Its thread would wait for the rest of its 30 s, and others be refused."""
     request = b"GET /wait?sink=reports&lsn=7/2:0/60&timeout=30 HTTP/1.0\r\n\r\n"
     with contextlib.ExitStack() as opened:
-        for _ in range(MOST):
+
+        def one_more() -> None:
             line = opened.enter_context(socket.create_connection(("127.0.0.1", served.server.port)))
             line.sendall(request)
-        wait_until(lambda: served.wait("7/2:0/50")[0] == HTTPStatus.TOO_MANY_REQUESTS, 20)
+
+        fill(served, one_more)
         left_s = SYSTEM_CLOCK.monotonic()
     wait_until(lambda: served.wait("7/2:0/50")[0] == HTTPStatus.OK, 20)
     assert SYSTEM_CLOCK.monotonic() - left_s < 20
@@ -176,12 +192,14 @@ def test_a_client_that_left_makes_room(served: Served) -> None:
 def test_so_many_wait_at_once_and_no_more(served: Served) -> None:
     with ThreadPoolExecutor(MOST) as threads:
         asked = {"sink": "reports", "lsn": "7/2:0/60", "timeout": "30"}
-        waiting = [threads.submit(served.page.answer, asked, lambda: False) for _ in range(MOST)]
-        wait_until(lambda: served.wait("7/2:0/50")[0] == HTTPStatus.TOO_MANY_REQUESTS, 20)
+        waiting = []
+        fill(served, lambda: waiting.append(threads.submit(served.page.answer, asked, lambda: False)))
         # Other sinks have room of their own.
         assert served.get("sink=other&lsn=7/2:0/60&timeout=0")[0] == HTTPStatus.GATEWAY_TIMEOUT
         served.commit(replace(SHOWN, lsn=0x60))
-        assert {answer.result(60).status for answer in waiting} == {HTTPStatus.OK}
+        statuses = [answer.result(60).status for answer in waiting]
+        assert statuses.count(HTTPStatus.OK) == MOST
+        assert set(statuses) <= {HTTPStatus.OK, HTTPStatus.TOO_MANY_REQUESTS}, "of those that a look was ahead of"
     assert served.wait("7/2:0/60", 20)[0] == HTTPStatus.OK
     assert [one.name for one in threading.enumerate()].count("freshness") == 2
     assert served.connected == 2
