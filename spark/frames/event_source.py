@@ -60,8 +60,8 @@ _BEGINNING = EventCut(offsets={}, floors={})
 
 
 class EventReader(_EventTasks, DataSourceReader):
-    """One batch, from ``starting_offsets`` or the topic's beginning up to ``ending_offsets`` or the newest cut. It has no
-    marker."""
+    """One batch: from ``starting_offsets``, or where the topic begins, up to ``ending_offsets``, or the newest cut. It
+    has no marker."""
 
     def partitions(self) -> list[EventShare]:
         """The tasks."""

@@ -22,6 +22,7 @@ from cdc.process.sql_files import load
 from cdc.record.position import SNAPSHOT_SEQ, Lsn, Position
 from cdc.record.progress import Watermark
 from cdc.record.topic_names import TableName, history_topic, table_topic
+from cdc.wire.format import ROW_OPS
 from sinks.contract.history_rows import COMMIT_TS, EXTRA, GAP_MARK, KEPT_OP, SEEN, VERSION_COLUMNS, history_name
 from sinks.contract.kinds import load_settings
 from sinks.contract.stores import open_store
@@ -127,7 +128,7 @@ def _named(frame: DataFrame) -> DataFrame:
 
 def _versions(frame: DataFrame) -> DataFrame:
     columns = [name for name in frame.columns if name not in (*OWN, *EXTRA)]
-    listed = ", ".join(f"`{name.replace('`', '``')}`" for name in columns)
+    listed = ", ".join(map(_quoted, columns))
     # The names of frames stand in braces, so braces in names are doubled once for each time it is formatted.
     text = load("sinks.warehouse", "history.sql")["versions"].format(
         columns=listed.replace("{", "{{").replace("}", "}}"), table="{changes}"
@@ -186,33 +187,59 @@ def _first_later(frames: Any, time: datetime) -> str | None:
 
 
 def _table_at(table: str, frame: DataFrame, cut: Position, shown: Position) -> DataFrame:
+    """The newest row of each key below the cut, but for those that a truncate or a whole reading left behind.
+
+    Not by way of the versions, which have to be sorted: the newest one of a key is found without.
+    """
     require_shown(table, cut, shown)
     limit = cut.text()
-    marks, some_gap = _marks(table, frame, limit)
+    marks, floor, some_gap = _marks(table, frame, limit)
     require_answer(marks, cut)
-    at = _versions(frame.where(F.col(POS) <= limit)).where(
-        (F.col("_from") <= limit) & (F.col("_to").isNull() | (F.col("_to") > limit))
-    )
-    if some_gap and not at.where(F.col(KEPT_OP) == F.lit("gap")).isEmpty():
+    columns = [name for name in frame.columns if name not in (*OWN, *EXTRA)]
+    # A row that was read from the table may hold what was committed until then: it counts from there on.
+    since = F.when(F.col(SEEN) > F.col(POS), F.col(SEEN)).otherwise(F.col(POS))
+    changes = frame.where(F.col(KEPT_OP).isin(*ROW_OPS, "gap") & (_row_key() != F.lit(GAP_MARK)) & (since <= limit))
+    newest = changes.groupBy(_row_key()).agg(F.max_by(F.struct(KEPT_OP, POS, *map(_quoted, columns)), POS).alias("row"))
+    at = newest.where((F.col(f"row.{POS}") >= F.lit(floor)) & (F.col(f"row.{KEPT_OP}") != F.lit("d")))
+    if some_gap and not at.where(F.col(f"row.{KEPT_OP}") == F.lit("gap")).isEmpty():
         raise UsageError(
             f"{table} cannot be read as of {Lsn(cut.commit_lsn)}: a change of one of its rows was too large to be kept",
             hint="ask for an LSN before it, or from the row's next change on",
         )
-    return at.drop(*VERSION_COLUMNS)
+    return at.select(*(F.col(f"row.{_quoted(name)}") for name in columns))
 
 
-def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, bool]:
-    """What is about the table as a whole, and whether a change of some row is missing."""
-    key, op, pos = F.substring(KEY, 34, 1_000), F.col(KEPT_OP), F.col(POS)
+def _row_key() -> Column:
+    """The key of the row, which stands behind the position."""
+    return F.substring(KEY, 34, 1_000_000)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, str, bool]:
+    """What is about the table as a whole, from which position on its rows below the limit count, and whether a change
+    of some row is missing."""
+    key, op, pos = _row_key(), F.col(KEPT_OP), F.col(POS)
     gap = (op == F.lit("gap")) & (key == F.lit(GAP_MARK))
-    [found] = frame.agg(
-        F.min(F.when(~gap, pos)).alias("first"),
-        F.min(F.when(~gap & (pos >= limit), pos)).alias("behind"),
+    ending = F.when(op == F.lit("t"), pos).when(op == F.lit("sweep"), F.substring(KEY, 41, 1_000_000))
+    rare = frame.where(op.isin("t", "sweep", "gap"))
+    [found] = rare.agg(
         F.collect_set(F.when(gap, pos)).alias("gaps"),
         F.collect_set(F.when(op == F.lit("sweep"), F.greatest(POS, SEEN))).alias("readings"),
-        F.max((op == F.lit("r")) & pos.endswith("00000000")).alias("snapshot"),
         F.max((op == F.lit("gap")) & ~gap).alias("some"),
+        F.max(F.when(pos <= limit, ending)).alias("floor"),
     ).collect()
-    snapshot = bool(found["snapshot"])
-    marks = HistoryMarks(table, found["first"], found["behind"], found["gaps"], found["readings"], snapshot)
-    return marks, bool(found["some"])
+    [rows] = (
+        frame.where(~gap)
+        .agg(
+            F.min(pos).alias("first"),
+            F.min(F.when(pos >= limit, pos)).alias("behind"),
+            F.max((op == F.lit("r")) & pos.endswith("00000000")).alias("snapshot"),
+        )
+        .collect()
+    )
+    snapshot = bool(rows["snapshot"])
+    marks = HistoryMarks(table, rows["first"], rows["behind"], found["gaps"], found["readings"], snapshot)
+    return marks, found["floor"] or "", bool(found["some"])
