@@ -31,6 +31,7 @@ from tests.contract.feeding import Killed
 from tests.contract.histories import (
     BOOK,
     HISTORY,
+    PARTITIONS,
     HistoryFeeding,
     Past,
     cut,
@@ -61,8 +62,8 @@ STEP = st.one_of(
 PASTS = st.lists(STEP, min_size=1, max_size=25)
 
 
-def past_of(steps: Sequence[tuple[Any, ...]], begun: bool) -> Past:
-    past = Past()
+def past_of(steps: Sequence[tuple[Any, ...]], begun: bool, partitions: int = PARTITIONS) -> Past:
+    past = Past(partitions=partitions)
     past.snapshot({1: "first", 2: "first"} if begun else {})
     past.commit()
     for what, *given_ in steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from sinks.contract.registry import open_sink
 from tests.contract.histories import BOOK, HistoryFeeding, Past, lsn_text, sorted_events
 from tests.contract.orders import order
 from tests.contract.stores import Store, closing
+from tests.contract.test_histories import SOME, past_of
 from tests.contract.topics import at
 from tests.settings_file import write_settings
 
@@ -108,6 +110,24 @@ def test_e6_each_cut_is_the_table_there(lake: Lake, tmp_path: Path) -> None:
     assert [row._key for row in history(lake.frame(), track=["note"]).collect()].count("1") == 1
     with pytest.raises(UsageError, match="the history has no column price"):
         history(lake.frame(), track=["price"])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_e6_any_past_is_the_table_at_each_cut(lake: Lake, seed: int) -> None:
+    """Or it is refused, where the history cannot know it."""
+    chance = random.Random(seed)
+    answered = 0
+    past = lake.feeding.log.others = past_of([chance.choice(SOME) for _ in range(30)], begun=True, partitions=1)
+    lake.feeding.level()
+    for lsn, state in past.states.items():
+        try:
+            found = lake.rows(lsn=lsn_text(lsn))
+        except UsageError:
+            continue
+        assert state is not None, f"{lsn} was answered, and the history cannot know it"
+        assert found == {number: row["status"] for number, row in state.items()}, lsn
+        answered += 1
+    assert answered > 0
 
 
 def test_e7_a_time_is_the_cut_before_the_first_later_commit(lake: Lake) -> None:
