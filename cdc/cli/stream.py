@@ -9,7 +9,15 @@ import typer
 
 from cdc.cli import completion
 from cdc.cli.terminal import echo
-from cdc.wiring.streams import check_streams, listed_streams, rebuild_stream, run_streams, verify_stream
+from cdc.process.errors import UsageError
+from cdc.wiring.streams import (
+    check_streams,
+    drop_stream,
+    listed_streams,
+    rebuild_stream,
+    run_streams,
+    verify_stream,
+)
 
 stream = typer.Typer(name="stream", help="Count and join events as they come.", no_args_is_help=True)
 
@@ -68,3 +76,28 @@ def rebuild(context: typer.Context, name: _Name) -> None:
     The next cdc stream run, or one that goes on, fills it. Stores then let the rows of the former one go.
     """
     echo(rebuild_stream(context.obj.settings(), name))
+
+
+@stream.command()
+def drop(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A stream that was published.", autocompletion=completion.streams)],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the stream's name.")] = False,
+    former: Annotated[bool, typer.Option("--former", help="Only the generations before the published one.")] = False,
+) -> None:
+    """Delete what is known of a stream, its checkpoints and its topics, with what it set apart. Its name has to be
+    typed back.
+
+    With --former: the topics and checkpoints that rebuilds have left, without a question.
+
+    Stores keep the rows that they have. End the stream's process first: one that still runs ends with 83 at its next
+    batch, and leaves that batch's files in the checkpoint.
+    """
+    settings = context.obj.settings()
+    if not (yes or former):
+        context.obj.console.print(f"This deletes the rows of the stream {name} from the log.", highlight=False)
+        typed = typer.prompt("Type the stream's name to go on", default="", show_default=False, err=True)
+        if typed.strip() != name:
+            raise UsageError("that is not the stream's name: nothing was dropped", hint=f"the stream is {name}")
+    for said in drop_stream(settings, name, former=former):
+        context.obj.console.print(said, highlight=False, soft_wrap=True, markup=False)

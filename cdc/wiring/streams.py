@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -253,6 +253,21 @@ def rebuild_stream(settings: Settings, name: str) -> str:
         # Whoever still writes the former one hears that he is not alone.
         KafkaStreamOutput(settings, former.known)
     return f"{name}: generation {number} begins in {known.topic}; cdc stream run {name} fills it"
+
+
+def drop_stream(settings: Settings, name: str, *, former: bool) -> Iterator[str]:
+    """End a stream, or its ``former`` generations. A sentence for each part. UsageError where there is none."""
+    from connectors.streams.stream_ending import drop_stream as drop
+    from spark.streams.checkpoint import checkpoint_folder, remove_checkpoint
+
+    def remove(generations: Iterable[int]) -> Iterator[str]:
+        folders = [checkpoint_folder(settings.spark.checkpoint, name, number) for number in generations]
+        # Spark reaches a folder of any kind.
+        with streams_session(settings) as session:
+            yield from (folder for folder in folders if remove_checkpoint(session, folder))
+
+    require_broker(settings)
+    yield from drop(settings, name, remove, former=former)
 
 
 def verify_stream(settings: Settings, name: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.kafka.record_reader import KafkaReading
-from connectors.views.view_log import KafkaViewOutput
+from connectors.views.view_log import AnyRecord, KafkaViewOutput
 from connectors.views.view_topics import known_views
 from spark.streams.ports import BatchNote
 from spark.streams.stream_rows import StreamRecord
@@ -167,12 +167,16 @@ class KafkaStreamOutput(KafkaViewOutput):
 
     def put(self, records: Sequence[StreamRecord], note: BatchNote) -> None:
         key = batch_key(self._stream.view, self._stream.generation)
-        self.transact(records, lambda _: self.note(key, note.to_json()))
+        # First: where the stream was dropped the brokers refuse it at once, and of a topic that is gone say nothing.
+        said: AnyRecord = (views_topic(self._log.name), 0, key, note.to_json(), [])
+        self.transact(records, lambda _: None, first=[said])
 
     def ended(self) -> CdcError:
         """Why another writer has ended this one."""
         name = self._stream.view
         known = known_views(self._log).streams.get(name)
+        if known is None:
+            return ActiveError(f"the stream {name} was dropped", hint=f"cdc stream run {name} begins it anew")
         if known != self._stream:
             return LogError(
                 f"the stream {name} is published as another generation now", hint="a runner follows by itself"

@@ -196,9 +196,14 @@ class KafkaViewOutput:
         self._claimed = claim or self._claimed
         return ends
 
-    def transact(self, records: Sequence[AnyRecord], note: Callable[[Mapping[int, int]], object]) -> Mapping[int, int]:
-        """Write records, then what ``note`` writes, in one transaction. Where the view's partitions end then. LogError
-        and ActiveError as :meth:`publish`."""
+    def transact(
+        self,
+        records: Sequence[AnyRecord],
+        note: Callable[[Mapping[int, int]], object],
+        first: Sequence[AnyRecord] = (),
+    ) -> Mapping[int, int]:
+        """Write records, those of ``first`` before the others, then what ``note`` writes, in one transaction. Where the
+        view's partitions end then. LogError and ActiveError as :meth:`publish`."""
         self._do(self._producer.begin_transaction, "writing the view's topic")
         ends = dict(self._ends)
         failures: list[KafkaError] = []
@@ -211,13 +216,14 @@ class KafkaViewOutput:
             if offset is not None and partition is not None and message.topic() == self._topic:
                 ends[partition] = max(ends.get(partition, 0), offset + 1)
 
-        for record in records:
-            self._produce(record, delivered)
-        left = self._do(lambda: self._producer.flush(_TIMEOUT_S), "writing the view's topic")
-        if left or failures:
-            self._do(self._producer.abort_transaction, "giving up a transaction of the view's topic")
-            said = f": {failures[0].str()}" if failures else ""
-            raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
+        for some in (first, records):
+            for record in some:
+                self._produce(record, delivered)
+            left = self._do(lambda: self._producer.flush(_TIMEOUT_S), "writing the view's topic") if some else 0
+            if left or failures:
+                self._do(self._producer.abort_transaction, "giving up a transaction of the view's topic")
+                said = f": {failures[0].str()}" if failures else ""
+                raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
         note(ends)
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the view's topic")
         self._ends = ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from cdc.record.topic_names import (
     STREAM_SCHEMA,
     VIEW_SCHEMA,
     TableName,
+    late_topic,
     schema_topic,
     stream_topic,
     view_topic,
@@ -94,9 +95,12 @@ class ViewsLook:
         self._consumer.close()
 
 
-def generation_topics(settings: Settings, name: str) -> dict[int, str]:
-    """The topics of a view's generations that are there, by their numbers. LogError when no broker answers."""
-    start = view_topic(settings.name, name, 0).removesuffix("0")
+def generation_topics(
+    settings: Settings, name: str, topic_of: Callable[[str, str, int], str] = view_topic
+) -> dict[int, str]:
+    """The topics of a view's generations that are there, by their numbers. ``topic_of``: of a view or of a stream.
+    LogError when no broker answers."""
+    start = topic_of(settings.name, name, 0).removesuffix("0")
     ends = [topic.removeprefix(start) for topic in TopicAdmin(settings.log).names() if topic.startswith(start)]
     return {number: f"{start}{number}" for number in sorted(int(end) for end in ends if end.isdecimal())}
 
@@ -114,9 +118,9 @@ def topics_of_views(settings: Settings) -> list[str]:
 
 def stream_topics(settings: Settings, name: str) -> list[str]:
     """The topics of a stream that are there: of each generation, and of the events that it sets apart."""
-    start = stream_topic(settings.name, name, 0).removesuffix("0")
-    ends = [topic.removeprefix(start) for topic in TopicAdmin(settings.log).names() if topic.startswith(start)]
-    return [f"{start}{end}" for end in sorted(ends) if end.isdecimal() or end == "late"]
+    late = late_topic(settings.name, name)
+    there = [late] if late in TopicAdmin(settings.log).names() else []
+    return [*generation_topics(settings, name, stream_topic).values(), *there]
 
 
 def view_patterns(patterns: Iterable[str], schema: str = VIEW_SCHEMA) -> list[str]:

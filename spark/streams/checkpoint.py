@@ -24,13 +24,24 @@ def checkpoint_folder(root: str, stream: str, generation: int) -> str:
 
 def newest_batch(session: SparkSession, folder: str) -> int:
     """The newest batch that a checkpoint has planned, -1 for none."""
-    jvm: Any = session._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{folder}/offsets")
-    files = path.getFileSystem(session._jsc.hadoopConfiguration())
+    files, path = _place(session, f"{folder}/offsets")
     if not files.exists(path):
         return -1
     names = [one.getPath().getName() for one in files.listStatus(path)]
     return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def remove_checkpoint(session: SparkSession, folder: str) -> bool:
+    """Remove a checkpoint. Returns whether there was one."""
+    files, path = _place(session, folder)
+    return bool(files.delete(path, True))
+
+
+def _place(session: SparkSession, folder: str) -> tuple[Any, Any]:
+    """A file system of Hadoop's, and the path in it."""
+    jvm: Any = session._jvm
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    return path.getFileSystem(session._jsc.hadoopConfiguration()), path
 
 
 def is_sound(last: BatchNote | None, newest: int) -> bool:

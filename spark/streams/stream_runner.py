@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from cdc.process.clock import Clock
-from cdc.process.errors import CdcError, ConfigError, Retry
+from cdc.process.errors import ActiveError, CdcError, ConfigError, Retry
 from cdc.record.progress import Offsets
 from spark.session.spark_session import require_jvm
 from spark.streams.stream_query import RunningStream
@@ -76,7 +76,9 @@ class _Supervision:
 
     def _failed(self, failure: CdcError) -> None:
         self._unknown += failure.retry is Retry.NOW
-        if failure.retry in (Retry.NEVER, Retry.SECRET) or self._unknown > _MOST_UNKNOWN:
+        # Of two that run it, each would end the other for ever.
+        final = failure.retry in (Retry.NEVER, Retry.SECRET) or isinstance(failure, ActiveError)
+        if final or self._unknown > _MOST_UNKNOWN:
             log.error("stream_stopped", extra={"stream": self.name, "reason": failure.message, "hint": failure.hint})
             self.fault = failure
             return

@@ -9,6 +9,10 @@ _FRAMES = "tests/unit/spark/frames"
 
 MUTANTS = (
     Mutant(
+        "let two runners of a stream end each other for ever", "spark/streams/stream_runner.py",
+        " or isinstance(failure, ActiveError)", "", "tests/unit/spark/test_stream_runner.py",
+    ),
+    Mutant(
         "end the application for a table that a store does not take", "spark/stores/holds.py",
         "        if newest is None or newest.topic in self.now:\n", "        if True:\n",
         "tests/unit/spark/test_holds.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -216,7 +216,21 @@ def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spaw
 
 
 @pytest.mark.long
-def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: Spawn, redis_url: str) -> None:
+def dropped_with_delete(shop: Shop, cdc: Cdc, kind: str, topics: Sequence[str]) -> None:
+    """A view or a stream, called ``counted``, is dropped by its runner's principal once that may delete its topics."""
+    drop = (shop.settings(VIEWS), kind, "drop", "counted", "--yes")
+    code, words = cdc(*drop)
+    assert code == Exit.CONFIG, words
+    assert "lacks the right Delete on the topic" in words
+    for topic in topics:
+        shop.kafka.grant(VIEWS, ResourceType.TOPIC, f"shop.{kind}.counted.{topic}", ["Delete"])
+    code, words = cdc(*drop)
+    assert code == Exit.OK, words
+
+
+def test_a_view_is_run_and_read_with_the_rights_of_the_table(
+    shop: Shop, spawn: Spawn, cdc: Cdc, redis_url: str
+) -> None:
     """Capture has to be there, so that something is told of how far the topics are."""
     viewed = replace(shop, views={"counted": "select count(*) as n from orders"}, url=redis_url)
     capture = spawn("cdc", "--config", shop.settings(CAPTURE), "run")
@@ -231,10 +245,13 @@ def test_a_view_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: 
     repaired_with_the_right_to_ask(viewed, spawn)
     for program in (feeding, runner, capture):
         assert program.terminate(90) == Exit.OK, program.stderr
+    dropped_with_delete(viewed, cdc, "view", ["1"])
 
 
 @pytest.mark.long
-def test_a_stream_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn: Spawn, redis_url: str) -> None:
+def test_a_stream_is_run_and_read_with_the_rights_of_the_table(
+    shop: Shop, spawn: Spawn, cdc: Cdc, redis_url: str
+) -> None:
     """One event is counted, and one that is too old is set apart."""
     text = shop.folder / "paid.sql"
     text.write_text("select window.start as begin, count(*) as n from paid group by window(at, '1 minute')\n")
@@ -259,6 +276,7 @@ def test_a_stream_is_run_and_read_with_the_rights_of_the_table(shop: Shop, spawn
         (key,) = client.scan_iter("shop:stream.counted:2*")
         assert b'"n":1' in (client.hget(key, "row") or b"")
     assert capture.terminate(90) == Exit.OK, capture.stderr
+    dropped_with_delete(streamed, cdc, "stream", ["1", "late"])
 
 
 def repaired_with_the_right_to_ask(viewed: Shop, spawn: Spawn) -> None:

@@ -60,6 +60,7 @@ IN_THIS_PROCESS = (
     "stream list",
     "stream verify traffic",
     "stream rebuild traffic",
+    "stream drop traffic --yes",
 )
 """Quick ones: their outputs are searched, and what they start is nothing."""
 AFTER_CAPTURE = ("check", "drop --yes --topics")

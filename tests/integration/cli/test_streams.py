@@ -80,6 +80,16 @@ def is_seen(pipeline: Pipeline, path: str) -> bool:
     return path in seen(pipeline)
 
 
+def stored(pipeline: Pipeline) -> dict[str, int]:
+    """The requests of each path that the store shows."""
+    rows = DeltaTable(str(pipeline.folder / "files" / "stream" / "traffic")).to_pyarrow_table().to_pylist()
+    found: dict[str, int] = {}
+    for row in rows:
+        if row["_key"] != PLACE:
+            found[row["path"]] = found.get(row["path"], 0) + row["requests"]
+    return found
+
+
 def listed(pipeline: Pipeline) -> dict[str, Any]:
     """What ``cdc stream list`` says of the one stream."""
     found: dict[str, Any] = orjson.loads(pipeline.good("stream", "list", "--json"))
@@ -99,8 +109,7 @@ def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: S
     assert listed(pipeline)["late"] == {"ahead": 1, "late": 1}
     assert "2 events are set apart" in pipeline.good("stream", "verify", "traffic")
     pipeline.good("sink", "--until-caught-up")
-    rows = DeltaTable(str(pipeline.folder / "files" / "stream" / "traffic")).to_pyarrow_table().to_pylist()
-    assert sum(row["requests"] for row in rows if row["_key"] != PLACE) == 2, rows
+    assert stored(pipeline) == {"/a": 2}
 
 
 def test_e8_a_driver_that_is_killed_around_the_transaction(pipeline: Pipeline, spawn: Spawn) -> None:
@@ -118,3 +127,51 @@ def test_e8_a_driver_that_is_killed_around_the_transaction(pipeline: Pipeline, s
     assert "of 2 events; 2 events are set apart" in pipeline.good("stream", "verify", "traffic")
     assert listed(pipeline)["generation"] == 1
     assert_refused(pipeline.cdc("wait", "files", "0/1", "--table", "stream.traffic"), Exit.USAGE, "no LSN speaks of")
+
+
+def test_a_e8_a_stream_is_built_anew_and_dropped_as_it_runs(pipeline: Pipeline, spawn: Spawn) -> None:
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    spawn("cdc", "--config", pipeline.config, "run")
+    requests(pipeline, "1 second", path="/a")
+    wait_until(partial(topic_exists, pipeline), 30)
+    runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
+    wait_until(lambda: "stream_batch" in runner.stderr, 120, lambda: runner.stderr[-3000:])
+    sink = spawn("cdc", "--config", pipeline.config, "-v", "sink")
+
+    def shows(expected: dict[str, int]) -> None:
+        wait_until(
+            lambda: "sink_started" in sink.stderr and stored(pipeline) == expected,
+            120,
+            lambda: (stored(pipeline), sink.stderr[-2000:], runner.stderr[-2000:]),
+        )
+
+    shows({"/a": 1})
+    assert "generation 2 begins" in pipeline.good("stream", "rebuild", "traffic")
+    requests(pipeline, "1 second", path="/b")
+    # The runner follows.
+    shows({"/a": 1, "/b": 1})
+    assert listed(pipeline)["generation"] == 2
+    (pipeline.folder / "traffic.sql").write_text(SQL.replace("path,", "upper(path) as path,"), encoding="utf-8")
+    pipeline.good("stream", "rebuild", "traffic")
+    requests(pipeline, "1 second", path="/c")
+    assert runner.wait(60) == Exit.CONFIG
+    assert "is published by another text" in runner.stderr
+    assert "Traceback" not in runner.stderr
+    runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
+    # None of the former generation is left.
+    shows({"/A": 1, "/B": 1, "/C": 1})
+    said = pipeline.cdc("stream", "drop", "traffic", "--former").stderr
+    assert said.count(": removed") == said.count(": deleted") == 2, said
+    assert_refused(pipeline.cdc("stream", "drop", "traffic", "--former"), Exit.USAGE, "has no former generation")
+    said = pipeline.cdc("stream", "drop", "traffic", "--yes").stderr
+    assert "stream traffic: forgotten" in said
+    assert "sink files still has traffic in its tables" in said
+    assert said.count(": removed") == 1, said
+    assert said.count(": deleted") == 2, said
+    requests(pipeline, "1 second", path="/d")
+    assert runner.wait(60) == Exit.ACTIVE
+    assert "the stream traffic was dropped" in runner.stderr
+    assert "Traceback" not in runner.stderr
+    assert pipeline.good("stream", "list") == ""
+    assert_refused(pipeline.cdc("stream", "drop", "traffic", "--yes"), Exit.USAGE, "no stream traffic was published")
