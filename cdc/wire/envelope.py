@@ -222,6 +222,16 @@ def event_tail(value: bytes) -> EventTail | None:
     return EventTail(value[op : op + 1], value[us : value.find(b",", us)], _number(value, xid), seen)
 
 
+def event_op(value: bytes) -> bytes:
+    """The operation that :func:`event_tail` finds. Empty where it would find none.
+
+    >>> event_op(b'{"after":{"id":1},"source":{"version":"1"},"transaction":null,"op":"c","ts_ms":1}')
+    b'c'
+    """
+    at = value.rfind(_TAIL_OP)
+    return value[at + _OP_LENGTH : at + _OP_LENGTH + 1] if at >= 0 else b""
+
+
 def _number(value: bytes, start: int) -> bytes:
     """A number, or null, up to the comma or the brace behind it."""
     return value[start : value.find(b",", start)].rstrip(b"}")

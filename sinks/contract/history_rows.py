@@ -20,7 +20,7 @@ from cdc.record.position import CHUNK_SEQ, Position
 from cdc.record.progress import Watermark
 from cdc.record.schema import Column, TableSchema
 from cdc.record.topic_names import TableName, history_topic
-from cdc.wire.envelope import EventTail, event_tail, old_row_of, row_reader
+from cdc.wire.envelope import EventTail, event_op, event_tail, old_row_of, row_reader
 from cdc.wire.format import (
     CREATE_OP,
     DELETE_OP,
@@ -28,6 +28,7 @@ from cdc.wire.format import (
     GAP_OP,
     OP,
     POS,
+    READ_OP,
     ROW_OPS,
     SWEEP,
     SWEEP_KEY,
@@ -139,7 +140,9 @@ class HistoryRows:
         return self.keys([key])[0], self.row(value, _placed(tail, pos, tail.op))
 
 
-_DELETE, _TRUNCATE = DELETE_OP.encode(), TRUNCATE_OP.encode()
+_DELETE, _TRUNCATE, _READ = DELETE_OP.encode(), TRUNCATE_OP.encode(), READ_OP.encode()
+_COMMIT_CHARS = 24
+"""Of a position: the epoch and the LSN of the commit."""
 _EXTRA = b'"_op":"%b","_commit_ts":"%b","_xid":%b,"_seen":%b}'
 
 
@@ -186,7 +189,7 @@ def kept_rows(
     """Keys and rows of a history's records. By number, why one cannot be read: its key and row mean nothing."""
     kept = HistoryRows(schema)
     try:
-        return kept.keys(keys), _changes(kept, values), {}
+        return kept.keys(keys), _changes(kept, keys, values), {}
     except ValueError:
         pass  # one of them is no change of a row
     texts, rows, bad = [], list[bytes | None](), dict[int, str]()
@@ -200,12 +203,19 @@ def kept_rows(
     return texts, rows, bad
 
 
-def _changes(kept: HistoryRows, values: Sequence[bytes | None]) -> list[bytes | None]:
-    """The rows of streamed changes alone, as most records are. ValueError where one is none."""
+def _changes(kept: HistoryRows, keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[bytes | None]:
+    """The rows of streamed changes alone, as most records are. ValueError where one is none. Those of a transaction
+    that have an operation in common share what stands behind their rows."""
     row, rows = kept.row, list[bytes | None]()
-    for value in values:
-        tail = event_tail(value or b"")
-        if tail is None or tail.seen_lsn or tail.op == _TRUNCATE:
-            raise ValueError("another record")
-        rows.append(row(value or b"", tail))
+    tails: dict[tuple[bytes, bytes], EventTail] = {}
+    for key, value in zip(keys, values, strict=True):
+        change = value or b""
+        group = key[:_COMMIT_CHARS], event_op(change)
+        tail = tails.get(group)
+        if tail is None:
+            found = event_tail(change)
+            if found is None or found.seen_lsn or found.op in (_TRUNCATE, _READ):
+                raise ValueError("another record")
+            tail = tails[group] = found
+        rows.append(row(change, tail))
     return rows
