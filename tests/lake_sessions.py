@@ -22,6 +22,8 @@ PARTS = (delta_kind.SPARK_PARTS, iceberg_kind.SPARK_PARTS)
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Each statement's own classes cost more to compile than a test's rows to run: a quarter of a merge's CPU. Applications
 that tests start by the commands compile theirs, as a user's do."""
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""For a bench."""
 
 
 @contextmanager

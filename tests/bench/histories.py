@@ -26,7 +26,7 @@ from spark.records.source import RECORD_SCHEMA
 from spark.stores.apply import Rules, compact, sort_out
 from tests.bench.setting import RUNS, Bench, spread
 from tests.contract.topics import column, numeric, shape
-from tests.lake_sessions import lake_spark
+from tests.lake_sessions import COMPILED, lake_spark
 from tests.settings_file import write_settings
 
 _TABLES = ("orders", "lines", "payments")
@@ -71,8 +71,7 @@ def bench(bench: Bench) -> None:
 
 
 def _read(bench: Bench, path: Path, config: Path, lsn: Lsn, versions: int) -> None:
-    compiled = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-    with lake_spark(bench.folder / "spark", compiled) as session:
+    with lake_spark(bench.folder / "spark", COMPILED) as session:
         took_s = []
         for _ in range(RUNS):
             begun = time.perf_counter()
