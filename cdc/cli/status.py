@@ -165,6 +165,7 @@ def view(shown: Status, look: LiveLook | None = None, room: PageRoom = _ALL) -> 
     views: list[Text | Table] = [Text(""), *_rows(view_table, shown.views, _is_good_view, room)] if shown.views else []
     unfed = [_condition(unfed_view(view.facts.name), room, style="") for view in shown.views if not view.facts.fed]
     views += _few(unfed, room.lines)
+    views += _few([Text(line) for stream in shown.streams for line in ("", *stream.lines())], room.lines)
     stores = _rows(sink_table, shown.sinks, _is_good_sink, room)
     rest = (*stores, *views, *_fresh(shown, room))
     if look is None:

@@ -56,7 +56,8 @@ def list_streams(
 ) -> None:
     """Show each stream that was published: its generation and topic, its newest batch, its state, what it set apart."""
     for one in listed_streams(context.obj.settings()):
-        echo(orjson.dumps(one.document()).decode() if as_json else one.line())
+        for line in [orjson.dumps({"stream": one.name} | one.document()).decode()] if as_json else one.lines():
+            echo(line)
 
 
 @stream.command()

@@ -18,6 +18,7 @@ from cdc.record.server_facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.record.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 from cdc.record.tables_aside import AsideState, Unfollowed
 from cdc.record.topic_names import TableName
+from cdc.status.stream_lines import StreamFacts
 from cdc.status.view_lines import ViewFacts
 from cdc.wire.dead_letter import DeadLetter
 
@@ -105,9 +106,9 @@ class StatusFacts:
     ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
 
     ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
-    ``ends``: where the table topics end, read for a source without LSNs. ``views``: those of the settings.
-    ``not_followed``: captured tables that the stream says nothing of, and why. ``asides``: by table, what capture
-    notes of those that are set aside or wait. ``tables``: how many are captured. ``fresh``: what the running
+    ``ends``: where the table topics end, read for a source without LSNs. ``views`` and ``streams``: those of the
+    settings. ``not_followed``: captured tables that the stream says nothing of, and why. ``asides``: by table, what
+    capture notes of those that are set aside or wait. ``tables``: how many are captured. ``fresh``: what the running
     processes say. ``answered_s``: by part, when it answered, of a clock that never goes back: ``log``, ``source``,
     ``connector``, and stores by :func:`store_part`."""
 
@@ -130,6 +131,7 @@ class StatusFacts:
     ends: Offsets = field(default_factory=dict)
     fresh: FreshFacts = field(default_factory=FreshFacts)
     views: Sequence[ViewFacts] = ()
+    streams: Sequence[StreamFacts] = ()
     answered_s: Mapping[str, float] = field(default_factory=dict)
 
     def put_aside(self) -> Iterator[tuple[str, str]]:
@@ -219,7 +221,8 @@ class StatusPorts:
 
     ``source``: None where it is no Postgres. ``connector``: None where the native capture writes.
     ``open_store``: a store by its sink's name. ``briefly``: within, a store is given up within a second. ``fresh``:
-    what the running processes say, at once where none answers. It never raises. ``views``: those of the settings.
+    what the running processes say, at once where none answers. It never raises. ``views``, ``streams``: those of the
+    settings.
     """
 
     log: TopicStatus
@@ -229,3 +232,4 @@ class StatusPorts:
     briefly: Callable[[], AbstractContextManager[None]]
     fresh: Callable[[], FreshFacts] = FreshFacts
     views: Callable[[], Sequence[ViewFacts]] = tuple
+    streams: Callable[[], Sequence[StreamFacts]] = tuple

@@ -29,6 +29,7 @@ from cdc.record.tables_aside import AsideState
 from cdc.settings.model import LimitSettings
 from cdc.settings.settings_reference import size_text
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
+from cdc.status.stream_lines import StreamFacts, stream_conditions
 from cdc.status.view_lines import (
     SinkStatus,
     ViewFacts,
@@ -65,6 +66,7 @@ class Status:
     """None where the connector reads them, which counts none."""
     sinks: Sequence[SinkStatus] = field(default=())
     views: Sequence[ViewStatus] = field(default=())
+    streams: Sequence[StreamFacts] = field(default=())
     rereads: Sequence[Reread] = field(default=())
     asides: Mapping[str, AsideState] = field(default_factory=dict)
     tables: int = 0
@@ -127,6 +129,7 @@ class Status:
             },
             "sinks": {sink.name: sink.document() for sink in self.sinks},
             "views": {view.facts.name: view.document() for view in self.views},
+            "streams": {stream.name: stream.document() for stream in self.streams},
             "passed": list(self.passed),
             "cures": {one.sentence: one.cure for one in self.conditions if one.cure},
             "unknown": {part: error.message for part, error in self.silent.items()},
@@ -157,6 +160,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         snapshot_rows=None if facts.connector is not None else snapshot.rows if snapshot is not None else 0,
         sinks=sinks,
         views=tuple(_view_status(view, facts, wal_lsn, lag_s) for view in facts.views),
+        streams=facts.streams,
         rereads=facts.rereads,
         asides=facts.asides,
         tables=facts.tables - len(facts.not_followed.keys() - facts.asides.keys()),
@@ -340,7 +344,7 @@ def conditions(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iter
     yield from shown.connector.conditions() if shown.connector is not None else ()
     yield from _table_conditions(facts)
     yield from behind
-    for found in (*stores.values(), *views.values()):
+    for found in (*stores.values(), *views.values(), *(stream_conditions(one, limits) for one in shown.streams)):
         yield from found
 
 

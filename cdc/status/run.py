@@ -25,6 +25,7 @@ from cdc.status.facts import (
     rereads_of,
     store_part,
 )
+from cdc.status.stream_lines import StreamFacts
 from cdc.status.view_lines import ViewFacts
 from cdc.wire.dead_letter import CAPTURE, OUTBOX, Parked, events_address, waiting
 
@@ -105,21 +106,23 @@ class AskedParts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPlan:
     """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them.
-    ``views``: their names."""
+    ``views``, ``streams``: their names."""
 
     name: str
     slot: str
     sinks: Mapping[str, str]
     takes: Callable[[str], bool]
     views: Sequence[str] = ()
+    streams: Sequence[str] = ()
 
 
 class _Log(NamedTuple):
-    """Kafka's answers about a pipeline: the state topic, the progress records, the views."""
+    """Kafka's answers about a pipeline: the state topic, the progress records, views and streams."""
 
     documents: Mapping[bytes, bytes]
     marks: Sequence[Mark]
     views: Sequence[ViewFacts] = ()
+    streams: Sequence[StreamFacts] = ()
 
 
 _NOTHING = _Log({}, ())
@@ -201,6 +204,9 @@ class StatusReader:
             ends={} if isinstance(ends, Unknown) else ends,
             fresh=FreshFacts() if isinstance(fresh, Unknown) else fresh,
             views=known_log.views if silent is None else [ViewFacts(name=name, known=False) for name in plan.views],
+            streams=known_log.streams
+            if silent is None
+            else [StreamFacts(name=name, known=False) for name in plan.streams],
             answered_s=self._parts.answered_s(),
         )
 
@@ -209,7 +215,7 @@ class StatusReader:
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
         SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
         [find_rebuild(found, name) for name in self._plan.sinks]
-        return _Log(found, self._ports.log.marks(), self._ports.views())
+        return _Log(found, self._ports.log.marks(), self._ports.views(), self._ports.streams())
 
     def _parked(self) -> Mapping[str, int]:
         """Parked keys by sink, and the rows and the events that capture put aside."""

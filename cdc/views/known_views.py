@@ -235,6 +235,35 @@ def batch_key(stream: str, generation: int) -> bytes:
     return dumped({"what": "batch", "view": stream, "generation": generation})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNote:
+    """A batch that stands in the topic. ``cuts``: where it ends, of each source, as Spark's checkpoint has it.
+
+    ``watermark_ms``: up to which its windows were closed. ``at_us``: the least time of its cuts. ``late``: reason ->
+    how many events were set apart so far. ``state_rows``: how many the state keeps, in ``state_partitions``.
+    """
+
+    batch: int
+    cuts: list[str]
+    watermark_ms: int = 0
+    at_us: int = 0
+    rows: int = 0
+    late: dict[str, int] = field(default_factory=dict)
+    state_rows: int = 0
+    state_partitions: int = 0
+
+    def to_json(self) -> bytes:
+        """The record's value. :meth:`from_json` reads it back."""
+        members: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return dumped({FORMAT: FIRST} | members)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> BatchNote:
+        """Read :meth:`to_json` back. FormatError and DamagedError as every stored document."""
+        about = "the note of a stream's batch"
+        return record_of(cls, read_members(value, about), about)
+
+
 def known_key(view: str) -> bytes:
     """The key of what is known of a view."""
     return dumped({"what": _VIEW, "view": view})
@@ -264,13 +293,15 @@ def is_claim(key: bytes) -> bool:
 class Views:
     """All that the topic holds. ``progress``: of each view's present generation, where it has any. ``coming``: the
     generation that is being built beside it, by another text. ``identities``: what each view's present generation is
-    made of, where that was noted. ``streams``: the generation of each stream, whose topics are made as views' are."""
+    made of, where that was noted. ``streams``: the generation of each stream, whose topics are made as views' are.
+    ``batches``: its newest batch, where it has any."""
 
     known: Mapping[str, KnownView]
     progress: Mapping[str, Progress]
     coming: Mapping[str, KnownView] = field(default_factory=dict)
     identities: Mapping[str, ViewIdentity] = field(default_factory=dict)
     streams: Mapping[str, KnownView] = field(default_factory=dict)
+    batches: Mapping[str, BatchNote] = field(default_factory=dict)
 
 
 def read_views(records: Mapping[bytes, bytes]) -> Views:
@@ -292,7 +323,12 @@ def read_views(records: Mapping[bytes, bytes]) -> Views:
         for name, view in known.items()
         if (value := records.get(identity_key(name, view.generation))) is not None
     }
-    return Views(known, progress, found[_COMING], identities, found[_STREAM])
+    batches = {
+        name: BatchNote.from_json(value)
+        for name, stream in found[_STREAM].items()
+        if (value := records.get(batch_key(name, stream.generation))) is not None
+    }
+    return Views(known, progress, found[_COMING], identities, found[_STREAM], batches)
 
 
 def _what(key: bytes) -> str:

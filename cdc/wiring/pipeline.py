@@ -129,7 +129,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
     """A look at the pipeline that the settings describe, to be repeated. Nothing is opened before the first one."""
     from connectors.operate.status import StatusLog, StatusSource, read_fresh
     from connectors.postgres.server.table_selection import takes
-    from connectors.views.view_topics import look_at_views
+    from connectors.views.view_topics import look_at_streams, look_at_views
     from sinks.contract.attempt_limits import looking
 
     plan = StatusPlan(
@@ -137,6 +137,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
         slot=settings.slot,
         sinks={name: sink.kind for name, sink in settings.sinks.items()},
         views=tuple(settings.views),
+        streams=tuple(settings.streams),
         takes=partial(takes, tables=settings.source.tables, exclude=settings.source.exclude),
     )
     ports = StatusPorts(
@@ -147,5 +148,6 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
         briefly=looking,
         fresh=lambda: read_fresh(settings),
         views=lambda: look_at_views(settings),
+        streams=lambda: look_at_streams(settings),
     )
     return StatusReader(plan, ports, clock)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import ConfigError, DifferenceFound, TopicError, UsageError
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
     from cdc.record.progress import Offsets
     from cdc.record.schema import TableSchema
-    from cdc.views.known_views import KnownView
+    from cdc.status.stream_lines import StreamFacts
     from spark.frames.ports import FrameLog
     from spark.session.stop import SinkStop
-    from spark.streams.ports import BatchNote, StreamOutput
+    from spark.streams.ports import StreamOutput
     from spark.streams.stream_query import RunningStream
     from spark.streams.stream_text import StreamSpec
     from spark.streams.verification import Comparison
@@ -188,50 +187,12 @@ def _frame_log(settings: Settings) -> FrameLog:
     return KafkaFrameLog(settings.name, settings.log)
 
 
-def listed_streams(settings: Settings) -> list[ListedStream]:
+def listed_streams(settings: Settings) -> Sequence[StreamFacts]:
     """The streams that were published. LogError, at once, when no broker takes a connection."""
-    from connectors.streams.stream_topics import known_streams
+    from connectors.views.view_topics import published_streams
 
     require_broker(settings)
-    return [ListedStream(name, found.known, found.last) for name, found in sorted(known_streams(settings).items())]
-
-
-@dataclass(frozen=True, slots=True)
-class ListedStream:
-    """One published stream, to be shown."""
-
-    name: str
-    known: KnownView
-    last: BatchNote | None
-
-    def document(self) -> dict[str, Any]:
-        """For ``--json``."""
-
-        last = self.last
-        found: dict[str, Any] = {"stream": self.name, "generation": self.known.generation, "topic": self.known.topic}
-        found |= {
-            "batch": last.batch if last is not None else None,
-            "at": self._at(),
-            "late": last.late if last else {},
-        }
-        return found | {
-            "state_rows": last.state_rows if last else 0,
-            "state_partitions": last.state_partitions if last else 0,
-        }
-
-    def line(self) -> str:
-        """For a person."""
-        shown = f"{self.name}  generation {self.known.generation}  {self.known.topic}"
-        if self.last is None:
-            return f"{shown}  no batch yet"
-        apart = ", ".join(f"{count:,} {reason}" for reason, count in self.last.late.items()) or "none"
-        state = f"{self.last.state_rows:,} rows in {self.last.state_partitions} partitions"
-        return f"{shown}  batch {self.last.batch} up to {self._at()}  state: {state}  set apart: {apart}"
-
-    def _at(self) -> str | None:
-        if self.last is None or not self.last.at_us:
-            return None
-        return datetime.fromtimestamp(self.last.at_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    return list(published_streams(settings).values())
 
 
 def rebuild_stream(settings: Settings, name: str) -> str:

@@ -17,7 +17,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.topic_names import late_topic, stream_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.settings.stream_settings import StreamSettings
-from cdc.views.known_views import KnownView, batch_key, read_views, stream_key
+from cdc.views.known_views import BatchNote, KnownView, batch_key, stream_key
 from cdc.wire.records import BEGINNING, Span
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config
@@ -26,7 +26,6 @@ from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.kafka.record_reader import KafkaReading
 from connectors.views.view_log import AnyRecord, KafkaViewOutput
 from connectors.views.view_topics import known_views
-from spark.streams.ports import BatchNote
 from spark.streams.stream_rows import StreamRecord
 from spark.streams.stream_text import StreamSpec
 from spark.streams.typed_events import Events
@@ -79,14 +78,8 @@ class KnownStream:
 
 def known_streams(settings: Settings) -> dict[str, KnownStream]:
     """The streams that were published."""
-    topic = views_topic(settings.name)
-    if topic not in TopicAdmin(settings.log).describe([topic]):
-        return {}
-    documents = KafkaCompactedTopic(settings.log, topic).read()
-    return {
-        name: KnownStream(known, last_batch(documents, name, known.generation))
-        for name, known in read_views(documents).streams.items()
-    }
+    views = known_views(settings)
+    return {name: KnownStream(known, views.batches.get(name)) for name, known in views.streams.items()}
 
 
 def last_batch(documents: Mapping[bytes, bytes], name: str, generation: int) -> BatchNote | None:

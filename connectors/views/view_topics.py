@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -25,6 +26,7 @@ from cdc.record.topic_names import (
     views_topic,
 )
 from cdc.settings.model import Settings
+from cdc.status.stream_lines import StreamFacts
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.known_views import KnownView, Views, is_claim, read_views
 from cdc.views.log_cut import fence_of
@@ -33,7 +35,7 @@ from cdc.views.view_state import SIZES
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, bounds, read_on
-from connectors.kafka.feed import CompactedFeed
+from connectors.kafka.feed import CompactedFeed, newest_progress
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.server.table_selection import Pattern
 
@@ -274,6 +276,39 @@ def look_at_views(settings: Settings) -> Sequence[ViewFacts]:
             )
         )
     return views
+
+
+def published_streams(settings: Settings) -> dict[str, StreamFacts]:
+    """The streams that were published, by their names. LogError when no broker answers."""
+    views, newest = known_views(settings), None
+    if views.batches:
+        newest = newest_progress(settings)
+    found = {}
+    for name, known in sorted(views.streams.items()):
+        made = StreamFacts(name=name, generation=known.generation, topic=known.topic)
+        last = views.batches.get(name)
+        found[name] = (
+            made
+            if last is None
+            else replace(
+                made,
+                batch=last.batch,
+                at_us=last.at_us,
+                newest_us=newest.at_us if newest is not None else 0,
+                late=last.late,
+                state_rows=last.state_rows,
+                state_partitions=last.state_partitions,
+            )
+        )
+    return found
+
+
+def look_at_streams(settings: Settings) -> Sequence[StreamFacts]:
+    """The streams of the settings, in their order. LogError when no broker answers."""
+    if not settings.streams:
+        return ()
+    published = published_streams(settings)
+    return [published.get(name, StreamFacts(name=name)) for name in settings.streams]
 
 
 def _state(path: Path) -> RunnerState | None:

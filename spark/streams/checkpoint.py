@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cdc.process.errors import TopicError
+from cdc.views.known_views import BatchNote
 from spark.frames.ports import EventTopic
-from spark.streams.ports import BatchNote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,9 @@ from pyspark.errors import PySparkException
 from cdc.process.clock import Clock
 from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import CdcError, ConfigError, PoisonError
+from cdc.views.known_views import BatchNote
 from spark.session.failures import read_failure
-from spark.streams.ports import BatchNote, StreamOutput, stands_already
+from spark.streams.ports import StreamOutput, stands_already
 from spark.streams.stream_rows import ResultRecords, late_records, written
 from spark.streams.stream_text import StreamSpec, analysed
 from spark.streams.typed_events import Events, counted, judged, observed, set_apart

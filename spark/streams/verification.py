@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from cdc.process.errors import PoisonError
+from cdc.views.known_views import BatchNote
 from cdc.views.view_records import row_of
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW
-from spark.streams.ports import BatchNote
 from spark.streams.stream_query import RunningStream, StreamParts, raw_events
 from spark.streams.stream_rows import StreamRecord, written
 from spark.streams.stream_text import analysed

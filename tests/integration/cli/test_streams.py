@@ -110,6 +110,10 @@ def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: S
     assert "2 events are set apart" in pipeline.good("stream", "verify", "traffic")
     pipeline.good("sink", "--until-caught-up")
     assert stored(pipeline) == {"/a": 2}
+    shown = orjson.loads(pipeline.cdc("status", "--json").stdout)["streams"]["traffic"]
+    assert shown == {name: value for name, value in listed(pipeline).items() if name != "stream"}
+    assert (shown["state"], shown["generation"], shown["late"]) == ("published", 1, {"ahead": 1, "late": 1})
+    assert 0 <= shown["lag_seconds"] < 60
 
 
 def test_e8_a_driver_that_is_killed_around_the_transaction(pipeline: Pipeline, spawn: Spawn) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.views.known_views import BatchNote
 from cdc.wiring.streams import compare_stream
 from connectors.streams.stream_topics import KafkaStreamOutput
-from spark.streams.ports import BatchNote, StreamOutput
+from spark.streams.ports import StreamOutput
 from spark.streams.stream_query import RunningStream
 from spark.streams.stream_rows import StreamRecord
 from spark.streams.stream_runner import covers

@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql.types import DecimalType, LongType, StringType, StructField, StructType, TimestampType
 
 from cdc.process.errors import ActiveError, ConfigError, PoisonError, TopicError
+from cdc.views.known_views import BatchNote
 from spark.frames.ports import EventTopic
 from spark.streams.checkpoint import checkpoint_folder, is_sound, require_beginning
-from spark.streams.ports import BatchNote, stands_already
+from spark.streams.ports import stands_already
 from spark.streams.stream_rows import ResultRecords, late_records, shape_of
 from spark.streams.verification import Published, compared, rows_of
 

@@ -267,6 +267,7 @@ def test_the_document_that_scripts_read() -> None:
         },
         "sinks": {},
         "views": {},
+        "streams": {},
         "passed": [aside("public.b").sentence()],
         "cures": {
             aside("public.b").sentence(): "grant select on public.b to the role of capture; then it is read again by "
