@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -36,6 +37,10 @@ ORDER_MATTERS = frozenset({"array_agg", "string_agg", "first", *_JSON_AGGREGATES
 """Aggregates whose result depends on the order of their rows."""
 
 
+_SKETCH = re.compile(r"(?:hll|kll|theta|tuple|tdigest|bitmap|approx)_|(?:percentile_approx|count_min_sketch)$")
+"""Functions of Spark and of extensions of Postgres that count without keeping what they counted."""
+
+
 def _func_call(on: Resolving, node: Node, reach: NameScope) -> Expr:
     names = texts(node.funcname)
     name = names[-1]
@@ -50,6 +55,10 @@ def _func_call(on: Resolving, node: Node, reach: NameScope) -> Expr:
             node.location,
             hint="subqueries and generate_series say most of it, not sessions: see Windows in cdc/views/README.md",
         )
+    if _SKETCH.match(name):
+        hint = "count(distinct x) is exact in a view; a stream over the table's history takes sketches: cdc/STREAMS.md"
+        reason = "a view has no sketches: a row that is deleted cannot leave one"
+        raise on.text.refused(reason, node.location, word=name, hint=hint)
     if name in AGGREGATES:
         return _aggregate(on, name, node, reach)
     if node.agg_distinct or node.agg_order or node.HasField("agg_filter") or node.agg_star or node.func_variadic:

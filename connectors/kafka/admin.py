@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ re-exports without saying so
     AclBindingFilter,
     AclOperation,
@@ -256,6 +256,11 @@ class TopicAdmin:
         """topic -> partition -> the offset its next record gets, for all partitions of all topics in one call."""
         return self._offsets(partitions, self.ask_ends)
 
+    def stable_offsets(self, partitions: Mapping[str, int]) -> Offsets:
+        """The same, but no further than to the first transaction that is still open: what a reader can reach now."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, lambda asked: self._ask(asked, latest, IsolationLevel.READ_COMMITTED))
+
     def first_offsets(self, partitions: Mapping[str, int]) -> Offsets:
         """The same for the offset that each partition begins with: 0 unless records were deleted."""
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -265,8 +270,11 @@ class TopicAdmin:
         """Ask for the next offsets of partitions. Each answer has an ``offset``."""
         return self._ask(asked, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
-    def _ask(self, asked: list[TopicPartition], which: OffsetSpec) -> dict[TopicPartition, Future[Any]]:
-        return self._client.list_offsets(dict.fromkeys(asked, which), request_timeout=_ASKED_S) if asked else {}
+    def _ask(
+        self, asked: list[TopicPartition], which: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[TopicPartition, Future[Any]]:
+        wanted = dict.fromkeys(asked, which)
+        return self._client.list_offsets(wanted, request_timeout=_ASKED_S, isolation_level=level) if asked else {}
 
     def look_again(self, timeout_s: float) -> None:
         """Have the client ask who leads: it says from memory, for minutes, that nobody does."""

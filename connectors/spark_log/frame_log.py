@@ -117,7 +117,7 @@ class KafkaFrameLog:
         return [shape for shape in self._registry().versions() if shape.table == table]
 
     def ends(self, partitions: Mapping[str, int]) -> Offsets:
-        return self._admin.end_offsets(partitions)
+        return self._admin.stable_offsets(partitions)
 
     def offsets_at(self, ends: Offsets, time_ms: int) -> Offsets:
         return offsets_at(self._settings, ends, dict.fromkeys(ends, time_ms))

@@ -98,10 +98,12 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[EventShare]:
         """The tasks of a batch."""
         with telling():
-            begin, reached = (read_cut(one, self._options.pipeline, self._topic) for one in (start, end))
+            # Another program's topic may have got partitions: the next cut has them.
+            self._topic = topic = self._log().events(self._options.events)
+            begin, reached = (read_cut(one, self._options.pipeline, topic) for one in (start, end))
             self.live_reached = reached
             marker_us = reached.at_us if reached.at_us > begin.at_us else 0
-            return self._shares(begin, reached, self._log().events(self._options.events), marker_us)
+            return self._shares(begin, reached, topic, marker_us)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint keeps the cuts: nothing to do."""

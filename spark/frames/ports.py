@@ -62,7 +62,7 @@ class FrameLog(Protocol):
         ...
 
     def ends(self, partitions: Mapping[str, int]) -> Offsets:
-        """The next offsets of all partitions of topics (topic -> partition count)."""
+        """The next offsets of all partitions of topics (topic -> partition count), below each open transaction."""
         ...
 
     def offsets_at(self, ends: Offsets, time_ms: int) -> Offsets:

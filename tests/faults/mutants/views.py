@@ -20,6 +20,10 @@ _GENERATIONS = "tests/unit/cdc/views/test_view_generations.py"
 
 MUTANTS = (
     Mutant(
+        "say nothing of sketches in a view (E12)", "cdc/views/calls.py", "if _SKETCH.match(name):", "if False:",
+        "tests/unit/cdc/views/test_refused_views.py -k e12",
+    ),
+    Mutant(
         "show a row whatever LSN it was read at", "cdc/views/row_changes.py",
         "if change.ripe <= fence:", "if True:", _ROWS,
     ),

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
+from collections import Counter
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
+from cdc.jvm.java import java_home
 from cdc.process.errors import ActiveError, CdcError, PoisonError, Retry, TopicError
 from cdc.settings.model import Settings
 from cdc.wiring.streams import checked, compare_stream
-from connectors.kafka.clients import client_config
+from connectors.kafka.clients import client_config, producer_config
 from connectors.streams.stream_topics import KafkaStreamOutput, known_streams, stream_specs
 from spark.streams.stream_query import RunningStream
+from tests.integration.spark import events_program
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.handmade_events import WINDOWS, HandMadeEvents, at
+from tests.programs import Spawn
+from tests.standalone_cluster import LIGHT_JVM
 from tests.waiting import wait_until
 
 APPEND = {"mode": "append"}
@@ -167,6 +177,89 @@ def test_e8_a_second_driver_ends_the_first(spark_session: SparkSession, made: Ha
         made.request(11)
         made.cut()
         assert isinstance(failed(stream), ActiveError)
+
+
+def test_e9_e10_a_program_of_its_own_counts_events(made: HandMadeEvents, spawn: Spawn) -> None:
+    """By the rules of ``cdc stream``: what is late is left out, and the cut closes the window."""
+    for second, old_s in ((10, 0), (20, 0), (30, 61)):
+        made.request(second, old_s=old_s)
+    made.cut(300)
+    made.folder.mkdir()
+    config = made.folder / "cdc.toml"
+    config.write_text(made.log.toml({}), encoding="utf-8")
+    environment = {"JAVA_HOME": os.fspath(java_home()), "PYSPARK_PYTHON": sys.executable, **LIGHT_JVM}
+    words = (events_program.__file__, config, made.topic(), made.folder / "checkpoint")
+    program = spawn(sys.executable, *words, env=environment)
+    assert program.wait(240) == 0, program.stderr
+    assert program.stdout.splitlines() == ["counted /a 2"]
+
+
+_OPEN = {"transaction.timeout.ms": 600_000, "message.timeout.ms": 60_000}
+MOVED = """select window.start start, path, count(*) n from (
+select at, path from requests union all select at - interval 2 hours, path from requests
+) group by window(at, '1 minute'), path"""
+"""The second half has the mark of the first one's time."""
+
+
+def test_e9_a_text_that_moves_times_back_stops(spark_session: SparkSession, made: HandMadeEvents) -> None:
+    """Spark itself would leave the moved rows out, and count nobody."""
+    with made.running(spark_session, made.settings(MOVED)) as stream:
+        made.request(10)
+        made.settle(stream, made.cut(600))
+        made.request(610)
+        made.cut()
+        failure = failed(stream)
+    assert isinstance(failure, PoisonError)
+    assert "Spark left 1 events of batch" in failure.message
+    assert "the text moves its times" in failure.hint
+
+
+def test_another_programs_topic_grows_and_holds_a_transaction(
+    spark_session: SparkSession, made: HandMadeEvents
+) -> None:
+    """What is committed counts at once, and a partition that is added is read without a new start."""
+    topic = f"{made.log.name}-clicks"
+    client = AdminClient(client_config(made.log.log))
+    spec = NewTopic(topic, 1, 1, config={"message.timestamp.type": "LogAppendTime"})
+    client.create_topics([spec])[topic].result()
+    events = {"topic": topic, "time": "at", "late": "1m", "schema": "at timestamp, path string"}
+    settings = made.settings(events={"requests": events})
+    producer = Producer(producer_config(made.log.log) | {"transactional.id": topic, **_OPEN})
+    producer.init_transactions()
+
+    def click(path: str, partition: int = 0) -> None:
+        value = orjson.dumps({"at": datetime.now(UTC).isoformat(), "path": path})
+        producer.produce(topic, value, b"k", partition)
+        assert producer.flush(30) == 0
+
+    def paths() -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for _, path, count in made.rows(settings):
+            found[path] += count
+        return dict(found)
+
+    producer.begin_transaction()
+    click("/a")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    click("/open")
+    with made.running(spark_session, settings) as stream:
+
+        def shows(expected: dict[str, int]) -> None:
+            wait_until(lambda: stream.active and paths() == expected, 60, lambda: repr(stream.failure()))
+
+        shows({"/a": 1})
+        producer.commit_transaction()
+        shows({"/a": 1, "/open": 1})
+        client.create_partitions([NewPartitions(topic, 2)])[topic].result()
+        wait_until(lambda: len(producer.list_topics().topics[topic].partitions) == 2, 30)
+        producer.begin_transaction()
+        click("/new", 1)
+        click("/b")
+        producer.commit_transaction()
+        # A batch of a known partition tells of the other one.
+        shows({"/a": 1, "/open": 1, "/b": 1, "/new": 1})
+    client.delete_topics([topic])[topic].result()
 
 
 def test_e10_a_left_join_gives_unmatched_rows_at_the_end(

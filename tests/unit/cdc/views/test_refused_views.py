@@ -155,3 +155,14 @@ def test_a_plan_names_root_key_ties_and_indexes() -> None:
     assert [(o.alias, o.tie.columns) for o in plan.occurrences if o.tie is not None] == [("l", ("order_id",))]
     assert plan.relations[TableName("public", "order_lines")].indexed == (("order_id",),)
     assert [str(kind) for _, kind in plan.outputs] == ["int8", "int8"]
+
+
+@pytest.mark.parametrize("name", ["hll_add_agg", "approx_count_distinct", "kll_sketch_agg_int", "percentile_approx"])
+def test_e12_a_sketch_over_a_table_is_refused(name: str) -> None:
+    """Spark's names, and those of Postgres's extensions."""
+    with pytest.raises(ViewRefused) as refused:
+        planned(f"select status,\n  {name}(customer_id) as n from orders group by status", SHOP)
+    said = refused.value
+    assert said.message == f"line 2, column 3: '{name}': a view has no sketches: a row that is deleted cannot leave one"
+    assert "count(distinct x)" in said.hint
+    assert "history" in said.hint
