@@ -138,11 +138,11 @@ def start_stream(
     """Start a stream's query, from its checkpoint or as a new generation. Raises what stands in the way: ConfigError,
     UsageError, TopicError, LogError. ``every``: how often a batch begins."""
     from connectors.spark_log.frame_log import given_options
-    from connectors.streams.stream_topics import KafkaStreamOutput, ensure_stream, make_generation
+    from connectors.streams.stream_topics import KafkaStreamOutput, ensure_stream, make_generation, result_records
     from spark.frames.event_cuts import require_events
     from spark.streams.checkpoint import checkpoint_folder, is_sound, newest_batch, require_beginning
     from spark.streams.stream_query import RunningStream, StreamParts
-    from spark.streams.stream_rows import ResultRecords, shape_of
+    from spark.streams.stream_rows import shape_of
     from spark.streams.stream_text import analysed, require_bounded, require_kept
     from spark.streams.typed_events import empty_events
 
@@ -171,7 +171,7 @@ def start_stream(
         spec=spec,
         options=given_options(settings),
         output=over(output),
-        records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
+        records=result_records(settings, spec, known),
         late=(late_topic(settings.name, name), 1, settings.log.max_message_bytes),
         checkpoint=folder,
         clock=SYSTEM_CLOCK,
@@ -247,10 +247,9 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
     """Compute a stream anew, and compare. UsageError before its first batch. TopicError where retention has cut a topic
     of its events, PoisonError where its key has several rows."""
     from connectors.spark_log.frame_log import given_options
-    from connectors.streams.stream_topics import known_streams, read_published, stream_specs
+    from connectors.streams.stream_topics import known_streams, read_published, result_records, stream_specs
     from spark.streams.checkpoint import require_whole
     from spark.streams.stream_query import StreamParts
-    from spark.streams.stream_rows import ResultRecords
     from spark.streams.verification import MemoryOutput, verified
 
     spec = stream_specs(settings, [name])[name]
@@ -264,7 +263,7 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
         spec=spec,
         options=given_options(settings),
         output=MemoryOutput(),
-        records=ResultRecords(settings.name, name, known.topic, known.partitions, known.generation, spec.mode),
+        records=result_records(settings, spec, known),
         late=(late_topic(settings.name, name), 1, settings.log.max_message_bytes),
         checkpoint="",
         clock=SYSTEM_CLOCK,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
+from confluent_kafka import murmur2
+
 from cdc.capture.topic_specs import TopicSpec, kept_topic_spec, table_topic_spec
 from cdc.process.errors import ActiveError, CdcError, ConfigError, LogError, TopicError, UsageError
 from cdc.record.documents import dumped
@@ -26,7 +28,7 @@ from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.kafka.record_reader import KafkaReading
 from connectors.views.view_log import AnyRecord, KafkaViewOutput
 from connectors.views.view_topics import known_views
-from spark.streams.stream_rows import StreamRecord
+from spark.streams.stream_rows import ResultRecords, StreamRecord
 from spark.streams.stream_text import StreamSpec
 from spark.streams.typed_events import Events
 from spark.streams.verification import Published, rows_of
@@ -144,6 +146,13 @@ def make_generation(
     documents = KafkaCompactedTopic(settings.log, views_topic(settings.name))
     documents.write([(stream_key(spec.name), known.to_json())])
     return known
+
+
+def result_records(settings: Settings, spec: StreamSpec, known: KnownView) -> ResultRecords:
+    """What makes the records of a generation."""
+    return ResultRecords(
+        settings.name, spec.name, known.topic, known.partitions, known.generation, spec.mode, partition=murmur2
+    )
 
 
 class KafkaStreamOutput(KafkaViewOutput):

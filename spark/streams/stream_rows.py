@@ -5,7 +5,7 @@ Spark writes both JSON texts, of the key and of the row, in the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
@@ -159,13 +159,18 @@ def _on_wire(name: str, kind: DataType) -> SparkColumn:
 
 
 class ResultRecords:
-    """Makes the records of one generation. ``name``: the pipeline's. ``mode``: of the stream."""
+    """Makes the records of one generation. ``name``: the pipeline's. ``mode``: of the stream. ``partition``: of a key,
+    among so many, as :func:`cdc.record.topic_names.partition_of` has it."""
 
-    def __init__(self, name: str, stream: str, topic: str, partitions: int, generation: int, mode: str) -> None:
+    def __init__(
+        self, name: str, stream: str, topic: str, partitions: int, generation: int, mode: str, *,
+        partition: Callable[[bytes, int], int],
+    ) -> None:  # fmt: skip
         self._table = TableName(STREAM_SCHEMA, stream)
         self._envelope = Envelope(name, "", self._table)
         self._topic = topic
         self._partitions = partitions
+        self._partition = partition
         self.generation = generation
         self._op = CREATE_OP if mode == "append" else UPDATE_OP
 
@@ -174,6 +179,7 @@ class ResultRecords:
         key."""
         begin = Position(self.generation, (batch + 1) << 3, 0)
         tail = self._tail(begin, self._op, at_us, now_ns)
+        place, (_, *headers) = begin.text()[:-8].encode(), record_headers(begin, self._op, 1)
         records, before = [], None
         for number, (key, row) in enumerate(sorted(found), start=1):
             if key == before:
@@ -182,10 +188,10 @@ class ResultRecords:
                     hint="name a key that tells all rows of the result apart, then cdc stream rebuild",
                 )
             before = key
-            name, pos = key.encode(), begin._replace(tx_seq=number)
+            name, pos = key.encode(), (POS, b"%b%08x" % (place, number))
             value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), tail % number)
-            headers = record_headers(pos, self._op, 1)
-            records.append(StreamRecord(self._topic, partition_of(name, self._partitions), name, value, headers))
+            partition = self._partition(name, self._partitions)
+            records.append(StreamRecord(self._topic, partition, name, value, [pos, *headers]))
         return records
 
     def sweep(self, batch: int, at_us: int, now_ns: int) -> list[StreamRecord]:

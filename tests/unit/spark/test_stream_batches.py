@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from confluent_kafka import murmur2
 from pyspark.sql.types import DecimalType, LongType, StringType, StructField, StructType, TimestampType
 
 from cdc.process.errors import ActiveError, ConfigError, PoisonError, TopicError
@@ -47,7 +48,7 @@ def test_e8_a_checkpoint_goes_on_at_its_topics_batch_alone() -> None:
 
 
 def test_e8_rows_have_positions_by_batch_and_key() -> None:
-    made = ResultRecords("shop", "s", "t", 4, 3, "update")
+    made = ResultRecords("shop", "s", "t", 4, 3, "update", partition=murmur2)
     found = made.rows(6, [('{"k":2}', '{"k":2}'), ('{"k":1}', '{"k":1}')], 9, 9)
     assert [(one.key, dict(one.headers)["pos"]) for one in found] == [
         (b'{"k":1}', b"00000003000000000000003800000001"),
