@@ -140,6 +140,22 @@ MUTANTS = (
         "if first > 0]", "if first > 1]", _BATCHES,
     ),
     Mutant(
+        "let the rows of before a truncate stand as of an LSN", "spark/frames/past_tables.py",
+        '(F.col(f"row.{POS}") >= F.lit(floor)) & ', "", f"{_PAST} -k each_cut",
+    ),
+    Mutant(
+        "count a row that was read from the place where it stands", "spark/frames/past_tables.py",
+        "(since <= limit)", "(F.col(POS) <= limit)", f"{_PAST} -k each_cut",
+    ),
+    Mutant(
+        "leave out what a batch sets apart", "spark/streams/stream_query.py",
+        "(known and not metrics.apply(one.name).getLong(0))", "known", _WINDOWS,
+    ),
+    Mutant(
+        "set apart once more what the batch before did", "spark/streams/stream_query.py",
+        'before[sources[0]] if before else ""', '""', "tests/integration/spark/test_stream_ends.py -m slow",
+    ),
+    Mutant(
         "count an event that is late", _TYPED,
         '        .when(time < at - late, F.lit("late"))\n', "", _WINDOWS,
     ),
