@@ -42,11 +42,12 @@ class Followed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewTexts:
     """``changed``: views of the settings that were published from another text. ``published``: all that were.
-    ``unfed``: views of the settings that no sink takes."""
+    ``unfed``: views of the settings that no sink takes. ``streams``: all that were published."""
 
     published: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
     unfed: Sequence[str] = ()
+    streams: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,3 +178,8 @@ def _views(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
     yield from (Difference("views", *unfed_view(name)) for name in views.unfed)
     for name in sorted(views.published - settings.views.keys()):
         yield Difference("views", f"the view {name} is published, and the settings have none", f"cdc view drop {name}")
+    for name in sorted(settings.streams.keys() - views.streams):
+        yield Difference("streams", f"the stream {name} is not published yet", f"cdc stream run {name}")
+    for name in sorted(views.streams - settings.streams.keys()):
+        said = f"the stream {name} is published, and the settings have none"
+        yield Difference("streams", said, f"cdc stream drop {name}")

@@ -197,8 +197,14 @@ def followed(topics: Callable[[], Iterable[str]], open_store: Callable[[], Opene
 
 
 def _views(settings: Settings) -> ViewTexts:
-    known = known_views(settings).known
+    published = known_views(settings)
+    known = published.known
     shapes = newest_shapes(settings) if settings.views else []
     both = settings.views.keys() & known.keys()
     changed = {name for name in both if plan_view(settings, name, shapes).digest != known[name].digest}
-    return ViewTexts(published=frozenset(known), changed=frozenset(changed), unfed=unfed_views(settings))
+    return ViewTexts(
+        published=frozenset(known),
+        changed=frozenset(changed),
+        unfed=unfed_views(settings),
+        streams=frozenset(published.streams),
+    )

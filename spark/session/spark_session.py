@@ -322,7 +322,7 @@ def _lost(code: int | None, log_file: str) -> SparkLost:
     how = "is out of reach" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
     return SparkLost(
         f"Spark's JVM {how}",
-        hint=f"start cdc sink again: each store goes on. Often the kernel ends it for its memory; see {log_file}",
+        hint=f"start it again: it goes on where it was. Often the kernel ends it for its memory; see {log_file}",
     )
 
 

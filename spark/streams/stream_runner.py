@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import orjson
+from py4j.protocol import Py4JJavaError
 
 from cdc.process.clock import Clock
 from cdc.process.errors import ActiveError, CdcError, ConfigError, Retry
 from cdc.record.progress import Offsets
-from spark.session.spark_session import require_jvm
+from spark.session.failures import read_failure
+from spark.session.spark_session import require_jvm, telling_of_jvm
 from spark.streams.stream_query import RunningStream
 
 if TYPE_CHECKING:
@@ -35,12 +37,13 @@ Start = Callable[[str], RunningStream]
 class _Supervision:
     """One stream and its restarts."""
 
-    def __init__(self, name: str, start: Start, clock: Clock) -> None:
+    def __init__(self, name: str, start: Start, clock: Clock, log_file: str) -> None:
         self.name = name
         self.fault: CdcError | None = None
         self.running: RunningStream | None = None
         self._start = start
         self._clock = clock
+        self._log_file = log_file
         self._tries = self._unknown = 0
         self._due_s = 0.0
         self._still: tuple[int, float] = (-1, 0.0)
@@ -73,6 +76,9 @@ class _Supervision:
             log.info("stream_started", extra={"stream": self.name})
         except CdcError as failure:
             self._failed(failure)
+        except Py4JJavaError as failure:
+            # Spark asks a worker of Python's for the source already then, and that may be killed.
+            self._failed(read_failure(f"stream.{self.name}", str(failure), self._log_file))
 
     def _failed(self, failure: CdcError) -> None:
         self._unknown += failure.retry is Retry.NOW
@@ -123,21 +129,22 @@ def keep_streams(
 ) -> None:
     """Keep streams until a stop is asked for, or until each is level with the ends given for it. Raises the error of
     the first that could not go on, once none goes on or at the end."""
-    kept = [_Supervision(name, start, clock) for name in names]
-    try:
-        while not stop.asked:
+    kept = [_Supervision(name, start, clock, log_file) for name in names]
+    with telling_of_jvm(session, log_file):
+        try:
+            while not stop.asked:
+                for one in kept:
+                    one.look()
+                require_jvm(session, log_file)
+                going = [one for one in kept if one.fault is None]
+                level = all((ends := names[one.name]) is not None and one.is_level(ends) for one in going)
+                if not going or level:
+                    break
+                stop.wait(_LOOK_S)
+        finally:
             for one in kept:
-                one.look()
-            require_jvm(session, log_file)
-            going = [one for one in kept if one.fault is None]
-            level = all((ends := names[one.name]) is not None and one.is_level(ends) for one in going)
-            if not going or level:
-                break
-            stop.wait(_LOOK_S)
-    finally:
-        for one in kept:
-            if one.running is not None:
-                one.running.stop()
+                if one.running is not None:
+                    one.running.stop()
     faults = [one.fault for one in kept if one.fault is not None]
     if faults:
         raise faults[0]

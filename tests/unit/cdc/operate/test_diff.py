@@ -170,6 +170,17 @@ def test_views_by_name_and_text() -> None:
     ]
 
 
+def test_streams_by_name() -> None:
+    one = {"topic": "t", "time": "at", "late": "1m", "schema": "at timestamp"}
+    stream = {"sql": "f.sql", "key": ["at"], "events": {"requests": one}}
+    settings = settings_of(streams={"fresh": stream, "known": stream})
+    views = ViewTexts(streams=frozenset({"known", "gone"}))
+    assert told(made(ORDERS, views=views), settings) == [
+        ("the stream fresh is not published yet", "cdc stream run fresh"),
+        ("the stream gone is published, and the settings have none", "cdc stream drop gone"),
+    ]
+
+
 @pytest.mark.parametrize("part", ["source", "topics", "log", "views", "connector"])
 def test_h109_nothing_is_told_of_a_part_that_is_silent(part: str) -> None:
     facts = made(ORDERS, **{"views": ViewTexts(), part: AWAY})
