@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cdc.settings.setting_types import PATH, SettingsModel, SomeTime
 
@@ -29,6 +29,12 @@ class EventsSettings(SettingsModel):
         timedelta(minutes=10), description="an event that is committed later than this after its time is set apart"
     )
     schema_: str = Field(alias="schema", description="columns of the JSON value, as `at timestamp, n int`")
+    as_of: str = Field(
+        "", description="a table with a history in a Delta warehouse, whose row at each event's commit the text sees"
+    )
+    on: tuple[str, ...] = Field(
+        (), description="with `as_of`: columns of the events with the table's key, in its order"
+    )
 
     @field_validator("time")
     @classmethod
@@ -36,6 +42,19 @@ class EventsSettings(SettingsModel):
         if not _PATH.fullmatch(value):
             raise ValueError('name a column, or one within another: "at", "after.placed_at"')
         return value
+
+    @field_validator("on")
+    @classmethod
+    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(cls._column, value))
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.as_of and "." not in self.as_of.strip("."):
+            raise ValueError(f'as_of: {self.as_of} is no table: write "schema.table"')
+        if bool(self.as_of) != bool(self.on):
+            raise ValueError("as_of and on go together: a table, and the columns of the events that hold its key")
+        return self
 
 
 class StreamSettings(SettingsModel):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cdc.verification.passes import VerificationProgress
     from cdc.verification.run import KnownPipeline, Verification
     from connectors.spark_log.sink_log import SinkLog
+    from sinks.contract.kinds import SparkParts
     from spark.runner.application import SinkApplication
     from spark.session.spark_session import SessionSpec
 
@@ -125,15 +126,15 @@ def open_sink_log(settings: Settings) -> SinkLog:
     return SinkLog(settings, lambda sink: sink_settings(sink, settings))
 
 
-def session_of(settings: Settings, stores: Sequence[str]) -> SessionSpec:
+def session_of(settings: Settings, stores: Sequence[str], more: Sequence[SparkParts] = ()) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others. ``stores``: those
-    that the session may have to write itself."""
+    that the session may have to write itself. ``more``: parts that it needs for something else."""
     from cdc.jvm.jars import spark_jars
     from spark.session.spark_session import SessionSpec, submitted
 
     spark = settings.spark
     own = not submitted()
-    parts = parts_of(settings, stores)
+    parts = [*parts_of(settings, stores), *more]
     # Beside the checkpoints where those are on this machine.
     folder = Path("checkpoints" if "://" in spark.checkpoint else spark.checkpoint).absolute()
     return SessionSpec(

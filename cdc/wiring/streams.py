@@ -39,6 +39,7 @@ def streams_session(settings: Settings, stop: SinkStop | None = None) -> Iterato
     """A session of this process with the format ``headrace``. ConfigError when Spark is not installed."""
     require_broker(settings)
     try:
+        from connectors.streams.stream_histories import past_parts
         from spark.session.package import build_zip
         from spark.session.spark_session import end_session, own_python, start_session
         from spark.session.stop import ended_in_time
@@ -46,9 +47,8 @@ def streams_session(settings: Settings, stop: SinkStop | None = None) -> Iterato
         raise ConfigError(
             f"cdc stream needs a package that is not installed: {missing.name}", hint="pip install 'headrace[all]'"
         ) from None
-    spec = session_of(settings, ())
-    spec = replace(spec, conf={**_CONF, **spec.conf})
-    session = start_session(spec)
+    spec = session_of(settings, (), past_parts(settings))
+    session = start_session(replace(spec, conf={**_CONF, **spec.conf}))
     try:
         if not (str(session.sparkContext.master).startswith("local") and own_python()):
             session.sparkContext.addPyFile(str(build_zip(spec.log_folder, ())))
@@ -73,13 +73,13 @@ def check_streams(settings: Settings, names: Sequence[str]) -> Iterator[str]:
 
 def checked(session: SparkSession, settings: Settings, spec: StreamSpec) -> str:
     """A sentence about a stream that can be kept. ConfigError, UsageError and TopicError for another."""
+    from connectors.streams.stream_histories import joined_result
     from spark.frames.event_cuts import require_events
     from spark.streams.stream_rows import shape_of
-    from spark.streams.stream_text import analysed, require_bounded, require_kept
-    from spark.streams.typed_events import empty_events
+    from spark.streams.stream_text import require_bounded, require_kept
 
     log = _frame_log(settings)
-    result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
+    result, _ = joined_result(session, settings, log, spec)
     shape = shape_of(spec.name, "", result.schema, spec.key)
     needed_s = require_bounded(session, spec, result)
     missing = []
@@ -89,7 +89,7 @@ def checked(session: SparkSession, settings: Settings, spec: StreamSpec) -> str:
         except TopicError:
             missing.append(one.topic)
             continue
-        require_events(topic)
+        require_events(topic, joined=bool(one.as_of))
         require_kept(spec, one, topic.keep_ms, needed_s)
     columns = ", ".join(f"{column.name} {column.kind}" for column in shape.columns)
     waits = f"; there is no topic {', '.join(missing)} yet" if missing else ""
@@ -138,19 +138,19 @@ def start_stream(
     """Start a stream's query, from its checkpoint or as a new generation. Raises what stands in the way: ConfigError,
     UsageError, TopicError, LogError. ``every``: how often a batch begins."""
     from connectors.spark_log.frame_log import given_options
+    from connectors.streams.stream_histories import joined_result
     from connectors.streams.stream_topics import KafkaStreamOutput, ensure_stream, make_generation, result_records
     from spark.frames.event_cuts import require_events
     from spark.streams.checkpoint import checkpoint_folder, is_sound, newest_batch, require_beginning
     from spark.streams.stream_query import RunningStream, StreamParts
     from spark.streams.stream_rows import shape_of
-    from spark.streams.stream_text import analysed, require_bounded, require_kept
-    from spark.streams.typed_events import empty_events
+    from spark.streams.stream_text import require_bounded, require_kept
 
     spec, frames = specs[name], _frame_log(settings)
     topics = [frames.events(one.topic) for one in spec.events]
-    for topic in topics:
-        require_events(topic)
-    result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
+    for one, topic in zip(spec.events, topics, strict=True):
+        require_events(topic, joined=bool(one.as_of))
+    result, pasts = joined_result(session, settings, frames, spec)
     needed_s = require_bounded(session, spec, result)
     for one, topic in zip(spec.events, topics, strict=True):
         require_kept(spec, one, topic.keep_ms, needed_s)
@@ -177,6 +177,7 @@ def start_stream(
         clock=SYSTEM_CLOCK,
         log_file=log_file,
         every=every,
+        pasts=pasts,
     )
     return RunningStream(session, parts, swept=known.generation > 1)
 
@@ -197,14 +198,14 @@ def listed_streams(settings: Settings) -> Sequence[StreamFacts]:
 
 def rebuild_stream(settings: Settings, name: str) -> str:
     """Begin a new generation. A runner of the former one ends, or follows."""
+    from connectors.streams.stream_histories import joined_result
     from connectors.streams.stream_topics import KafkaStreamOutput, known_streams, make_generation, stream_specs
     from spark.streams.stream_rows import shape_of
-    from spark.streams.stream_text import analysed, require_bounded
-    from spark.streams.typed_events import empty_events
+    from spark.streams.stream_text import require_bounded
 
     spec = stream_specs(settings, [name])[name]
     with streams_session(settings) as session:
-        result = analysed(session, spec, {one.name: empty_events(session, one) for one in spec.events})
+        result, _ = joined_result(session, settings, _frame_log(settings), spec)
         require_bounded(session, spec, result)
         columns = result.schema
     former = known_streams(settings).get(name)
@@ -247,6 +248,7 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
     """Compute a stream anew, and compare. UsageError before its first batch. TopicError where retention has cut a topic
     of its events, PoisonError where its key has several rows."""
     from connectors.spark_log.frame_log import given_options
+    from connectors.streams.stream_histories import past_tables
     from connectors.streams.stream_topics import known_streams, read_published, result_records, stream_specs
     from spark.streams.checkpoint import require_whole
     from spark.streams.stream_query import StreamParts
@@ -269,5 +271,6 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
         clock=SYSTEM_CLOCK,
         log_file="spark.log",
         every="0 seconds",
+        pasts=past_tables(session, settings, frames, spec),
     )
     return verified(session, parts, found.last, read_published(settings, known))

@@ -57,7 +57,15 @@ def _spec(name: str, stream: StreamSettings) -> StreamSpec:
             f"the text of the stream {name} cannot be read: {stream.sql}: {said}", hint=f"[streams.{name}] sql names it"
         ) from None
     events = [
-        Events(name=one, topic=of.topic, time=of.time, late_s=of.late.total_seconds(), schema=of.schema_)
+        Events(
+            name=one,
+            topic=of.topic,
+            time=of.time,
+            late_s=of.late.total_seconds(),
+            schema=of.schema_,
+            as_of=of.as_of,
+            on=of.on,
+        )
         for one, of in stream.events.items()
     ]
     return StreamSpec(name=name, sql=sql, key=stream.key, mode=stream.mode, events=events)
@@ -65,7 +73,10 @@ def _spec(name: str, stream: StreamSettings) -> StreamSpec:
 
 def digest_of(spec: StreamSpec) -> str:
     """The digest of all that a stream's rows depend on."""
-    inputs = [(one.name, one.topic, one.time, one.late_s, one.schema) for one in spec.events]
+    inputs = [
+        (one.name, one.topic, one.time, one.late_s, one.schema, *((one.as_of, one.on) if one.as_of else ()))
+        for one in spec.events
+    ]
     said = dumped({"text": spec.sql, "key": spec.key, "mode": spec.mode, "events": inputs})
     return blake2b(said, digest_size=16).hexdigest()
 

@@ -1,5 +1,6 @@
 -- The versions of a table's rows, of its history. For every store that speaks SQL, and for Spark: names are put in
--- quoted. Positions compare as texts, and the position is the first 32 characters of a row's key.
+-- quoted. Positions compare as texts, and the position is the first 32 characters of a row's key. The hint is Spark's,
+-- which would send the versions to each task, and not the few marks: to other stores it is a comment.
 
 -- name: versions
 with cdc_changes as (
@@ -30,7 +31,7 @@ with cdc_changes as (
     from cdc_steps s join {table} t on t._pos = s.cdc_ends and t._op in ('t', 'sweep')
     group by s.cdc_floor, s.cdc_below, s.cdc_ends
 )
-select substr(_key, 34) as _key, _op, _xid, cdc_since as _from,
+select /*+ broadcast(cdc_closings) */ substr(_key, 34) as _key, _op, _xid, cdc_since as _from,
        case when cdc_ends < coalesce(cdc_after, '~') then cdc_ends else cdc_until end as _to,
        _commit_ts as _from_ts,
        case when cdc_ends < coalesce(cdc_after, '~') then cdc_ends_ts else cdc_until_ts end as _to_ts,

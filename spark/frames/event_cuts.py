@@ -59,6 +59,11 @@ class EventCut:
         floors = {p: max(floor, ahead.get(p, "")) for p in offsets}
         return cls(offsets=offsets, at_us=progress.at_us, floors=floors)
 
+    @property
+    def highest(self) -> str:
+        """No streamed record below the cut has a higher position. Empty where it has none."""
+        return max(self.floors.values(), default="")
+
     def is_news(self, reached: EventCut) -> bool:
         """Whether a batch from there to here is worth its while."""
         return self.offsets != reached.offsets or self.at_us - reached.at_us >= _REST_US
@@ -77,8 +82,9 @@ def read_cut(document: Mapping[str, Any], pipeline: str, topic: EventTopic) -> E
     return EventCut(offsets=offsets, at_us=document.get("at_us", 0), floors=floors)
 
 
-def require_events(topic: EventTopic) -> None:
-    """UsageError for a topic that is compacted, and for one of another program's whose times are not the broker's."""
+def require_events(topic: EventTopic, *, joined: bool = False) -> None:
+    """UsageError for a topic that is compacted, and for one of another program's whose times are not the broker's, or
+    whose events are to be joined with a table by their positions: they have none."""
     if topic.compacted:
         raise UsageError(
             f"{topic.topic} is compacted: it is a table and forgets, so no event of it can be counted",
@@ -88,6 +94,11 @@ def require_events(topic: EventTopic) -> None:
         raise UsageError(
             f"{topic.topic} is none of the pipeline's, and its records have the times that their writers gave",
             hint="set message.timestamp.type=LogAppendTime on it: lateness counts from the broker's time",
+        )
+    if joined and not topic.ours:
+        raise UsageError(
+            f"{topic.topic} is none of the pipeline's, so its events have no place among the changes of a table",
+            hint="as_of goes with outbox events and histories; leave it out",
         )
 
 

@@ -12,6 +12,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wire.records import Span
 from spark.frames.event_cuts import EventCut, ended, read_cut, read_events, require_events, spans_between
 from spark.frames.frame import packed, require_growth
+from spark.frames.history_claims import HistoryClaim, KeptHistory
 from spark.frames.options import FrameOptions
 from spark.frames.pickled_source import PickledByValue, kept_reader, telling
 from spark.frames.ports import Connect, EventTopic, FrameLog
@@ -79,20 +80,24 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
         self.live_log: FrameLog | None = None
         self.live_reached: EventCut | None = None
         self.live_newest: tuple[float, EventCut] | None = None
+        self.live_claim: HistoryClaim | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a fresh checkpoint begins."""
         return self._document(_BEGINNING)
 
     def latestOffset(self) -> dict[str, Any]:
-        """The newest cut, or the one before it where nothing came since."""
+        """The newest cut, or the one before it where nothing came since. With ``shown_by`` the newest that is shown."""
         with telling():
             now_s, reached = SYSTEM_CLOCK.monotonic(), self.live_reached or _BEGINNING
             if self.live_newest is None or now_s - self.live_newest[0] >= _LOOK_S:
                 found = _end(self._options, self._topic) or newest_cut(self._log(), self._topic)
                 if found is not None:
                     require_growth({self._topic.topic: reached.offsets}, {self._topic.topic: found.offsets})
-                self.live_newest = now_s, found if found is not None and found.is_news(reached) else reached
+                cut = found if found is not None and found.is_news(reached) else reached
+                if cut is not reached and self._waits:
+                    cut = self._claim().given(cut, reached, now_s)
+                self.live_newest = now_s, cut
             return self._document(self.live_newest[1])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[EventShare]:
@@ -102,11 +107,24 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
             self._topic = topic = self._log().events(self._options.events)
             begin, reached = (read_cut(one, self._options.pipeline, topic) for one in (start, end))
             self.live_reached = reached
+            if self._waits and reached.highest > begin.highest:
+                # A batch that is planned already is not asked for again: its store may have been taken back since.
+                self._claim().require(reached.highest)
             marker_us = reached.at_us if reached.at_us > begin.at_us else 0
             return self._shares(begin, reached, topic, marker_us)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint keeps the cuts: nothing to do."""
+
+    @property
+    def _waits(self) -> bool:
+        """Whether batches end where a store shows the history. One with an end has waited when it first ran."""
+        return bool(self._options.shown_by) and self._options.ending is None
+
+    def _claim(self) -> HistoryClaim:
+        if self.live_claim is None:
+            self.live_claim = HistoryClaim(KeptHistory.read(self._options.shown_by))
+        return self.live_claim
 
     def _log(self) -> FrameLog:
         if self.live_log is None:

@@ -30,6 +30,7 @@ NAMES = {
     "table": "schema.table, for typed columns",
     "tables": "several by comma, * for any characters; with raw = true alone",
     "events": "a topic of events, raw, up to what is whole: outbox, history, or another program's",
+    "shown_by": "of events that are joined with a history: the store whose claim a batch waits for. cdc stream sets it",
     "raw": "true: the records as they stand in the topics",
     "retyped": "fail or cast: what to do with a value of an older version that the column's type does not hold",
     "as_of": "an LSN: only what was committed before it",
@@ -48,13 +49,15 @@ _CLIENT = "kafka."
 class FrameOptions:
     """The options of one read. ``client``: options of librdkafka as text, ``secrets``: those to be read by reference.
 
-    ``slots``: 0 for the cores of the driver. ``max_offsets``: 0 for no limit. ``ending`` None: where the topics end.
+    ``shown_by``: see :class:`spark.frames.history_claims.KeptHistory`. ``slots``: 0 for the cores of the driver.
+    ``max_offsets``: 0 for no limit. ``ending`` None: where the topics end.
     """
 
     servers: str
     pipeline: str
     tables: tuple[str, ...]
     events: str = ""
+    shown_by: str = ""
     raw: bool = False
     retyped: Retyped = "fail"
     as_of: Lsn | None = None
@@ -81,6 +84,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> FrameO
         pipeline=_required("pipeline", options),
         tables=_tables(options, raw),
         events=options.get("events", "").strip(),
+        shown_by=options.get("shown_by", ""),
         raw=raw,
         retyped=cast("Retyped", _one_of("retyped", options.get("retyped", "fail"), ("fail", "cast"))),
         as_of=as_of,

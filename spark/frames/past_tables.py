@@ -82,6 +82,47 @@ def as_of(
     return {table: _table_at(table, frame, cut, shown) for table, frame in named.items()}
 
 
+def unknown_spans(frame: DataFrame) -> DataFrame:
+    """One row with ``spans``: from which position on, and below which, a history cannot say what its table was: as
+    :func:`sinks.warehouse.history_cuts.require_answer` has it, of all cuts at once. ``frame``: as in :func:`history`.
+    """
+    named = _named(frame)
+    op, pos, none, end = F.col(KEPT_OP), F.col(POS), F.lit(""), F.lit("~")
+    gap = _whole_gap()
+    marks = named.agg(
+        F.min(F.when(~gap, pos)).alias("first"),
+        F.collect_set(F.when(op == F.lit("sweep"), F.greatest(POS, SEEN))).alias("readings"),
+        F.coalesce(F.max(_of_snapshot()), F.lit(False)).alias("snapshot"),
+    )
+    # A gap speaks of what lies below its LSN, whatever of that commit stands beside it.
+    gaps = named.where(gap).select(F.substring(POS, 1, 24).alias("gap")).distinct()
+    rows = named.where(~gap).select(pos.alias("row"))
+    before = rows.join(F.broadcast(gaps), F.col("row") < F.col("gap")).groupBy("gap").agg(F.max("row").alias("row"))
+    listed = gaps.join(F.broadcast(before), "gap", "left").agg(F.collect_list(F.struct("gap", "row")).alias("gaps"))
+    # One that was captured later counts from its first whole reading on.
+    begins = F.when(F.col("snapshot") | (F.size("readings") == 0), F.col("first")).otherwise(
+        F.greatest("first", F.array_min("readings"))
+    )
+
+    def span(one: Column) -> Column:
+        behind = F.filter("readings", lambda at: F.substring(at, 1, 24) >= one["gap"])
+        ends = F.coalesce(F.array_min(behind), end)
+        return F.struct(F.coalesce(one["row"], none).alias("begin"), ends.alias("end"))
+
+    beginning = F.array(F.struct(none.alias("begin"), F.coalesce(begins, end).alias("end")))
+    return marks.crossJoin(listed).select(F.concat(beginning, F.transform("gaps", span)).alias("spans"))
+
+
+def _whole_gap() -> Column:
+    """Whether a row is a gap of the whole table."""
+    return (F.col(KEPT_OP) == F.lit("gap")) & (_row_key() == F.lit(GAP_MARK))
+
+
+def _of_snapshot() -> Column:
+    """Whether the first snapshot wrote a row."""
+    return (F.col(KEPT_OP) == F.lit("r")) & F.col(POS).endswith("00000000")
+
+
 def _shown(mark: Watermark | None, pipeline: str, sink: str, frames: Mapping[str, DataFrame]) -> Position:
     """Up to where the store shows these histories, and the frames have them."""
     for table, frame in frames.items():
@@ -169,7 +210,7 @@ def _require_moment(frames: Mapping[str, DataFrame], lsn: str | None, time: date
 def _cut_at(frames: Mapping[str, DataFrame], time: datetime, shown: Position) -> Position:
     asked = f"{time:%Y-%m-%d %H:%M:%S.%f %z}"
     cut = cut_of(_first_later(frames.values(), time), asked, shown)
-    gap = (F.col(KEPT_OP) == F.lit("gap")) & (F.substring(KEY, 34, 1_000) == F.lit(GAP_MARK))
+    gap = _whole_gap()
     below = F.col(POS) < F.lit(cut.text())
     for table, frame in frames.items():
         [found] = frame.agg(
@@ -221,8 +262,7 @@ def _quoted(name: str) -> str:
 def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, str, bool]:
     """What is about the table as a whole, from which position on its rows below the limit count, and whether a change
     of some row is missing."""
-    key, op, pos = _row_key(), F.col(KEPT_OP), F.col(POS)
-    gap = (op == F.lit("gap")) & (key == F.lit(GAP_MARK))
+    op, pos, gap = F.col(KEPT_OP), F.col(POS), _whole_gap()
     ending = F.when(op == F.lit("t"), pos).when(op == F.lit("sweep"), F.substring(KEY, 41, 1_000_000))
     rare = frame.where(op.isin("t", "sweep", "gap"))
     [found] = rare.agg(
@@ -236,7 +276,7 @@ def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, str,
         .agg(
             F.min(pos).alias("first"),
             F.min(F.when(pos >= limit, pos)).alias("behind"),
-            F.max((op == F.lit("r")) & pos.endswith("00000000")).alias("snapshot"),
+            F.max(_of_snapshot()).alias("snapshot"),
         )
         .collect()
     )

@@ -16,10 +16,11 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import CdcError, ConfigError, PoisonError
 from cdc.views.known_views import BatchNote
 from spark.session.failures import read_failure
+from spark.streams.past_join import Pasts, refusal_in, seen
 from spark.streams.ports import StreamOutput, stands_already
 from spark.streams.stream_rows import ResultRecords, late_records, written
 from spark.streams.stream_text import StreamSpec, analysed
-from spark.streams.typed_events import Events, counted, judged, observed, set_apart
+from spark.streams.typed_events import Events, judged, observed, set_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ _WHERE = re.compile(r"line (\d+), position (\d+)")
 class StreamParts:
     """What a stream runs with. ``options``: of ``format("headrace")``. ``late``: the topic of what is set apart, its
     number of partitions, and the most bytes of a record. ``checkpoint``: the query's folder. ``endings``: topic ->
-    where it ends, for a replay. ``every``: how often a batch begins."""
+    where it ends, for a replay. ``every``: how often a batch begins. ``pasts``: what inputs are joined
+    with."""
 
     spec: StreamSpec
     options: Mapping[str, str]
@@ -52,6 +54,7 @@ class StreamParts:
     log_file: str
     endings: Mapping[str, str] = field(default_factory=dict)
     every: str = "1 second"
+    pasts: Pasts = field(default_factory=dict)
 
 
 class RunningStream:
@@ -64,8 +67,8 @@ class RunningStream:
         self._raised: Exception | None = None
         self.last = parts.output.last()
         frames = [(judged(self._source(one), one), one) for one in parts.spec.events]
-        seen = {one.name: counted(observed(frame, one), one) for frame, one in frames}
-        result = written(analysed(session, parts.spec, seen), parts.spec.key)
+        events = {one.name: seen(observed(frame, one), one, parts.pasts) for frame, one in frames}
+        result = written(analysed(session, parts.spec, events), parts.spec.key)
         writer = result.writeStream.outputMode(parts.spec.mode).foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", parts.checkpoint).trigger(processingTime=parts.every)
         self._query: StreamingQuery = writer.queryName(f"stream.{parts.spec.name}").start()
@@ -74,6 +77,8 @@ class RunningStream:
         options = {**self._parts.options, "events": given.topic}
         if given.topic in self._parts.endings:
             options["ending_offsets"] = self._parts.endings[given.topic]
+        if given.name in self._parts.pasts:
+            options["shown_by"] = self._parts.pasts[given.name].waits_for
         return self._session.readStream.format("headrace").options(**options).load()
 
     @property
@@ -94,6 +99,8 @@ class RunningStream:
         if ended is None and self._raised is None:
             return None
         said = str(ended or self._raised)
+        if refused := refusal_in(name, {one: past.table for one, past in self._parts.pasts.items()}, said):
+            return refused
         words, unfit, _ = said.partition(_UNFIT)
         if unfit:
             # Without Spark's words, which show the value.

@@ -12,7 +12,7 @@ import orjson
 from py4j.protocol import Py4JJavaError
 
 from cdc.process.clock import Clock
-from cdc.process.errors import ActiveError, CdcError, ConfigError, Retry
+from cdc.process.errors import ActiveError, CdcError, ConfigError, Retry, SinkError
 from cdc.record.progress import Offsets
 from spark.session.failures import read_failure
 from spark.session.spark_session import require_jvm, telling_of_jvm
@@ -35,13 +35,14 @@ Start = Callable[[str], RunningStream]
 
 
 class _Supervision:
-    """One stream and its restarts."""
+    """One stream and its restarts. ``patient``: it waits for a store however long that takes."""
 
-    def __init__(self, name: str, start: Start, clock: Clock, log_file: str) -> None:
+    def __init__(self, name: str, start: Start, clock: Clock, log_file: str, *, patient: bool = True) -> None:
         self.name = name
         self.fault: CdcError | None = None
         self.running: RunningStream | None = None
         self._start = start
+        self._patient = patient
         self._clock = clock
         self._log_file = log_file
         self._tries = self._unknown = 0
@@ -84,7 +85,8 @@ class _Supervision:
         self._unknown += failure.retry is Retry.NOW
         # Of two that run it, each would end the other for ever.
         final = failure.retry in (Retry.NEVER, Retry.SECRET) or isinstance(failure, ActiveError)
-        if final or self._unknown > _MOST_UNKNOWN:
+        waits_in_vain = isinstance(failure, SinkError) and not self._patient
+        if final or waits_in_vain or self._unknown > _MOST_UNKNOWN:
             log.error("stream_stopped", extra={"stream": self.name, "reason": failure.message, "hint": failure.hint})
             self.fault = failure
             return
@@ -129,7 +131,7 @@ def keep_streams(
 ) -> None:
     """Keep streams until a stop is asked for, or until each is level with the ends given for it. Raises the error of
     the first that could not go on, once none goes on or at the end."""
-    kept = [_Supervision(name, start, clock, log_file) for name in names]
+    kept = [_Supervision(name, start, clock, log_file, patient=ends is None) for name, ends in names.items()]
     with telling_of_jvm(session, log_file):
         try:
             while not stop.asked:

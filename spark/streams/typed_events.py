@@ -35,13 +35,16 @@ KEY, POS, AT = "_key", "_pos", "_at"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """An input of a stream. ``time``: a column of ``schema``, or one within another by a dot."""
+    """An input of a stream. ``time``: a column of ``schema``, or one within another by a dot. ``as_of``: the table of
+    which the text sees a row beside each event, by the columns ``on``. Empty for none."""
 
     name: str
     topic: str
     time: str
     late_s: float
     schema: str
+    as_of: str = ""
+    on: tuple[str, ...] = ()
 
     @property
     def time_column(self) -> str:
@@ -151,8 +154,3 @@ def no_records(session: SparkSession) -> DataFrame:
     }  # fmt: skip
     rate = session.readStream.format("rate").load()
     return rate.select(*(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))
-
-
-def empty_events(session: SparkSession, given: Events) -> DataFrame:
-    """What the text sees, as a stream without rows. ConfigError as :func:`schema_of`."""
-    return counted(judged(no_records(session), given), given)

@@ -10,11 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pyspark.errors import PySparkException
 
 from cdc.process.errors import PoisonError
 from cdc.views.known_views import BatchNote
 from cdc.views.view_records import row_of
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW
+from spark.streams.past_join import refusal_in, require_shown, seen
 from spark.streams.stream_query import RunningStream, StreamParts, raw_events
 from spark.streams.stream_rows import StreamRecord, written
 from spark.streams.stream_text import analysed
@@ -70,7 +72,17 @@ class Comparison:
 
 def verified(session: SparkSession, parts: StreamParts, last: BatchNote, published: Published) -> Comparison:
     """Compare what a stream has published up to a batch. A text in mode ``update`` is run as a batch job. One in mode
-    ``append`` is run as a stream once more: which windows are closed is a matter of the watermark."""
+    ``append`` is run as a stream once more: which windows are closed is a matter of the watermark. SinkError where a
+    store does not show a history up to there any more, TopicError where an event cannot be joined."""
+    require_shown(parts.pasts.values(), last.cuts)
+    try:
+        return _verified(session, parts, last, published)
+    except PySparkException as failure:
+        tables = {name: past.table for name, past in parts.pasts.items()}
+        raise refusal_in(parts.spec.name, tables, str(failure)) or failure from None
+
+
+def _verified(session: SparkSession, parts: StreamParts, last: BatchNote, published: Published) -> Comparison:
     spec = parts.spec
     ends = [orjson.loads(cut) for cut in last.cuts if cut]
     endings = {topic: orjson.dumps(end).decode() for end in reversed(ends) for topic in end["topics"]}
@@ -78,8 +90,8 @@ def verified(session: SparkSession, parts: StreamParts, last: BatchNote, publish
     frames = {}
     for one in spec.events:
         frame = judged(raw_events(session, parts.options, one.topic, endings[one.topic]), one)
-        frames[one.name] = counted(frame, one)
-        total += frames[one.name].count()
+        frames[one.name] = seen(frame, one, parts.pasts)
+        total += counted(frame, one).count()
         late.update({row["reason"]: row["count"] for row in set_apart(frame, one).groupBy("reason").count().collect()})
     if spec.mode == "update":
         result = written(analysed(session, spec, frames), spec.key).toArrow().to_pylist()

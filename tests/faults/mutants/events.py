@@ -11,8 +11,10 @@ _KEPT = "tests/contract/test_histories.py -m 'not slow'"
 _PAST = "tests/integration/spark/test_histories.py -m slow"
 _CUTS = "tests/unit/spark/frames/test_event_cuts.py"
 _BATCHES = "tests/unit/spark/test_stream_batches.py"
+_CLAIMS = "tests/unit/spark/frames/test_history_claims.py"
 _TYPED = "spark/streams/typed_events.py"
 _WINDOWS = "tests/integration/spark/test_streams.py -m slow -k lost_checkpoint"
+_PAST = "tests/integration/spark/test_histories.py"
 _EVENTS = "connectors/postgres/assembly/outbox_events.py"
 
 MUTANTS = (
@@ -158,6 +160,22 @@ MUTANTS = (
     Mutant(
         "count an event that is late", _TYPED,
         '        .when(time < at - late, F.lit("late"))\n', "", _WINDOWS,
+    ),
+    Mutant(
+        "join an event with the row as it is now", "spark/streams/past_join.py",
+        "(F.col(_FROM) <= moment) & (F.col(_TO).isNull() | (moment < F.col(_TO)))", "F.col(_TO).isNull()", _PAST,
+    ),
+    Mutant(
+        "join an event with what its transaction had written before it alone", "spark/streams/past_join.py",
+        'F.concat(F.substring(POS, 1, 24), F.lit("f" * 8))', "F.col(POS)", _PAST,
+    ),
+    Mutant(
+        "join an event over a gap of the history", "spark/streams/past_join.py",
+        "first = F.when(known, F.col(given.on[0]))", "first = F.when(F.lit(True), F.col(given.on[0]))", _PAST,
+    ),
+    Mutant(
+        "join a batch before the store shows the history up to it", "spark/frames/history_claims.py",
+        "if cut is not None and cut.highest <= shown:", "if cut is not None:", _CLAIMS,
     ),
     Mutant(
         "let the year 9999 close all windows", _TYPED,

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc.process.errors import UsageError
+from cdc.process.errors import ConfigError, TopicError, UsageError
 from cdc.read import as_of, history
 from sinks.contract.kinds import spec_for
 from sinks.contract.registry import open_sink
-from tests.contract.histories import BOOK, HistoryFeeding, Past, lsn_text, sorted_events
+from spark.streams.past_join import PastTable, refusal_in, seen
+from spark.streams.typed_events import Events
+from tests.contract.histories import BOOK, HistoryFeeding, Past, cut, lsn_text, sorted_events
 from tests.contract.orders import order
 from tests.contract.stores import Store, closing
 from tests.contract.test_histories import SOME, past_of
@@ -25,6 +29,15 @@ from tests.contract.topics import at
 from tests.settings_file import write_settings
 
 pytestmark = pytest.mark.slow
+EVENTS = Events(
+    name="requests",
+    topic="shop.outbox.Request",
+    time="at",
+    late_s=60,
+    schema="at timestamp, id int",
+    as_of="public.orders",
+    on=("id",),
+)
 NAMES = ["id", "status", "_key", "_op", "_xid", "_from", "_to", "_current"]
 
 
@@ -186,6 +199,72 @@ def test_what_cannot_be_known_is_refused(lake: Lake) -> None:
     with pytest.raises(UsageError, match="the frame is no history of a table: it has no column"):
         history(lake.session.range(1))
     assert lake.rows() == {1: "lost", 2: "small"}
+
+
+def events_at(lake: Lake, given: Events, lsns: Iterable[int]) -> DataFrame:
+    """One event for each of these commits and each of five ids, as they are judged."""
+    rows = [
+        (b"k", b"v", 0, 0, None, moment(lsn), number, cut(lsn)._replace(tx_seq=1).text())
+        for lsn in lsns
+        for number in range(1, 6)
+    ]
+    columns = "key binary, value binary, partition int, offset long, _reason string, at timestamp, id int, _pos string"
+    frame = lake.session.createDataFrame(rows, columns)
+    past = PastTable(table="public.orders", frame=lake.frame(), key=("id",), waits_for="")
+    return seen(frame, given, {given.name: past})
+
+
+def test_e11_an_event_has_the_row_of_its_commit(lake: Lake) -> None:
+    """At every commit as the history answers it, and refused at every other one."""
+    past = lake.past
+    lived(past)
+    past.lose(5, "lost")
+    past.put(5, "after")
+    past.commit()
+    past.read()
+    # What was read may be of later than this commit.
+    past.states[past.lsn] = None
+    past.commit()
+    past.too_large(5, "large")
+    past.commit()
+    past.put(5, "small")
+    past.commit()
+    lake.feeding.level()
+    known = {lsn - 1: state for lsn, state in past.states.items() if state is not None}
+    rows = events_at(lake, EVENTS, known).collect()
+    found: dict[str, dict[int, str]] = {row._pos: {} for row in rows}
+    for row in rows:
+        if row.orders is not None:
+            found[row._pos][row.id] = row.orders.status
+    expected = {
+        cut(lsn)._replace(tx_seq=1).text(): {number: row["status"] for number, row in state.items()}
+        for lsn, state in known.items()
+    }
+    assert found == expected
+    unknown = [lsn - 1 for lsn, state in past.states.items() if state is None]
+    assert len(unknown) > 2
+    for lsn in (-1, *unknown):
+        with pytest.raises(PySparkException) as failure:
+            events_at(lake, EVENTS, [lsn]).where("orders.status = 'none'").collect()
+        refused = refusal_in("traffic", {"requests": "public.orders"}, str(failure.value))
+        assert isinstance(refused, TopicError)
+        assert f"cannot join public.orders with an event of {lsn_text(lsn)}" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"on": ("id", "at")}, "the table's key has 1 columns, and on names 2"),
+        ({"on": ("at",)}, "at is timestamp, and the table's id is"),
+        ({"on": ("number",)}, "the events have no column number"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(lake: Lake, given: dict[str, Any], words: str) -> None:
+    lake.past.put(1, "first")
+    lake.past.commit()
+    lake.feeding.level()
+    with pytest.raises(ConfigError, match=words):
+        events_at(lake, replace(EVENTS, **given), [1])
 
 
 def moment(seconds: int) -> datetime:

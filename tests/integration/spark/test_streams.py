@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 from cdc.jvm.java import java_home
 from cdc.process.errors import ActiveError, CdcError, PoisonError, Retry, TopicError
 from cdc.settings.model import Settings
+from cdc.settings.sink_settings import UnreadSink
 from cdc.wiring.streams import checked, compare_stream
 from connectors.kafka.clients import client_config, producer_config
 from connectors.streams.stream_topics import KafkaStreamOutput, known_streams, stream_specs
@@ -330,6 +332,28 @@ REFUSED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
 }  # fmt: skip
 
 
+def joins_refused(made: HandMadeEvents, refusal: Callable[[Settings], str]) -> dict[str, str]:
+    """Joins with a history that no store has, by what was not said of them."""
+    delta = {"kind": "delta", "history": ["public.*"], "path": str(made.folder / "lake")}
+    sql = {"kind": "sql", "history": ["public.*"], "url": "sqlite:///none.db"}
+    cases: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+        "the pipeline has no table public.none": ("public.none", {}),
+        "no sink keeps the history of public.orders": ("public.orders", {"lake": {**delta, "history": ["public.b"]}}),
+        "reports is no Delta warehouse": ("public.orders", {"reports": sql}),
+        "several sinks keep the history": ("public.orders", {"lake": delta, "pond": delta}),
+        "the store of lake has no public.orders__history": ("public.orders", {"lake": delta, "reports": sql}),
+    }
+    found = {}
+    for words, (table, sinks) in cases.items():
+        events = {"topic": made.topic(), "time": "at", "schema": "at timestamp, path string, id int"}
+        settings = made.settings(events={"requests": {**events, "as_of": table, "on": ["id"]}})
+        unread = {name: UnreadSink.model_validate(one) for name, one in sinks.items()}
+        said = refusal(settings.model_copy(update={"sinks": unread}))
+        if words not in said:
+            found[words] = said
+    return found
+
+
 def test_what_cannot_be_kept_is_refused(spark_session: SparkSession, pipeline: HandMadeLog, tmp_path: Path) -> None:
     made = HandMadeEvents(pipeline, tmp_path / "stream", kinds=("Request", "Answer"))
 
@@ -355,5 +379,6 @@ def test_what_cannot_be_kept_is_refused(spark_session: SparkSession, pipeline: H
     ):
         one = {**table, "topic": made.topic(), **events}
         assert word in refusal(made.settings(events={"requests": one}))
+    assert joins_refused(made, refusal) == {}
     bound = checked(spark_session, settings, stream_specs(settings, ["traffic"])["traffic"])
     assert "needs an event for 180 s" in bound

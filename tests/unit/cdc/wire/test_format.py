@@ -25,6 +25,7 @@ PIECES = re.compile(
 ELSEWHERE = {
     ("cdc/figures/declared_figures.py", "op"): "the label of a metric",
     ("sinks/iceberg/iceberg_columns.py", "pos"): "a column of Iceberg's files of deletes",
+    ("cdc/settings/stream_settings.py", "after"): "when a model is validated",
     ("sinks/delta/delta_kind.py", "after"): "when a model is validated",
     ("sinks/iceberg/iceberg_kind.py", "after"): "when a model is validated",
     ("sinks/search/search_kind.py", "after"): "when a model is validated",

@@ -1,0 +1,109 @@
+"""The histories that streams are joined with: which store has each, and how Spark reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from cdc.process.errors import ConfigError, SinkError
+from cdc.record.topic_names import TableName
+from cdc.settings.model import Settings
+from cdc.settings.sink_settings import histories_in
+from connectors.postgres.server.table_selection import takes
+from sinks.contract.kinds import SparkParts
+from sinks.contract.registry import SinkSpec
+from sinks.contract.stores import kind_of, options_of, sink_settings
+from sinks.delta.delta_kind import SPARK_PARTS
+from sinks.warehouse.warehouse_columns import warehouse_columns
+from spark.frames.history_claims import KeptHistory
+from spark.streams.past_join import PastTable, result_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.frames.ports import FrameLog
+    from spark.streams.stream_text import StreamSpec
+    from spark.streams.typed_events import Events
+
+_KIND = "delta"
+
+
+def past_parts(settings: Settings) -> list[SparkParts]:
+    """What Spark needs to read the histories that streams are joined with."""
+    if not any(one.as_of for stream in settings.streams.values() for one in stream.events.values()):
+        return []
+    # By default 50 tasks read the log of a table, for each batch.
+    return [replace(SPARK_PARTS, conf={**SPARK_PARTS.conf, "spark.databricks.delta.snapshotPartitions": "1"})]
+
+
+def joined_result(
+    session: SparkSession, settings: Settings, log: FrameLog, spec: StreamSpec
+) -> tuple[DataFrame, dict[str, PastTable]]:
+    """What a text gives, over streams without rows, and the histories that its inputs are joined with. ConfigError and
+    SinkError as :func:`past_tables`, ConfigError as :func:`spark.streams.past_join.result_of`."""
+    pasts = past_tables(session, settings, log, spec)
+    return result_of(session, spec, pasts), pasts
+
+
+def past_tables(session: SparkSession, settings: Settings, log: FrameLog, spec: StreamSpec) -> dict[str, PastTable]:
+    """The histories of a stream's inputs. ConfigError where the settings name no store for one, or a table that is not
+    captured or has no key, SinkError while the store does not have it."""
+    return {one.name: _past(session, settings, log, spec, one) for one in spec.events if one.as_of}
+
+
+def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: StreamSpec, given: Events) -> PastTable:
+    # A package that streams without a join do not need.
+    from sinks.delta.delta_storage import Storage, table_path  # noqa: PLC0415
+    from sinks.delta.spark_delta import spark_path  # noqa: PLC0415
+
+    schema, _, name = given.as_of.partition(".")
+    shapes = log.versions(TableName(schema, name))
+    if not shapes:
+        raise ConfigError(
+            f"[streams.{spec.name}.events.{given.name}] as_of: the pipeline has no table {given.as_of}",
+            hint="name a captured table as schema.table; cdc init makes a new one known",
+        )
+    sink = _store_of(settings, f"[streams.{spec.name}.events.{given.name}]", given.as_of)
+    history = KeptHistory(sink=sink, spec=_reading(sink, settings), shape=shapes[-1])
+    path = spark_path(f"{Storage.of(history.spec).root}/{table_path(history.kept)}")
+    try:
+        frame = session.read.format(_KIND).load(path)
+    except PySparkException:
+        raise SinkError(
+            f"the store of {sink} has no {history.kept.table} that Spark can read",
+            hint=f"cdc sink {sink} makes it; for an object store [spark.conf] needs what Spark reads it with",
+        ) from None
+    names = {column.source.name: column.name for column in warehouse_columns(history.kept)}
+    key = tuple(names[column.name] for column in history.kept.key)
+    return PastTable(table=given.as_of, frame=frame, key=key, waits_for=history.option())
+
+
+def _reading(sink: str, settings: Settings) -> SinkSpec:
+    """A store's spec without its secrets, which each reads where it runs."""
+    section, kind = sink_settings(sink, settings), kind_of(sink, settings)
+    return SinkSpec(
+        kind=kind.name,
+        opener=kind.opener,
+        prefix=section.prefix or settings.name,
+        options=options_of(sink, settings),
+        references={option: secret.reference for option, secret in section.secrets().items()},
+    )
+
+
+def _store_of(settings: Settings, where: str, table: str) -> str:
+    keeping = [name for name in settings.sinks if takes(table, histories_in(sink_settings(name, settings)), ())]
+    fit = [name for name in keeping if kind_of(name, settings).name == _KIND]
+    if len(fit) == 1:
+        return fit[0]
+    if fit:
+        said, hint = f"several sinks keep the history of {table}: {', '.join(fit)}", "let one of them keep it"
+    elif keeping:
+        said, hint = f"{keeping[0]} is no Delta warehouse, and no other is joined", "keep the history in one of Delta"
+    else:
+        said, hint = (
+            f"no sink keeps the history of {table}",
+            f'[sinks.NAME] history = ["{table}"], of a Delta warehouse',
+        )
+    raise ConfigError(f"{where} as_of: {said}", hint=hint)
