@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -12,10 +11,9 @@ from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings
 from cdc.settings.sink_settings import histories_in
 from connectors.postgres.server.table_selection import takes
-from sinks.contract.kinds import SparkParts
-from sinks.contract.registry import SinkSpec
+from sinks.contract.kinds import SparkParts, SparkReads
+from sinks.contract.registry import SinkSpec, attribute
 from sinks.contract.stores import kind_of, options_of, sink_settings
-from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.warehouse.warehouse_columns import warehouse_columns
 from spark.frames.history_claims import KeptHistory
 from spark.streams.past_join import PastTable, result_of
@@ -27,15 +25,13 @@ if TYPE_CHECKING:
     from spark.streams.stream_text import StreamSpec
     from spark.streams.typed_events import Events
 
-_KIND = "delta"
-
 
 def past_parts(settings: Settings) -> list[SparkParts]:
     """What Spark needs to read the histories that streams are joined with."""
     if not any(one.as_of for stream in settings.streams.values() for one in stream.events.values()):
         return []
-    # By default 50 tasks read the log of a table, for each batch.
-    return [replace(SPARK_PARTS, conf={**SPARK_PARTS.conf, "spark.databricks.delta.snapshotPartitions": "1"})]
+    kinds = {kind.name: kind for kind in (kind_of(name, settings) for name in settings.sinks)}
+    return [kind.reads.parts for kind in kinds.values() if kind.reads is not None]
 
 
 def joined_result(
@@ -54,10 +50,6 @@ def past_tables(session: SparkSession, settings: Settings, log: FrameLog, spec: 
 
 
 def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: StreamSpec, given: Events) -> PastTable:
-    # A package that streams without a join do not need.
-    from sinks.delta.delta_storage import Storage, table_path  # noqa: PLC0415
-    from sinks.delta.spark_delta import spark_path  # noqa: PLC0415
-
     schema, _, name = given.as_of.partition(".")
     shapes = log.versions(TableName(schema, name))
     if not shapes:
@@ -65,11 +57,11 @@ def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: Stream
             f"[streams.{spec.name}.events.{given.name}] as_of: the pipeline has no table {given.as_of}",
             hint="name a captured table as schema.table; cdc init makes a new one known",
         )
-    sink = _store_of(settings, f"[streams.{spec.name}.events.{given.name}]", given.as_of)
+    sink, reads = _store_of(settings, f"[streams.{spec.name}.events.{given.name}]", given.as_of)
     history = KeptHistory(sink=sink, spec=_reading(sink, settings), shape=shapes[-1])
-    path = spark_path(f"{Storage.of(history.spec).root}/{table_path(history.kept)}")
+    place = attribute(reads.place, history.spec.kind)(history.spec, history.kept)
     try:
-        frame = session.read.format(_KIND).load(path)
+        frame = session.read.format(reads.source).load(place)
     except PySparkException:
         raise SinkError(
             f"the store of {sink} has no {history.kept.table} that Spark can read",
@@ -92,13 +84,14 @@ def _reading(sink: str, settings: Settings) -> SinkSpec:
     )
 
 
-def _store_of(settings: Settings, where: str, table: str) -> str:
+def _store_of(settings: Settings, where: str, table: str) -> tuple[str, SparkReads]:
     keeping = [name for name in settings.sinks if takes(table, histories_in(sink_settings(name, settings)), ())]
-    fit = [name for name in keeping if kind_of(name, settings).name == _KIND]
+    fit = [(name, reads) for name in keeping if (reads := kind_of(name, settings).reads) is not None]
     if len(fit) == 1:
         return fit[0]
     if fit:
-        said, hint = f"several sinks keep the history of {table}: {', '.join(fit)}", "let one of them keep it"
+        names = ", ".join(name for name, _ in fit)
+        said, hint = f"several sinks keep the history of {table}: {names}", "let one of them keep it"
     elif keeping:
         said, hint = f"{keeping[0]} is no Delta warehouse, and no other is joined", "keep the history in one of Delta"
     else:

@@ -76,6 +76,19 @@ class SparkParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkReads:
+    """How Spark reads a table of the store so that each batch of a stream sees it anew.
+
+    ``parts``: what Spark has to be started with. ``source``: the name of the format. ``place``: ``module:attribute`` of
+    a callable of a SinkSpec and a TableSchema that returns what the format loads.
+    """
+
+    parts: SparkParts
+    source: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkKind:
     """A kind of store.
 
@@ -88,8 +101,8 @@ class SinkKind:
     durations of the log's and the sink's section stand as ``{name}``. ``oldest``: by product in lower case, the major
     version that the sink needs. ``meant_by``: names of other products that mean this kind. ``fills_lost_tables``:
     whether ``cdc verify --repair`` may fill a table of which the store holds nothing. ``spark``: by a sink's options,
-    the parts of a store that Spark writes. ``example``: the section that ``cdc config example`` shows, its name and its
-    settings. ``shown``: not as a comment.
+    the parts of a store that Spark writes. ``reads``: None where no stream is joined with its tables. ``example``: the
+    section that ``cdc config example`` shows, its name and its settings. ``shown``: not as a comment.
     """
 
     name: str
@@ -105,6 +118,7 @@ class SinkKind:
     kept: str = "the key of the delete for {replay_window}, and what the manual of this kind of store says"
     fills_lost_tables: bool = True
     spark: Callable[[Mapping[str, Option]], SparkParts | None] = lambda _options: None
+    reads: SparkReads | None = None
     example: tuple[str, Mapping[str, Any]] | None = None
     shown: bool = True
 

@@ -13,7 +13,7 @@ from cdc.checks.findings import Finding, warn
 from cdc.record.server_facts import StoreFacts
 from cdc.settings.setting_types import PATH, Secret, SecretRef
 from cdc.settings.sink_settings import WarehouseSettings
-from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts
+from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts, SparkReads
 from sinks.contract.registry import Option, SinkSpec
 
 EMBEDDED: Final = "embedded"
@@ -97,6 +97,9 @@ def spark_parts(options: Mapping[str, Option]) -> SparkParts | None:
     return SPARK_PARTS if options.get("engine") == SPARK else None
 
 
+# By default 50 tasks read the log of a table, for each batch.
+_READING = replace(SPARK_PARTS, conf={**SPARK_PARTS.conf, "spark.databricks.delta.snapshotPartitions": "1"})
+
 KIND = SinkKind(
     name="delta",
     settings=DeltaSinkSettings,
@@ -113,5 +116,6 @@ KIND = SinkKind(
     "(PURGE)",
     fills_lost_tables=False,
     spark=spark_parts,
+    reads=SparkReads(parts=_READING, source="delta", place="sinks.delta.spark_delta:table_place"),
     example=("warehouse", {"path": "warehouse"}),
 )

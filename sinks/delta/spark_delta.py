@@ -14,12 +14,14 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.process.clock import Clock
+from cdc.record.schema import TableSchema
 from sinks.contract.batch import pc
+from sinks.contract.registry import SinkSpec
 from sinks.contract.table_places import PlaceStep
 from sinks.delta.delta_files import TIERS, Tier, due_tier
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.delta.delta_partitions import buckets_in
-from sinks.delta.delta_storage import Storage
+from sinks.delta.delta_storage import Storage, table_path
 from sinks.delta.delta_table import Delta
 from sinks.warehouse.warehouse_columns import EXACT
 from sinks.warehouse.warehouse_spark import (
@@ -148,6 +150,11 @@ def _in_partitions(columns: Sequence[str], values: Sequence[Any]) -> str:
     named = ", ".join(quote_spark(str(value)) for value in values if value is not None)
     some = [f"cast({name} as string) in ({named})"] if named else []
     return f" where {' or '.join([*some, *([f'{name} is null'] if None in values else [])])}"
+
+
+def table_place(spec: SinkSpec, schema: TableSchema) -> str:
+    """Where Spark finds a table of a store."""
+    return spark_path(f"{Storage.of(spec).root}/{table_path(schema)}")
 
 
 def spark_path(path: str) -> str:
