@@ -132,8 +132,9 @@ def parts_of(settings: Settings) -> tuple[Part, ...]:
     drain_s = settings.capture.drain_timeout.total_seconds()
     capture = Part(("run",), drain_s + _LEFT_S)
     views = (Part(("view", "run"), _STORES_S),) if settings.views else ()
+    streams = (Part(("stream", "run"), _STORES_S),) if settings.streams else ()
     stores = (Part(("sink",), _STORES_S),) if settings.sinks else ()
-    return (capture, *views, *stores)
+    return (capture, *views, *streams, *stores)
 
 
 def slot_to_make(settings: Settings, source: Found[SourceState]) -> str | None:

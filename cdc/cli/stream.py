@@ -29,9 +29,8 @@ _Name = Annotated[str, typer.Argument(help="A stream of the settings.", autocomp
 
 @stream.command()
 def check(context: typer.Context, names: _Names = None) -> None:
-    """Have Spark analyse each stream's text, and refuse what cannot be kept: no topic of events, no bound of its state.
-
-    Exit code 78 with the word and its place.
+    """Have Spark analyse each stream's text, and refuse what cannot be kept: no bound of its state (exit code 78, with
+    the word and its place), no topic of events (64).
     """
     for said in check_streams(context.obj.settings(), names or []):
         echo(said)

@@ -42,7 +42,7 @@ def up(
         str, typer.Option("--http", metavar="HOST:PORT", help="Serve the page of cdc status --watch --http.")
     ] = "",
 ) -> None:
-    """Run the whole pipeline in the foreground: check, init, snapshot, then capture, views and stores.
+    """Run the whole pipeline in the foreground: check, init, snapshot, then capture, views, streams and stores.
 
     In a terminal it shows what cdc status --watch shows. Ctrl-C ends all parts in order. A part that ends by itself
     ends the others, with its exit code. No part outlives this command. Call it again to go on.
@@ -65,7 +65,7 @@ def up(
                 # Stores fill while rows are read.
                 together.start("sink")
                 together.must("snapshot")
-                together.start("run", "view")
+                together.start("run", "view", "stream")
             _watch(settings, together, Telling(partial(_say, console), tell, looks), console)
         except KeyboardInterrupt:
             ending()

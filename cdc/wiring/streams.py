@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.process.clock import SYSTEM_CLOCK
-from cdc.process.errors import ConfigError, DifferenceFound, TopicError, UsageError
+from cdc.process.errors import ConfigError, DifferenceFound, TopicError
 from cdc.record.topic_names import late_topic
 from cdc.settings.model import Settings
 from cdc.wiring import require_broker
@@ -233,10 +233,10 @@ def drop_stream(settings: Settings, name: str, *, former: bool) -> Iterator[str]
 
 
 def verify_stream(settings: Settings, name: str) -> Iterator[str]:
-    """What a stream was found to be. Raises DifferenceFound where it differs, UsageError before its first batch."""
-    from connectors.streams.stream_topics import stream_specs
+    """What a stream was found to be. Raises DifferenceFound where it differs, and as :func:`compare_stream`."""
+    from connectors.streams.stream_topics import published_stream
 
-    stream_specs(settings, [name])  # an unknown one is refused without a start of Spark
+    published_stream(settings, name)  # refused without a start of Spark
     with streams_session(settings) as session:
         comparison = compare_stream(session, settings, name)
     yield from comparison.sentences(name)
@@ -245,20 +245,16 @@ def verify_stream(settings: Settings, name: str) -> Iterator[str]:
 
 
 def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comparison:
-    """Compute a stream anew, and compare. UsageError before its first batch. TopicError where retention has cut a topic
-    of its events, PoisonError where its key has several rows."""
+    """Compute a stream anew, and compare. UsageError before its first batch, ConfigError for a changed text, TopicError
+    where retention has cut a topic of its events, PoisonError where its key has several rows."""
     from connectors.spark_log.frame_log import given_options
     from connectors.streams.stream_histories import past_tables
-    from connectors.streams.stream_topics import known_streams, read_published, result_records, stream_specs
+    from connectors.streams.stream_topics import published_stream, read_published, result_records
     from spark.streams.checkpoint import require_whole
     from spark.streams.stream_query import StreamParts
     from spark.streams.verification import MemoryOutput, verified
 
-    spec = stream_specs(settings, [name])[name]
-    found = known_streams(settings).get(name)
-    if found is None or found.last is None:
-        raise UsageError(f"the stream {name} has published nothing yet", hint=f"cdc stream run {name} does")
-    known = found.known
+    spec, known, last = published_stream(settings, name)
     frames = _frame_log(settings)
     require_whole(name, [frames.events(one.topic) for one in spec.events])
     parts = StreamParts(
@@ -273,4 +269,4 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
         every="0 seconds",
         pasts=past_tables(session, settings, frames, spec),
     )
-    return verified(session, parts, found.last, read_published(settings, known))
+    return verified(session, parts, last, read_published(settings, known))

@@ -110,11 +110,7 @@ def ensure_stream(settings: Settings, spec: StreamSpec, shape: Callable[[str], T
     if found is None:
         return make_generation(settings, spec, 1, shape)
     known = found.known
-    if known.digest != digest_of(spec):
-        raise ConfigError(
-            f"the stream {spec.name} is published by another text, key, mode or events",
-            hint=f"cdc stream rebuild {spec.name} begins a new generation by those of now",
-        )
+    _require_published(spec, known)
     facts = facts_of_made(TopicAdmin(settings.log), [known.topic]).get(known.topic)
     if facts is None or facts.topic_id != known.topic_id:
         raise TopicError(
@@ -122,6 +118,25 @@ def ensure_stream(settings: Settings, spec: StreamSpec, shape: Callable[[str], T
             hint=f"cdc stream rebuild {spec.name} begins a new generation in another topic",
         )
     return known
+
+
+def published_stream(settings: Settings, name: str) -> tuple[StreamSpec, KnownView, BatchNote]:
+    """A stream of the settings as it is published, with its newest batch. UsageError for an unknown one and before its
+    first batch, ConfigError where another text is published."""
+    spec = stream_specs(settings, [name])[name]
+    found = known_streams(settings).get(name)
+    if found is None or found.last is None:
+        raise UsageError(f"the stream {name} has published nothing yet", hint=f"cdc stream run {name} does")
+    _require_published(spec, found.known)
+    return spec, found.known, found.last
+
+
+def _require_published(spec: StreamSpec, known: KnownView) -> None:
+    if known.digest != digest_of(spec):
+        raise ConfigError(
+            f"the stream {spec.name} is published by another text, key, mode or events",
+            hint=f"cdc stream rebuild {spec.name} begins a new generation by those of now",
+        )
 
 
 def make_generation(

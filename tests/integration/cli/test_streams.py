@@ -82,7 +82,9 @@ def is_seen(pipeline: Pipeline, path: str) -> bool:
 
 def stored(pipeline: Pipeline) -> dict[str, int]:
     """The requests of each path that the store shows."""
-    rows = DeltaTable(str(pipeline.folder / "files" / "stream" / "traffic")).to_pyarrow_table().to_pylist()
+    place = str(pipeline.folder / "files" / "stream" / "traffic")
+    assert DeltaTable.is_deltatable(place), "not made yet"
+    rows = DeltaTable(place).to_pyarrow_table().to_pylist()
     found: dict[str, int] = {}
     for row in rows:
         if row["_key"] != PLACE:
@@ -157,6 +159,7 @@ def test_a_e8_a_stream_is_built_anew_and_dropped_as_it_runs(pipeline: Pipeline, 
     shows({"/a": 1, "/b": 1})
     assert listed(pipeline)["generation"] == 2
     (pipeline.folder / "traffic.sql").write_text(SQL.replace("path,", "upper(path) as path,"), encoding="utf-8")
+    assert_refused(pipeline.cdc("stream", "verify", "traffic"), Exit.CONFIG, "is published by another text")
     pipeline.good("stream", "rebuild", "traffic")
     requests(pipeline, "1 second", path="/c")
     assert runner.wait(60) == Exit.CONFIG
@@ -179,3 +182,12 @@ def test_a_e8_a_stream_is_built_anew_and_dropped_as_it_runs(pipeline: Pipeline, 
     assert "Traceback" not in runner.stderr
     assert pipeline.good("stream", "list") == ""
     assert_refused(pipeline.cdc("stream", "drop", "traffic", "--yes"), Exit.USAGE, "no stream traffic was published")
+
+
+@pytest.mark.long
+def test_a_stream_comes_up_with_its_pipeline(pipeline: Pipeline, spawn: Spawn) -> None:
+    together = spawn("cdc", "--config", pipeline.config, "up", "--yes", "--logs", pipeline.folder / "logs")
+    wait_until(lambda: "cdc stream run runs" in together.stderr, 120, lambda: together.stderr[-2000:])
+    requests(pipeline, "1 second", path="/a")
+    wait_until(lambda: stored(pipeline) == {"/a": 1}, 240, lambda: together.stderr[-2000:])
+    assert together.terminate(120) == Exit.OK, together.stderr[-2000:]

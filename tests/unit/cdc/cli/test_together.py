@@ -154,7 +154,10 @@ def test_the_parts_are_those_of_the_settings() -> None:
     sinks = {"cache": {"kind": "redis", "url": "redis://x"}}
     names = [[part.arguments for part in parts_of(settings)] for settings in (settings_of(), settings_of(sinks=sinks))]
     assert names == [[("run",)], [("run",), ("sink",)]]
-    assert [part.arguments[0] for part in parts_of(settings_of(sinks=sinks, views=views))] == ["run", "view", "sink"]
+    events = {"paid": {"topic": "shop.outbox.Order", "time": "at", "schema": "at timestamp"}}
+    streams = {"paid": {"sql": "paid.sql", "key": ["begin"], "events": events}}
+    whole = parts_of(settings_of(sinks=sinks, views=views, streams=streams))
+    assert [part.arguments[0] for part in whole] == ["run", "view", "stream", "sink"]
 
 
 def test_h109_an_unknown_slot_is_not_taken_for_absent() -> None:
