@@ -215,7 +215,6 @@ def test_h306_a_sink_without_its_group_ends_and_names_it(shop: Shop, spawn: Spaw
     assert "Traceback" not in sink.stderr
 
 
-@pytest.mark.long
 def dropped_with_delete(shop: Shop, cdc: Cdc, kind: str, topics: Sequence[str]) -> None:
     """A view or a stream, called ``counted``, is dropped by its runner's principal once that may delete its topics."""
     drop = (shop.settings(VIEWS), kind, "drop", "counted", "--yes")
@@ -228,6 +227,7 @@ def dropped_with_delete(shop: Shop, cdc: Cdc, kind: str, topics: Sequence[str]) 
     assert code == Exit.OK, words
 
 
+@pytest.mark.long
 def test_a_view_is_run_and_read_with_the_rights_of_the_table(
     shop: Shop, spawn: Spawn, cdc: Cdc, redis_url: str
 ) -> None:
