@@ -84,8 +84,11 @@ def client_config(settings: LogSettings, **more: Any) -> dict[str, Any]:
 
 
 def raise_refused(servers: str, error: KafkaError) -> None:
-    """LogError in the poll of a client whose login the brokers refuse: it would go on with the same secret for ever."""
-    if error.code() == KafkaError._AUTHENTICATION:
+    """LogError in the poll of a client whose login the brokers refuse: it would go on with the same secret for ever.
+
+    A connection that breaks within the login is none: librdkafka gives it the same code, and tries again.
+    """
+    if error.code() == KafkaError._AUTHENTICATION and "transport failure" not in error.str():
         raise LogError(
             f"Kafka at {servers} refuses the login: {quoted(error.str())}",
             hint="check sasl.* in [log] client and client_secrets",

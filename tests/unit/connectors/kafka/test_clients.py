@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from cdc.process.errors import LogError
 from cdc.settings.model import LogSettings
-from connectors.kafka.clients import fetching_config, producer_config
+from connectors.kafka.clients import fetching_config, producer_config, raise_refused
 
 
 def test_a_reader_logs_little_while_a_broker_is_away(capfd: pytest.CaptureFixture[str]) -> None:
@@ -25,3 +26,10 @@ def test_h57_a_producer_gives_no_record_up_by_itself() -> None:
     # 0 is "for ever": a record that times out in a stall of the broker is one that nobody sends again.
     assert config["message.timeout.ms"] == 0
     assert (config["enable.idempotence"], config["acks"]) == (True, "all")
+
+
+def test_a_connection_that_breaks_within_a_login_is_no_refusal() -> None:
+    broken = "SASL PLAIN mechanism handshake failed: Local: Broker transport failure: mechanisms: (n/a)"
+    raise_refused("localhost:9092", KafkaError(KafkaError._AUTHENTICATION, broken))
+    with pytest.raises(LogError, match="refuses the login"):
+        raise_refused("localhost:9092", KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error"))
