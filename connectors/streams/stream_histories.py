@@ -12,8 +12,8 @@ from cdc.settings.model import Settings
 from cdc.settings.sink_settings import histories_in
 from connectors.postgres.server.table_selection import takes
 from sinks.contract.kinds import SparkParts, SparkReads
-from sinks.contract.registry import SinkSpec, attribute
-from sinks.contract.stores import kind_of, options_of, sink_settings
+from sinks.contract.registry import attribute
+from sinks.contract.stores import hidden_spec_of, kind_of, sink_settings
 from sinks.warehouse.warehouse_columns import warehouse_columns
 from spark.frames.history_claims import KeptHistory
 from spark.streams.past_join import PastTable, result_of
@@ -58,7 +58,7 @@ def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: Stream
             hint="name a captured table as schema.table; cdc init makes a new one known",
         )
     sink, reads = _store_of(settings, f"[streams.{spec.name}.events.{given.name}]", given.as_of)
-    history = KeptHistory(sink=sink, spec=_reading(sink, settings), shape=shapes[-1])
+    history = KeptHistory(sink=sink, spec=hidden_spec_of(sink, settings), shape=shapes[-1])
     place = attribute(reads.place, history.spec.kind)(history.spec, history.kept)
     try:
         frame = session.read.format(reads.source).load(place)
@@ -70,18 +70,6 @@ def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: Stream
     names = {column.source.name: column.name for column in warehouse_columns(history.kept)}
     key = tuple(names[column.name] for column in history.kept.key)
     return PastTable(table=given.as_of, frame=frame, key=key, waits_for=history.option())
-
-
-def _reading(sink: str, settings: Settings) -> SinkSpec:
-    """A store's spec without its secrets, which each reads where it runs."""
-    section, kind = sink_settings(sink, settings), kind_of(sink, settings)
-    return SinkSpec(
-        kind=kind.name,
-        opener=kind.opener,
-        prefix=section.prefix or settings.name,
-        options=options_of(sink, settings),
-        references={option: secret.reference for option, secret in section.secrets().items()},
-    )
 
 
 def _store_of(settings: Settings, where: str, table: str) -> tuple[str, SparkReads]:

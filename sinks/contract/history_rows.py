@@ -205,7 +205,7 @@ def kept_rows(
 
 def _changes(kept: HistoryRows, keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[bytes | None]:
     """The rows of streamed changes alone, as most records are. ValueError where one is none. Those of a transaction
-    that have an operation in common share what stands behind their rows."""
+    that have an operation in common share what stands behind their rows; rows of a snapshot were read one by one."""
     row, rows = kept.row, list[bytes | None]()
     tails: dict[tuple[bytes, bytes], EventTail] = {}
     for key, value in zip(keys, values, strict=True):
@@ -214,8 +214,10 @@ def _changes(kept: HistoryRows, keys: Sequence[bytes], values: Sequence[bytes | 
         tail = tails.get(group)
         if tail is None:
             found = event_tail(change)
-            if found is None or found.seen_lsn or found.op in (_TRUNCATE, _READ):
+            if found is None or found.seen_lsn or found.op == _TRUNCATE:
                 raise ValueError("another record")
-            tail = tails[group] = found
+            tail = found
+            if found.op != _READ:
+                tails[group] = found
         rows.append(row(change, tail))
     return rows

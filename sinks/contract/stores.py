@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
 
 def spec_of(name: str, settings: Settings, *, parallel: bool = False) -> SinkSpec:
     """A sink as plain data that pickles, its secrets revealed. UsageError when the settings name no such sink."""
+    secrets = {option: secret.reveal() for option, secret in sink_settings(name, settings).secrets().items()}
+    return replace(hidden_spec_of(name, settings), secrets=secrets, parallel=parallel)
+
+
+def hidden_spec_of(name: str, settings: Settings) -> SinkSpec:
+    """The same without its secrets, which :meth:`SinkSpec.renewed` reads where it is opened."""
     sink, kind = sink_settings(name, settings), kind_of(name, settings)
     return SinkSpec(
         kind=kind.name,
         opener=kind.opener,
         prefix=sink.prefix or settings.name,
         options=options_of(name, settings),
-        secrets={option: secret.reveal() for option, secret in sink.secrets().items()},
         references={option: secret.reference for option, secret in sink.secrets().items()},
-        parallel=parallel,
         every_s=sink.every_s,
     )
 

@@ -27,7 +27,6 @@ AHEAD_S = 60
 """An event that is later than its commit by this or more is set apart, and Spark waits longer by it."""
 EVENT_TIME = "event_time"
 """The column with the time where ``time`` names one within another."""
-APART = "apart"
 _JSON, _UNREADABLE, _REASON = "_json", "_unreadable", "_reason"
 KEY, POS, AT = "_key", "_pos", "_at"
 """Columns of each event: the record's key, its position and the time of its commit."""
@@ -120,7 +119,7 @@ def judged(raw: DataFrame, given: Events) -> DataFrame:
 
 def observed(judged_frame: DataFrame, given: Events) -> DataFrame:
     """The same, and each batch has the metric ``given.name``: under ``apart``, how many records are set apart."""
-    return judged_frame.observe(given.name, F.count_if(F.col(_REASON).isNotNull()).alias(APART))
+    return judged_frame.observe(given.name, F.count_if(F.col(_REASON).isNotNull()).alias("apart"))
 
 
 def counted(judged_frame: DataFrame, given: Events) -> DataFrame:
