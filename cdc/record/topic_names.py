@@ -81,7 +81,7 @@ def stream_topic(name: str, stream: str, generation: int) -> str:
     return f"{name}.stream.{stream}.{generation}"
 
 
-def late_topic(name: str, stream: str) -> str:
+def set_apart_topic(name: str, stream: str) -> str:
     """The topic of the events that a stream does not count."""
     return f"{name}.stream.{stream}.late"
 

@@ -16,8 +16,8 @@ from cdc.status.view_lines import age
 class StreamFacts:
     """One stream. ``generation``: None where it has no topic yet. ``batch``: the newest one, None before the first.
     ``at_us``: up to which commits it has counted, and ``newest_us``: up to which the log holds them. 0 where nobody
-    knows, as of another program's topic. ``late``: reason -> events set apart. ``state_rows``: what the state keeps, in
-    ``state_partitions``. ``known``: whether the log was read, which says all of this."""
+    knows, as of another program's topic. ``set_apart``: reason -> how many events are. ``state_rows``: what the
+    state keeps, in ``state_partitions``. ``known``: whether the log was read, which says all of this."""
 
     name: str
     generation: int | None = None
@@ -25,7 +25,7 @@ class StreamFacts:
     batch: int | None = None
     at_us: int = 0
     newest_us: int = 0
-    late: Mapping[str, int] = field(default_factory=dict)
+    set_apart: Mapping[str, int] = field(default_factory=dict)
     state_rows: int = 0
     state_partitions: int = 0
     known: bool = True
@@ -54,7 +54,7 @@ class StreamFacts:
             "batch": self.batch,
             "at": self._at(),
             "lag_seconds": self.behind_s,
-            "late": dict(self.late),
+            "late": dict(self.set_apart),
             "state_rows": self.state_rows,
             "state_partitions": self.state_partitions,
         }
@@ -67,7 +67,7 @@ class StreamFacts:
             return
         late = f", {age(self.behind_s)} behind the log" if self.behind_s is not None else ""
         yield f"  batch {self.batch:,}{f' up to {at}' if (at := self._at()) else ''}{late}"
-        apart = ", ".join(f"{count:,} {reason}" for reason, count in self.late.items()) or "none"
+        apart = ", ".join(f"{count:,} {reason}" for reason, count in self.set_apart.items()) or "none"
         yield f"  state: {self.state_rows:,} rows in {self.state_partitions} partitions; set apart: {apart}"
 
     def _at(self) -> str | None:

@@ -239,8 +239,9 @@ def batch_key(stream: str, generation: int) -> bytes:
 class BatchNote:
     """A batch that stands in the topic. ``cuts``: where it ends, of each source, as Spark's checkpoint has it.
 
-    ``watermark_ms``: up to which its windows were closed. ``at_us``: the least time of its cuts. ``late``: reason ->
-    how many events were set apart so far. ``state_rows``: how many the state keeps, in ``state_partitions``.
+    ``watermark_ms``: up to which its windows were closed. ``at_us``: the least time of its cuts. ``set_apart``:
+    reason -> how many events were, so far; the document calls it ``late``. ``state_rows``: how many the state keeps, in
+    ``state_partitions``.
     """
 
     batch: int
@@ -248,20 +249,22 @@ class BatchNote:
     watermark_ms: int = 0
     at_us: int = 0
     rows: int = 0
-    late: dict[str, int] = field(default_factory=dict)
+    set_apart: dict[str, int] = field(default_factory=dict)
     state_rows: int = 0
     state_partitions: int = 0
 
     def to_json(self) -> bytes:
         """The record's value. :meth:`from_json` reads it back."""
         members: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        members["late"] = members.pop("set_apart")
         return dumped({FORMAT: FIRST} | members)
 
     @classmethod
     def from_json(cls, value: bytes) -> BatchNote:
         """Read :meth:`to_json` back. FormatError and DamagedError as every stored document."""
         about = "the note of a stream's batch"
-        return record_of(cls, read_members(value, about), about)
+        members = read_members(value, about)
+        return record_of(cls, members | {"set_apart": members.get("late", {})}, about)
 
 
 def known_key(view: str) -> bytes:

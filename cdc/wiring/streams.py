@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import ConfigError, DifferenceFound, TopicError
-from cdc.record.topic_names import late_topic
+from cdc.record.topic_names import set_apart_topic
 from cdc.settings.model import Settings
 from cdc.wiring import require_broker
 from cdc.wiring.sinks import session_of
@@ -172,7 +172,7 @@ def start_stream(
         options=given_options(settings),
         output=over(output),
         records=result_records(settings, spec, known),
-        late=(late_topic(settings.name, name), 1, settings.log.max_message_bytes),
+        set_apart=(set_apart_topic(settings.name, name), 1, settings.log.max_message_bytes),
         checkpoint=folder,
         clock=SYSTEM_CLOCK,
         log_file=log_file,
@@ -262,7 +262,7 @@ def compare_stream(session: SparkSession, settings: Settings, name: str) -> Comp
         options=given_options(settings),
         output=MemoryOutput(),
         records=result_records(settings, spec, known),
-        late=(late_topic(settings.name, name), 1, settings.log.max_message_bytes),
+        set_apart=(set_apart_topic(settings.name, name), 1, settings.log.max_message_bytes),
         checkpoint="",
         clock=SYSTEM_CLOCK,
         log_file="spark.log",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from cdc.process.errors import UsageError
-from cdc.record.topic_names import STREAM_SCHEMA, TableName, late_topic, stream_topic, views_topic
+from cdc.record.topic_names import STREAM_SCHEMA, TableName, set_apart_topic, stream_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.views.known_views import batch_key, stream_key
 from connectors.kafka.admin import TopicAdmin
@@ -48,9 +48,9 @@ def drop_stream(
     if TopicAdmin(settings.log).describe([views_topic(settings.name)]):
         documents.write([(batch_key(name, number), None) for number in numbers])
     # Last: they say what there is to drop once nothing else knows the stream. The first of them goes last.
-    late = late_topic(settings.name, name)
+    aside = set_apart_topic(settings.name, name)
     names = TopicAdmin(settings.log).names()
-    going = [late] if not former and late in names else []
+    going = [aside] if not former and aside in names else []
     for topic in [*going, *(topics[number] for number in reversed(numbers) if number in topics)]:
         TopicAdmin(settings.log).delete([topic])
         yield f"topic {topic}: deleted"

@@ -15,7 +15,7 @@ from sinks.contract.kinds import SparkParts, SparkReads
 from sinks.contract.registry import attribute
 from sinks.contract.stores import hidden_spec_of, kind_of, sink_settings
 from sinks.warehouse.warehouse_columns import warehouse_columns
-from spark.frames.history_claims import KeptHistory
+from spark.frames.history_watermarks import KeptHistory
 from spark.streams.past_join import PastTable, result_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from cdc.process.errors import ActiveError, CdcError, ConfigError, LogError, Top
 from cdc.record.documents import dumped
 from cdc.record.position import MAX_EPOCH
 from cdc.record.schema import TableSchema
-from cdc.record.topic_names import late_topic, stream_topic, views_topic
+from cdc.record.topic_names import set_apart_topic, stream_topic, views_topic
 from cdc.settings.model import Settings
 from cdc.settings.stream_settings import StreamSettings
 from cdc.views.known_views import BatchNote, KnownView, batch_key, stream_key
@@ -157,7 +157,7 @@ def make_generation(
     admin.create([views])
     specs: list[TopicSpec] = [
         replace(table, partitions=partitions),
-        kept_topic_spec(settings.log, late_topic(settings.name, spec.name), -1, 1),
+        kept_topic_spec(settings.log, set_apart_topic(settings.name, spec.name), -1, 1),
     ]
     facts = make_known(admin, specs)[1][topic]
     known = KnownView(
@@ -186,23 +186,22 @@ class KafkaStreamOutput(KafkaViewOutput):
 
     def __init__(self, settings: Settings, known: KnownView) -> None:
         self._stream = known
-        self._log = settings
         super().__init__(settings, known.view, known.generation, known.topic, known.partitions)
 
     def last(self) -> BatchNote | None:
-        documents = KafkaCompactedTopic(self._log.log, views_topic(self._log.name)).read()
+        documents = KafkaCompactedTopic(self._settings.log, views_topic(self._settings.name)).read()
         return last_batch(documents, self._stream.view, self._stream.generation)
 
     def put(self, records: Sequence[StreamRecord], note: BatchNote) -> None:
         key = batch_key(self._stream.view, self._stream.generation)
         # First: where the stream was dropped the brokers refuse it at once, and of a topic that is gone say nothing.
-        said: AnyRecord = (views_topic(self._log.name), 0, key, note.to_json(), [])
+        said: AnyRecord = (views_topic(self._settings.name), 0, key, note.to_json(), [])
         self.transact(records, lambda _: None, first=[said])
 
     def ended(self) -> CdcError:
         """Why another writer has ended this one."""
         name = self._stream.view
-        known = known_views(self._log).streams.get(name)
+        known = known_views(self._settings).streams.get(name)
         if known is None:
             return ActiveError(f"the stream {name} was dropped", hint=f"cdc stream run {name} begins it anew")
         if known != self._stream:
@@ -217,9 +216,9 @@ class KafkaStreamOutput(KafkaViewOutput):
 
 def read_published(settings: Settings, known: KnownView) -> Published:
     """What stands in a generation's topic, and among the events that are set apart. LogError when no broker answers."""
-    late = late_topic(settings.name, known.view)
+    aside = set_apart_topic(settings.name, known.view)
     admin = TopicAdmin(settings.log)
-    ends = admin.end_offsets({known.topic: known.partitions, late: 1})
+    ends = admin.end_offsets({known.topic: known.partitions, aside: 1})
     spans = [Span(topic, p, BEGINNING, end) for topic, parts in ends.items() for p, end in parts.items()]
     rows: list[tuple[bytes, bytes | None, bytes]] = []
     apart: Counter[str] = Counter()
@@ -233,4 +232,4 @@ def read_published(settings: Settings, known: KnownView) -> Published:
                 headers = dict(lot.headers.get(number, ()))
                 if headers.get("generation") == str(known.generation).encode():
                     apart[(headers.get("reason") or b"").decode()] += 1
-    return Published(rows=rows_of(iter(rows)), late=apart)
+    return Published(rows=rows_of(iter(rows)), set_apart=apart)

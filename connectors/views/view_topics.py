@@ -19,8 +19,8 @@ from cdc.record.topic_names import (
     STREAM_SCHEMA,
     VIEW_SCHEMA,
     TableName,
-    late_topic,
     schema_topic,
+    set_apart_topic,
     stream_topic,
     view_topic,
     views_topic,
@@ -120,8 +120,8 @@ def topics_of_views(settings: Settings) -> list[str]:
 
 def stream_topics(settings: Settings, name: str) -> list[str]:
     """The topics of a stream that are there: of each generation, and of the events that it sets apart."""
-    late = late_topic(settings.name, name)
-    there = [late] if late in TopicAdmin(settings.log).names() else []
+    aside = set_apart_topic(settings.name, name)
+    there = [aside] if aside in TopicAdmin(settings.log).names() else []
     return [*generation_topics(settings, name, stream_topic).values(), *there]
 
 
@@ -295,7 +295,7 @@ def published_streams(settings: Settings) -> dict[str, StreamFacts]:
                 batch=last.batch,
                 at_us=last.at_us,
                 newest_us=newest.at_us if newest is not None else 0,
-                late=last.late,
+                set_apart=last.set_apart,
                 state_rows=last.state_rows,
                 state_partitions=last.state_partitions,
             )

@@ -12,7 +12,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wire.records import Span
 from spark.frames.event_cuts import EventCut, ended, read_cut, read_events, require_events, spans_between
 from spark.frames.frame import packed, require_growth
-from spark.frames.history_claims import HistoryClaim, KeptHistory
+from spark.frames.history_watermarks import HistoryWatermark, KeptHistory
 from spark.frames.options import FrameOptions
 from spark.frames.pickled_source import PickledByValue, kept_reader, telling
 from spark.frames.ports import Connect, EventTopic, FrameLog
@@ -80,7 +80,7 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
         self.live_log: FrameLog | None = None
         self.live_reached: EventCut | None = None
         self.live_newest: tuple[float, EventCut] | None = None
-        self.live_claim: HistoryClaim | None = None
+        self.live_watermark: HistoryWatermark | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a fresh checkpoint begins."""
@@ -96,7 +96,7 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
                     require_growth({self._topic.topic: reached.offsets}, {self._topic.topic: found.offsets})
                 cut = found if found is not None and found.is_news(reached) else reached
                 if cut is not reached and self._waits:
-                    cut = self._claim().given(cut, reached, now_s)
+                    cut = self._watermark().given(cut, reached, now_s)
                 self.live_newest = now_s, cut
             return self._document(self.live_newest[1])
 
@@ -109,7 +109,7 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
             self.live_reached = reached
             if self._waits and reached.highest > begin.highest:
                 # A batch that is planned already is not asked for again: its store may have been taken back since.
-                self._claim().require(reached.highest)
+                self._watermark().require(reached.highest)
             marker_us = reached.at_us if reached.at_us > begin.at_us else 0
             return self._shares(begin, reached, topic, marker_us)
 
@@ -121,10 +121,10 @@ class EventStreamReader(_EventTasks, DataSourceStreamReader):
         """Whether batches end where a store shows the history. One with an end has waited when it first ran."""
         return bool(self._options.shown_by) and self._options.ending is None
 
-    def _claim(self) -> HistoryClaim:
-        if self.live_claim is None:
-            self.live_claim = HistoryClaim(KeptHistory.read(self._options.shown_by))
-        return self.live_claim
+    def _watermark(self) -> HistoryWatermark:
+        if self.live_watermark is None:
+            self.live_watermark = HistoryWatermark(KeptHistory.read(self._options.shown_by))
+        return self.live_watermark
 
     def _log(self) -> FrameLog:
         if self.live_log is None:

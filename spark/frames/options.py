@@ -49,7 +49,7 @@ _CLIENT = "kafka."
 class FrameOptions:
     """The options of one read. ``client``: options of librdkafka as text, ``secrets``: those to be read by reference.
 
-    ``shown_by``: see :class:`spark.frames.history_claims.KeptHistory`. ``slots``: 0 for the cores of the driver.
+    ``shown_by``: see :class:`spark.frames.history_watermarks.KeptHistory`. ``slots``: 0 for the cores of the driver.
     ``max_offsets``: 0 for no limit. ``ending`` None: where the topics end.
     """
 

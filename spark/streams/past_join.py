@@ -23,10 +23,10 @@ from pyspark.sql.types import DataType, IntegralType
 from cdc.process.errors import CdcError, ConfigError, SinkError, TopicError
 from cdc.record.position import Lsn, Position
 from sinks.contract.history_rows import KEPT_OP, VERSION_COLUMNS
-from spark.frames.history_claims import WAITS, HistoryClaim, KeptHistory
+from spark.frames.history_watermarks import WAITS, HistoryWatermark, KeptHistory
 from spark.frames.past_tables import history, unknown_spans
 from spark.streams.stream_text import StreamSpec, analysed
-from spark.streams.typed_events import POS, Events, counted, judged, no_records
+from spark.streams.typed_events import POS, Events, no_records, text_events, with_reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,7 +45,7 @@ _FROM, _TO, _ROW, _OP, _SPANS = "cdc_from", "cdc_to", "cdc_row", "cdc_op", "cdc_
 class PastTable:
     """The history that an input is joined with. ``frame``: as Spark reads it. ``key``: the table's, in its order, by
     the frame's columns. ``waits_for``: the option of a reader, see
-    :class:`spark.frames.history_claims.KeptHistory`."""
+    :class:`spark.frames.history_watermarks.KeptHistory`."""
 
     table: str
     frame: DataFrame
@@ -62,18 +62,20 @@ Pasts = Mapping[str, PastTable]
 """By the name of the input."""
 
 
-def seen(judged_frame: DataFrame, given: Events, pasts: Pasts) -> DataFrame:
+def joined_events(records: DataFrame, given: Events, pasts: Pasts) -> DataFrame:
     """The events that the text sees, beside the row of the table where there is one. ConfigError for columns that do
     not fit. What cannot be known fails when it is computed: see :func:`refusal_in`."""
-    events = counted(judged_frame, given)
+    events = text_events(records, given)
     return _joined(events, given, pasts[given.name]) if given.name in pasts else events
 
 
 def result_of(session: SparkSession, spec: StreamSpec, pasts: Pasts) -> DataFrame:
-    """What a text gives, over streams without rows. ConfigError as :func:`seen` and
+    """What a text gives, over streams without rows. ConfigError as :func:`joined_events` and
     :func:`spark.streams.stream_text.analysed`."""
     nothing = no_records(session)
-    return analysed(session, spec, {one.name: seen(judged(nothing, one), one, pasts) for one in spec.events})
+    return analysed(
+        session, spec, {one.name: joined_events(with_reasons(nothing, one), one, pasts) for one in spec.events}
+    )
 
 
 def _joined(events: DataFrame, given: Events, past: PastTable) -> DataFrame:
@@ -145,8 +147,8 @@ def require_shown(pasts: Iterable[PastTable], cuts: Iterable[str]) -> None:
     ends = [orjson.loads(cut).get("floors", {}) for cut in cuts if cut]
     highest = max((pos for floors in ends for pos in floors.values()), default="")
     for past in pasts:
-        with closing(HistoryClaim(KeptHistory.read(past.waits_for))) as claim:
-            claim.require(highest)
+        with closing(HistoryWatermark(KeptHistory.read(past.waits_for))) as watermark:
+            watermark.require(highest)
 
 
 def refusal_in(stream: str, tables: Mapping[str, str], said: str) -> CdcError | None:

@@ -10,7 +10,7 @@ from cdc.views.known_views import BatchNote
 from spark.streams.stream_rows import StreamRecord
 
 
-def stands_already(last: BatchNote | None, batch: int, cuts: Sequence[str], stream: str) -> bool:
+def is_published(last: BatchNote | None, batch: int, cuts: Sequence[str], stream: str) -> bool:
     """Whether a batch stands in the topic. TopicError where that one ends elsewhere, ActiveError out of turn."""
     number = last.batch if last is not None else -1
     if last is not None and batch == number:

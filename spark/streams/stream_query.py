@@ -16,11 +16,11 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.process.errors import CdcError, ConfigError, PoisonError
 from cdc.views.known_views import BatchNote
 from spark.session.failures import read_failure
-from spark.streams.past_join import Pasts, refusal_in, seen
-from spark.streams.ports import StreamOutput, stands_already
-from spark.streams.stream_rows import ResultRecords, late_records, written
+from spark.streams.past_join import Pasts, joined_events, refusal_in
+from spark.streams.ports import StreamOutput, is_published
+from spark.streams.stream_rows import ResultRecords, json_texts, set_apart_records
 from spark.streams.stream_text import StreamSpec, analysed
-from spark.streams.typed_events import Events, judged, observed, set_apart
+from spark.streams.typed_events import Events, set_apart, with_metric, with_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ _WHERE = re.compile(r"line (\d+), position (\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamParts:
-    """What a stream runs with. ``options``: of ``format("headrace")``. ``late``: the topic of what is set apart, its
+    """What a stream runs with. ``options``: of ``format("headrace")``. ``set_apart``: the topic of what is, its
     number of partitions, and the most bytes of a record. ``checkpoint``: the query's folder. ``endings``: topic ->
     where it ends, for a replay. ``every``: how often a batch begins. ``pasts``: what inputs are joined
     with."""
@@ -48,7 +48,7 @@ class StreamParts:
     options: Mapping[str, str]
     output: StreamOutput
     records: ResultRecords
-    late: tuple[str, int, int]
+    set_apart: tuple[str, int, int]
     checkpoint: str
     clock: Clock
     log_file: str
@@ -66,9 +66,9 @@ class RunningStream:
         self._swept = swept
         self._raised: Exception | None = None
         self.last = parts.output.last()
-        frames = [(judged(self._source(one), one), one) for one in parts.spec.events]
-        events = {one.name: seen(observed(frame, one), one, parts.pasts) for frame, one in frames}
-        result = written(analysed(session, parts.spec, events), parts.spec.key)
+        frames = [(with_reasons(self._source(one), one), one) for one in parts.spec.events]
+        events = {one.name: joined_events(with_metric(frame, one), one, parts.pasts) for frame, one in frames}
+        result = json_texts(analysed(session, parts.spec, events), parts.spec.key)
         writer = result.writeStream.outputMode(parts.spec.mode).foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", parts.checkpoint).trigger(processingTime=parts.every)
         self._query: StreamingQuery = writer.queryName(f"stream.{parts.spec.name}").start()
@@ -150,24 +150,24 @@ class RunningStream:
                 hint="no event may be counted by none: the text moves its times; use the event's own time in windows",
             )
         cuts = _cuts(execution, batch)
-        if stands_already(self.last, batch, cuts, parts.spec.name):
+        if is_published(self.last, batch, cuts, parts.spec.name):
             return
         at_us, now_ns = min((_at_us(cut) for cut in cuts), default=0), parts.clock.now_ns()
         rows = list(zip(*(result[name].to_pylist() for name in ("key", "row")), strict=True))
-        apart = self._set_apart(execution.lastExecution(), cuts, _cuts(execution, batch - 1) if batch else [])
+        apart = self._read_apart(execution.lastExecution(), cuts, _cuts(execution, batch - 1) if batch else [])
         records = parts.records.rows(batch, rows, at_us, now_ns)
         if batch == 1 and self._swept:
             records += parts.records.sweep(batch, at_us, now_ns)
-        records += late_records(*parts.late, apart, parts.records.generation)
-        late = Counter(self.last.late if self.last is not None else {})
-        late.update(one["reason"] for one in apart)
+        records += set_apart_records(*parts.set_apart, apart, parts.records.generation)
+        totals = Counter(self.last.set_apart if self.last is not None else {})
+        totals.update(one["reason"] for one in apart)
         note = BatchNote(
             batch=batch,
             cuts=cuts,
             watermark_ms=int(execution.lastExecution().offsetSeqMetadata().batchWatermarkMs()),
             at_us=at_us,
             rows=len(rows),
-            late=dict(sorted(late.items())),
+            set_apart=dict(sorted(totals.items())),
             state_rows=summed(plan, "numTotalStateRows"),
             state_partitions=summed(plan, "numStateStoreInstances"),
         )
@@ -179,7 +179,7 @@ class RunningStream:
             extra={"stream": parts.spec.name, "batch": batch, "rows": len(rows), "set_apart": len(apart)},
         )
 
-    def _set_apart(self, execution: Any, cuts: Sequence[str], before: Sequence[str]) -> list[dict[str, Any]]:
+    def _read_apart(self, execution: Any, cuts: Sequence[str], before: Sequence[str]) -> list[dict[str, Any]]:
         """What a batch sets apart. Most batches have nothing of it, and then it is not read: each record is read once,
         by the text's own plan, which counts what it leaves out."""
         found: list[dict[str, Any]] = []
@@ -192,7 +192,7 @@ class RunningStream:
             # Where a text reads a topic twice, each of its readings has cuts of its own: those of the first one count.
             begin = before[sources[0]] if before else ""
             raw = raw_events(self._session, self._parts.options, one.topic, cuts[sources[0]], begin)
-            found += set_apart(judged(raw, one), one).toArrow().to_pylist()
+            found += set_apart(with_reasons(raw, one), one).toArrow().to_pylist()
         return found
 
 

@@ -133,7 +133,7 @@ def _typmod(kind: DataType) -> int:
     return (kind.precision << 16 | kind.scale) + 4 if isinstance(kind, DecimalType) else -1
 
 
-def written(result: DataFrame, key: Sequence[str]) -> DataFrame:
+def json_texts(result: DataFrame, key: Sequence[str]) -> DataFrame:
     """The result as two texts of JSON, the key's and the row's."""
     columns = {field.name: _on_wire(field.name, field.dataType).alias(field.name) for field in result.schema.fields}
     keep = {"ignoreNullFields": "false"}
@@ -209,7 +209,7 @@ class ResultRecords:
         return self._envelope.tail(stamp, op.encode(), b"%d" % pos.commit_lsn, b"%d")
 
 
-def late_records(
+def set_apart_records(
     topic: str, partitions: int, limit_bytes: int, found: Sequence[Mapping[str, Any]], generation: int
 ) -> list[StreamRecord]:
     """Records that are set apart, as they were, with where they stand and why as headers. A value of more bytes than

@@ -61,7 +61,7 @@ def events(
     """
     given = Events(name=topic, topic=topic, time=time, late_s=late_s, schema=schema)
     raw = session.readStream.format("headrace").options(**options).option("events", topic).load()
-    return counted(judged(raw, given), given)
+    return text_events(with_reasons(raw, given), given)
 
 
 def schema_of(given: Events) -> StructType:
@@ -90,7 +90,7 @@ def schema_of(given: Events) -> StructType:
     return found
 
 
-def judged(raw: DataFrame, given: Events) -> DataFrame:
+def with_reasons(raw: DataFrame, given: Events) -> DataFrame:
     """Every record with its columns, its reason to be set apart, and the watermark. ``raw``: of ``format("headrace")``.
     ConfigError as :func:`schema_of`."""
     columns = schema_of(given)
@@ -117,22 +117,22 @@ def judged(raw: DataFrame, given: Events) -> DataFrame:
     return typed.withWatermark(given.time_column, f"{round((given.late_s + AHEAD_S) * 1000)} milliseconds")
 
 
-def observed(judged_frame: DataFrame, given: Events) -> DataFrame:
+def with_metric(records: DataFrame, given: Events) -> DataFrame:
     """The same, and each batch has the metric ``given.name``: under ``apart``, how many records are set apart."""
-    return judged_frame.observe(given.name, F.count_if(F.col(_REASON).isNotNull()).alias("apart"))
+    return records.observe(given.name, F.count_if(F.col(_REASON).isNotNull()).alias("apart"))
 
 
-def counted(judged_frame: DataFrame, given: Events) -> DataFrame:
+def text_events(records: DataFrame, given: Events) -> DataFrame:
     """The events that the text sees."""
     time = F.col(given.time_column)
-    seen = judged_frame.where(((F.col("partition") != MARKER) | time.isNull()) & time.isNotNull())
-    return seen.drop("key", "value", "partition", "offset", _REASON)
+    events = records.where(((F.col("partition") != MARKER) | time.isNull()) & time.isNotNull())
+    return events.drop("key", "value", "partition", "offset", _REASON)
 
 
-def set_apart(judged_frame: DataFrame, given: Events) -> DataFrame:
+def set_apart(records: DataFrame, given: Events) -> DataFrame:
     """The records that the text does not see, as they stand in the topic: key, value, reason, topic, partition, offset,
     pos, at."""
-    apart = judged_frame.where(F.col(given.time_column).isNull())
+    apart = records.where(F.col(given.time_column).isNull())
     return apart.select(
         "key",
         "value",

@@ -16,11 +16,11 @@ from cdc.process.errors import PoisonError
 from cdc.views.known_views import BatchNote
 from cdc.views.view_records import row_of
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW
-from spark.streams.past_join import refusal_in, require_shown, seen
+from spark.streams.past_join import joined_events, refusal_in, require_shown
 from spark.streams.stream_query import RunningStream, StreamParts, raw_events
-from spark.streams.stream_rows import StreamRecord, written
+from spark.streams.stream_rows import StreamRecord, json_texts
 from spark.streams.stream_text import analysed
-from spark.streams.typed_events import counted, judged, set_apart
+from spark.streams.typed_events import set_apart, text_events, with_reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,40 +34,41 @@ class Published:
     """What stands in a stream's topics: key -> row as JSON, and reason -> how many events are set apart."""
 
     rows: Mapping[str, str]
-    late: Mapping[str, int]
+    set_apart: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The difference of what was computed from what is published. ``lacking``: keys that the topic has not.
-    ``strange``: keys that it should not have."""
+    """The difference of what was computed from what is published. ``events``: how many the text was given.
+    ``missing``: keys that the topic has not. ``unexpected``: keys that it should not have. ``different``: keys with
+    another row. ``set_apart_difference``: how the counts of what is set apart differ, empty where they do not."""
 
     keys: int
-    counted: int
-    late: int
-    lacking: Sequence[str] = ()
-    strange: Sequence[str] = ()
-    other: Sequence[str] = ()
-    other_late: str = ""
+    events: int
+    set_apart: int
+    missing: Sequence[str] = ()
+    unexpected: Sequence[str] = ()
+    different: Sequence[str] = ()
+    set_apart_difference: str = ""
 
     @property
     def is_clean(self) -> bool:
         """Whether both are one."""
-        return not (self.lacking or self.strange or self.other or self.other_late)
+        return not (self.missing or self.unexpected or self.different or self.set_apart_difference)
 
     def sentences(self, stream: str) -> Iterator[str]:
         """What to say of it."""
-        yield f"{stream}: {self.keys:,} keys, of {self.counted:,} events; {self.late:,} events are set apart"
+        yield f"{stream}: {self.keys:,} keys, of {self.events:,} events; {self.set_apart:,} events are set apart"
         for found, what in (
-            (self.lacking, "is missing"),
-            (self.strange, "should not be there"),
-            (self.other, "differs"),
+            (self.missing, "is missing"),
+            (self.unexpected, "should not be there"),
+            (self.different, "differs"),
         ):
             yield from (f"{stream}: {key} {what}" for key in found[:20])
             if len(found) > 20:
                 yield f"{stream}: {len(found) - 20:,} more: {what}"
-        if self.other_late:
-            yield f"{stream}: {self.other_late}"
+        if self.set_apart_difference:
+            yield f"{stream}: {self.set_apart_difference}"
 
 
 def verified(session: SparkSession, parts: StreamParts, last: BatchNote, published: Published) -> Comparison:
@@ -86,20 +87,20 @@ def _verified(session: SparkSession, parts: StreamParts, last: BatchNote, publis
     spec = parts.spec
     ends = [orjson.loads(cut) for cut in last.cuts if cut]
     endings = {topic: orjson.dumps(end).decode() for end in reversed(ends) for topic in end["topics"]}
-    total, late = 0, Counter[str]()
+    total, apart = 0, Counter[str]()
     frames = {}
     for one in spec.events:
-        frame = judged(raw_events(session, parts.options, one.topic, endings[one.topic]), one)
-        frames[one.name] = seen(frame, one, parts.pasts)
-        total += counted(frame, one).count()
-        late.update({row["reason"]: row["count"] for row in set_apart(frame, one).groupBy("reason").count().collect()})
+        frame = with_reasons(raw_events(session, parts.options, one.topic, endings[one.topic]), one)
+        frames[one.name] = joined_events(frame, one, parts.pasts)
+        total += text_events(frame, one).count()
+        apart.update({row["reason"]: row["count"] for row in set_apart(frame, one).groupBy("reason").count().collect()})
     if spec.mode == "update":
-        result = written(analysed(session, spec, frames), spec.key).toArrow().to_pylist()
+        result = json_texts(analysed(session, spec, frames), spec.key).toArrow().to_pylist()
         rows = {one["key"]: one["row"] for one in result}
         _require_one_row_a_key(spec.name, [one["key"] for one in result])
     else:
         rows = _replayed(session, parts, endings)
-    return compared(rows, published, total, late)
+    return compared(rows, published, total, apart)
 
 
 def _require_one_row_a_key(stream: str, keys: Sequence[str]) -> None:
@@ -112,23 +113,25 @@ def _require_one_row_a_key(stream: str, keys: Sequence[str]) -> None:
         )
 
 
-def compared(rows: Mapping[str, str], published: Published, total: int, late: Mapping[str, int]) -> Comparison:
+def compared(rows: Mapping[str, str], published: Published, total: int, apart: Mapping[str, int]) -> Comparison:
     """Compare by value: numbers with a fraction to nine digits, because their sum has the order of the tasks."""
     both = rows.keys() & published.rows.keys()
-    different = dict(late) != dict(published.late)
+    same = dict(apart) == dict(published.set_apart)
     return Comparison(
         keys=len(rows),
-        counted=total,
-        late=sum(late.values()),
-        lacking=sorted(rows.keys() - published.rows.keys()),
-        strange=sorted(published.rows.keys() - rows.keys()),
-        other=sorted(
+        events=total,
+        set_apart=sum(apart.values()),
+        missing=sorted(rows.keys() - published.rows.keys()),
+        unexpected=sorted(published.rows.keys() - rows.keys()),
+        different=sorted(
             key
             for key in both
             if rows[key] != published.rows[key]
             and not alike(orjson.loads(rows[key]), orjson.loads(published.rows[key]))
         ),
-        other_late=f"set apart are {dict(published.late)}, and by the rules {dict(late)}" if different else "",
+        set_apart_difference=(
+            "" if same else f"set apart are {dict(published.set_apart)}, and by the rules {dict(apart)}"
+        ),
     )
 
 

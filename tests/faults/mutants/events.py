@@ -11,7 +11,7 @@ _KEPT = "tests/contract/test_histories.py -m 'not slow'"
 _PAST = "tests/integration/spark/test_histories.py -m slow"
 _CUTS = "tests/unit/spark/frames/test_event_cuts.py"
 _BATCHES = "tests/unit/spark/test_stream_batches.py"
-_CLAIMS = "tests/unit/spark/frames/test_history_claims.py"
+_WATERMARKS = "tests/unit/spark/frames/test_history_watermarks.py"
 _TYPED = "spark/streams/typed_events.py"
 _WINDOWS = "tests/integration/spark/test_streams.py -m slow -k lost_checkpoint"
 _PAST = "tests/integration/spark/test_histories.py"
@@ -174,8 +174,8 @@ MUTANTS = (
         "first = F.when(known, F.col(given.on[0]))", "first = F.when(F.lit(True), F.col(given.on[0]))", _PAST,
     ),
     Mutant(
-        "join a batch before the store shows the history up to it", "spark/frames/history_claims.py",
-        "if cut is not None and cut.highest <= shown:", "if cut is not None:", _CLAIMS,
+        "join a batch before the store shows the history up to it", "spark/frames/history_watermarks.py",
+        "if cut is not None and cut.highest <= shown:", "if cut is not None:", _WATERMARKS,
     ),
     Mutant(
         "let the year 9999 close all windows", _TYPED,

@@ -19,7 +19,7 @@ from cdc.process.errors import ConfigError, TopicError, UsageError
 from cdc.read import as_of, history
 from sinks.contract.kinds import spec_for
 from sinks.contract.registry import open_sink
-from spark.streams.past_join import PastTable, refusal_in, seen
+from spark.streams.past_join import PastTable, joined_events, refusal_in
 from spark.streams.typed_events import Events
 from tests.contract.histories import BOOK, HistoryFeeding, Past, cut, lsn_text, sorted_events
 from tests.contract.orders import order
@@ -211,7 +211,7 @@ def events_at(lake: Lake, given: Events, lsns: Iterable[int]) -> DataFrame:
     columns = "key binary, value binary, partition int, offset long, _reason string, at timestamp, id int, _pos string"
     frame = lake.session.createDataFrame(rows, columns)
     past = PastTable(table="public.orders", frame=lake.frame(), key=("id",), waits_for="")
-    return seen(frame, given, {given.name: past})
+    return joined_events(frame, given, {given.name: past})
 
 
 def test_e11_an_event_has_the_row_of_its_commit(lake: Lake) -> None:

@@ -88,6 +88,6 @@ def test_e8_e9_every_event_counts_once_over_many_ends(
         assert covers(stream.last.cuts, ends)
     comparison = compare_stream(spark_session, settings, "traffic")
     assert comparison.is_clean, list(comparison.sentences("traffic"))
-    assert comparison.counted + comparison.late == wrote + 1
+    assert comparison.events + comparison.set_apart == wrote + 1
     if mode == "append":
-        assert sum(row[2] for row in made.rows(settings)) == comparison.counted
+        assert sum(row[2] for row in made.rows(settings)) == comparison.events

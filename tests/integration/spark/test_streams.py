@@ -76,11 +76,11 @@ def test_e8_e9_e10_windows_late_events_and_a_lost_checkpoint(spark_session: Spar
         expected = [("11:59:00", "/a", 2), ("12:00:00", "/a", 2)]
         assert made.rows(settings) == expected
         assert stream.last is not None
-        assert stream.last.late == apart
-    assert made.published(settings).late == apart
+        assert stream.last.set_apart == apart
+    assert made.published(settings).set_apart == apart
     comparison = compare_stream(spark_session, settings, "traffic")
     assert comparison.is_clean, list(comparison.sentences("traffic"))
-    assert (comparison.counted, comparison.late) == (4, 7)
+    assert (comparison.events, comparison.set_apart) == (4, 7)
     shutil.rmtree(made.folder / "checkpoints")
     with made.running(spark_session, settings) as stream:
         made.settle(stream, made.cut(301))

@@ -12,26 +12,27 @@ from cdc.process.errors import ActiveError, ConfigError, PoisonError, TopicError
 from cdc.views.known_views import BatchNote
 from spark.frames.ports import EventTopic
 from spark.streams.checkpoint import checkpoint_folder, is_sound, require_beginning
-from spark.streams.ports import stands_already
-from spark.streams.stream_rows import ResultRecords, late_records, shape_of
+from spark.streams.ports import is_published
+from spark.streams.stream_rows import ResultRecords, set_apart_records, shape_of
 from spark.streams.verification import Published, compared, rows_of
 
-NOTE = BatchNote(batch=4, cuts=["a", "b"], late={"late": 2})
+NOTE = BatchNote(batch=4, cuts=["a", "b"], set_apart={"late": 2})
 RESULT = StructType(
     [StructField("start", TimestampType()), StructField("n", LongType()), StructField("sum", DecimalType(12, 2))]
 )
 
 
 def test_e8_a_batch_is_written_once() -> None:
-    assert stands_already(NOTE, 4, ["a", "b"], "s")
-    assert not stands_already(NOTE, 5, ["c", "b"], "s")
-    assert not stands_already(None, 0, ["a"], "s")
+    assert is_published(NOTE, 4, ["a", "b"], "s")
+    assert not is_published(NOTE, 5, ["c", "b"], "s")
+    assert not is_published(None, 0, ["a"], "s")
     with pytest.raises(TopicError, match="ends elsewhere"):
-        stands_already(NOTE, 4, ["a", "c"], "s")
+        is_published(NOTE, 4, ["a", "c"], "s")
     for out_of_turn in (3, 6):
         with pytest.raises(ActiveError, match="is at batch 4"):
-            stands_already(NOTE, out_of_turn, ["a", "b"], "s")
+            is_published(NOTE, out_of_turn, ["a", "b"], "s")
     assert BatchNote.from_json(NOTE.to_json()) == NOTE
+    assert b'"late":{"late":2}' in NOTE.to_json()
 
 
 def test_e8_a_checkpoint_goes_on_at_its_topics_batch_alone() -> None:
@@ -85,21 +86,21 @@ def test_e9_what_is_set_apart_stays_as_it_was() -> None:
         "value": b"v",
         "reason": "late",
     }
-    (record,) = late_records("l", 1, 10_000, [one], 2)
+    (record,) = set_apart_records("l", 1, 10_000, [one], 2)
     assert (record.topic, record.partition, record.key, record.value) == ("l", 0, None, b"v")
     assert dict(record.headers)["reason"] == b"late"
     assert dict(record.headers)["generation"] == b"2"
-    (record,) = late_records("l", 1, 10_000, [one | {"value": b"v" * 9_000}], 2)
+    (record,) = set_apart_records("l", 1, 10_000, [one | {"value": b"v" * 9_000}], 2)
     assert (record.value, dict(record.headers)["bytes"]) == (None, b"9000")
 
 
 def test_e8_a_difference_is_named() -> None:
     found = compared(
-        {"a": "1", "b": "2", "c": "0.1"}, Published(rows={"a": "1", "c": "0.2", "d": "4"}, late={}), 9, {"late": 1}
+        {"a": "1", "b": "2", "c": "0.1"}, Published(rows={"a": "1", "c": "0.2", "d": "4"}, set_apart={}), 9, {"late": 1}
     )
     assert not found.is_clean
     said = list(found.sentences("s"))
     assert said[0] == "s: 3 keys, of 9 events; 1 events are set apart"
     assert said[1:4] == ["s: b is missing", "s: d should not be there", "s: c differs"]
     assert "set apart are {}" in said[4]
-    assert compared({"a": "0.1"}, Published(rows={"a": "0.10000000000000001"}, late={}), 1, {}).is_clean
+    assert compared({"a": "0.1"}, Published(rows={"a": "0.10000000000000001"}, set_apart={}), 1, {}).is_clean

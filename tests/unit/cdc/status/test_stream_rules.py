@@ -15,7 +15,7 @@ from tests.unit.cdc.status.test_rules import FACTS, LIMITS, page
 AT_US = 1_772_366_400_000_000
 STREAM = StreamFacts(
     name="traffic", generation=2, topic="shop.stream.traffic.2", batch=41, at_us=AT_US, newest_us=AT_US + 3_200_000,
-    late={"ahead": 1, "late": 2_000}, state_rows=12_345, state_partitions=4,
+    set_apart={"ahead": 1, "late": 2_000}, state_rows=12_345, state_partitions=4,
 )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from sinks.contract.registry import SinkSpec, open_sink
 from sinks.contract.table_places import TablePlace
 from spark.frames.event_cuts import EventCut
 
-STANDS_S = 60.0
-"""For how long the claim of a store that is waited for may stand."""
+STILL_S = 60.0
+"""For how long the watermark of a store that is waited for may stand still."""
 WAITS = "and events wait for it at"
 """Words of the error that says so, which comes back through Spark."""
 
@@ -63,8 +63,8 @@ def shown_up_to(mark: Watermark | None, place: TablePlace | None, topic: str) ->
     return Position(mark.epoch, mark.lsn, 0).text()
 
 
-class HistoryClaim:
-    """What a store claims of a history, asked again and again."""
+class HistoryWatermark:
+    """Up to where a store shows a history, asked again and again."""
 
     def __init__(self, history: KeptHistory) -> None:
         self._history = history
@@ -79,7 +79,7 @@ class HistoryClaim:
         """SinkError where events up to a position cannot be joined yet."""
         shown = self.shown()
         if highest > shown:
-            raise stands(self._history, shown, highest)
+            raise behind(self._history, shown, highest)
 
     def shown(self) -> str:
         """As :func:`shown_up_to`. Empty for a store that does not answer."""
@@ -100,7 +100,7 @@ class HistoryClaim:
 
 
 class HeldCuts:
-    """Where a batch may end: a cut is held until the claim is at it, though newer ones come meanwhile. Pure."""
+    """Where a batch may end: a cut is held until the watermark is at it, though newer ones come meanwhile. Pure."""
 
     def __init__(self, history: KeptHistory) -> None:
         self._history = history
@@ -108,8 +108,8 @@ class HeldCuts:
         self._still: tuple[str, float] | None = None
 
     def given(self, newest: EventCut, reached: EventCut, shown: str, now_s: float) -> EventCut:
-        """The newest cut that is shown of those that were heard of, ``reached`` where none is. SinkError once the claim
-        has stood still below for STANDS_S. ``shown``: the claim."""
+        """The newest cut that is shown of those that were heard of, ``reached`` where none is. SinkError once the
+        watermark has stood still below for STILL_S. ``shown``: the watermark, as :func:`shown_up_to`."""
         for cut in (newest, self._held):
             if cut is not None and cut.highest <= shown:
                 self._held, self._still = None if cut is newest else newest, None
@@ -117,12 +117,12 @@ class HeldCuts:
         self._held = self._held or newest
         if self._still is None or self._still[0] != shown:
             self._still = shown, now_s
-        if now_s - self._still[1] >= STANDS_S:
-            raise stands(self._history, shown, self._held.highest)
+        if now_s - self._still[1] >= STILL_S:
+            raise behind(self._history, shown, self._held.highest)
         return reached
 
 
-def stands(history: KeptHistory, shown: str, highest: str) -> SinkError:
+def behind(history: KeptHistory, shown: str, highest: str) -> SinkError:
     """Why a batch cannot be computed yet."""
     sink, table = history.sink, history.kept.table
     at = f"shows {table} up to {_lsn(shown)}" if shown else f"does not show {table} yet"

@@ -13,7 +13,7 @@ from cdc.record.progress import Hold, Watermark
 from sinks.contract.registry import SinkSpec
 from sinks.contract.table_places import TablePlace
 from spark.frames.event_cuts import EventCut
-from spark.frames.history_claims import STANDS_S, HeldCuts, HistoryClaim, KeptHistory, shown_up_to, stands
+from spark.frames.history_watermarks import STILL_S, HeldCuts, HistoryWatermark, KeptHistory, behind, shown_up_to
 from spark.frames.pickled_source import told
 from spark.streams.past_join import refusal_in
 from tests.contract.topics import ORDERS
@@ -46,14 +46,14 @@ def test_e11_a_store_shows_what_it_claims_and_has() -> None:
     assert shown_up_to(mark, place, TOPIC) == pos(64, epoch=2)
     assert shown_up_to(None, place, TOPIC) == ""
     assert shown_up_to(mark, place, "shop.public.other.history") == ""
-    # The table was taken away, or back, behind the claim.
+    # The table was taken away, or back, behind the watermark.
     assert shown_up_to(mark, None, TOPIC) == ""
     assert shown_up_to(mark, TablePlace(topic_id="id", offsets={0: 4}), TOPIC) == ""
     held = Watermark(epoch=2, lsn=64, offsets=mark.offsets, held={TOPIC: Hold(table="public.orders", reason="x")})
     assert shown_up_to(held, place, TOPIC) == ""
 
 
-def test_e11_a_batch_waits_for_the_claim() -> None:
+def test_e11_a_batch_waits_for_the_watermark() -> None:
     held = HeldCuts(HISTORY)
     assert held.given(cut(8), BEGINNING, pos(7), 0) is BEGINNING
     # Of the one that was held, though newer ones come meanwhile.
@@ -64,7 +64,7 @@ def test_e11_a_batch_waits_for_the_claim() -> None:
     assert second.offsets == {0: 16}
     # At once where the newest is shown.
     assert held.given(cut(32), second, pos(32), 4).offsets == {0: 32}
-    # An event above the cut's LSN is waited for, too: its commit has to lie below the claim.
+    # An event above the cut's LSN is waited for, too: its commit has to lie below the watermark.
     assert held.given(cut(40, ahead=48), second, pos(48), 5) is second
     assert held.given(cut(40, ahead=48), second, pos(56), 6).offsets == {0: 40}
     # A topic without events waits for nothing.
@@ -73,10 +73,10 @@ def test_e11_a_batch_waits_for_the_claim() -> None:
 
 def test_e11_a_store_that_stands_still_is_named() -> None:
     held = HeldCuts(HISTORY)
-    for now_s, shown in ((0.0, ""), (STANDS_S - 1, ""), (STANDS_S, pos(7)), (2 * STANDS_S - 1, pos(7))):
+    for now_s, shown in ((0.0, ""), (STILL_S - 1, ""), (STILL_S, pos(7)), (2 * STILL_S - 1, pos(7))):
         assert held.given(cut(8), BEGINNING, shown, now_s) is BEGINNING
     with pytest.raises(SinkError, match=r"lake shows public\.orders__history up to 0/7, and events wait for it at 0/8"):
-        held.given(cut(8), BEGINNING, pos(7), 2 * STANDS_S)
+        held.given(cut(8), BEGINNING, pos(7), 2 * STILL_S)
 
 
 def test_a_history_is_an_option_without_secrets() -> None:
@@ -87,17 +87,17 @@ def test_a_history_is_an_option_without_secrets() -> None:
 
 def test_a_store_that_is_not_there_shows_nothing(tmp_path: Path) -> None:
     spec = SinkSpec(kind="delta", opener=SPEC.opener, prefix="shop", options={"path": f"{tmp_path}/none"})
-    claim = HistoryClaim(KeptHistory(sink="lake", spec=spec, shape=ORDERS))
-    assert claim.shown() == ""
+    watermark = HistoryWatermark(KeptHistory(sink="lake", spec=spec, shape=ORDERS))
+    assert watermark.shown() == ""
     with pytest.raises(SinkError, match=r"does not show public\.orders__history yet"):
-        claim.require(pos(8))
-    claim.require("")
-    claim.close()
+        watermark.require(pos(8))
+    watermark.require("")
+    watermark.close()
 
 
 def test_e11_what_spark_says_is_told_in_our_words() -> None:
     tables = {"requests": "public.orders"}
-    waits = refusal_in("s", tables, f"[PYTHON] {told(stands(HISTORY, pos(7), pos(8)))}\nat x")
+    waits = refusal_in("s", tables, f"[PYTHON] {told(behind(HISTORY, pos(7), pos(8)))}\nat x")
     assert isinstance(waits, SinkError)
     assert waits.message.endswith("and events wait for it at 0/8")
     assert waits.hint.startswith("cdc sink lake")
