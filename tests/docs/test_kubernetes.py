@@ -27,8 +27,8 @@ FOLDER = ROOT / "compose" / "kubernetes"
 IMAGE = ROOT / "compose" / "image"
 FILES = sorted(file for file in FOLDER.rglob("*.yaml") if file.name != "kustomization.yaml")
 KUSTOMIZED = sorted(file.parent.name for file in FOLDER.rglob("kustomization.yaml"))
-PLACES = {"sink": {"settings", "work", "tmp"}, "submit": {"settings", "tmp"}}
-UNIT_OF = {"capture": "run", "sink": "sink", "view": "view"}
+PLACES = {"sink": {"settings", "work", "tmp"}, "stream": {"settings", "work", "tmp"}, "submit": {"settings", "tmp"}}
+UNIT_OF = {"capture": "run", "sink": "sink", "view": "view", "stream": "stream"}
 PINNED = re.compile(r"^([a-z0-9._-]+)==(\S+).*$", re.MULTILINE)
 
 

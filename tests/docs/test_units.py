@@ -73,13 +73,14 @@ def test_a_unit_gives_an_end_its_time(unit: Path) -> None:
         "headrace-run@.service": CaptureSettings().drain_timeout.total_seconds(),
         "headrace-sink@.service": 2 * GRACE_S,
         "headrace-view@.service": 0.0,
+        "headrace-stream@.service": 2 * GRACE_S,
     }
     assert float(told(unit, "TimeoutStopSec")) >= needed_s[unit.name] + 20
 
 
 def test_each_process_that_runs_for_months_has_a_unit() -> None:
     commands = {told(unit, "ExecStart").split(".toml ")[1] for unit in UNITS}
-    assert commands == {"run", "sink", "view run"}
+    assert commands == {"run", "sink", "view run", "stream run"}
     assert {command.split()[0] for command in commands} <= {entry.name for entry in COMMANDS}
 
 
