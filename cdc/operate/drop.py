@@ -67,7 +67,7 @@ class Drop:
         yield f"slot {self._plan.slot}: {_outcome(dropped)}"
         yield f"publication {self._plan.publication}: {'left' if left is not None else _outcome(published)}"
         if topics:
-            yield self._drop_topics()
+            yield from self._drop_topics()
         if left is not None:
             raise left
 
@@ -101,19 +101,23 @@ class Drop:
         self._gone = True
         return None
 
-    def _drop_topics(self) -> str:
+    def _drop_topics(self) -> Iterator[str]:
         own, topics = self._own, self._ports.topics()
         state = self._read()
         if state is None:
-            return stateless(self._plan.name, own, topics.names())
+            yield stateless(self._plan.name, own, topics.names())
+            return
         others, last = topics_of(state, own)
         # The record that names them goes last, so that a drop which was cut short finds the rest.
         views = self._ports.views()
+        if folders := checkpoints_of(self._plan.name, views):
+            # While their topics still name them.
+            yield f"checkpoints of streams: left, so delete below [spark] checkpoint: {', '.join(folders)}"
         if views[:-1]:
             topics.delete(views[:-1])
         topics.delete([*others, *views[-1:]])
         topics.delete(last)
-        return f"topics: {len(views) + len(others) + len(last)} deleted"
+        yield f"topics: {len(views) + len(others) + len(last)} deleted"
 
 
 def _outcome(dropped: bool) -> str:
@@ -150,6 +154,16 @@ def topics_of(state: Mapping[bytes, bytes], own: str) -> tuple[list[str], list[s
     """
     known = TopicsState.find(state)
     return sorted((set(known.topics) if known is not None else set()) - {own}), [own]
+
+
+def checkpoints_of(name: str, topics: Iterable[str]) -> list[str]:
+    """The folders of the streams whose topics these are: of each generation one, as a checkpoint's is called.
+
+    >>> checkpoints_of("shop", ["shop.stream.traffic.2", "shop.stream.traffic.late", "shop.view.orders.1"])
+    ['stream.traffic.2']
+    """
+    found = [topic.removeprefix(f"{name}.") for topic in topics if topic.startswith(f"{name}.stream.")]
+    return [folder for folder in found if folder.rpartition(".")[2].isdecimal()]
 
 
 def stateless(name: str, own: str, topics: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ PLAN = DropPlan(name="shop", slot="cdc_shop", publication="cdc_shop")
 STATE = "shop.state"
 OWN = frozenset({STATE, "shop.public.t", "shop.dead"})
 VIEWS_TOPIC = "shop.views"
-VIEWS = frozenset({"shop.view.orders.1", VIEWS_TOPIC})
+VIEWS = frozenset({"shop.view.orders.1", "shop.stream.traffic.2", "shop.stream.traffic.late", VIEWS_TOPIC})
 
 
 class World:

@@ -67,14 +67,17 @@ def test_a_drop_killed_at_any_step_is_run_again() -> None:
 
 
 def test_h174_views_go_with_the_other_topics() -> None:
-    def run_views(steps: Steps) -> None:
+    def run_views(steps: Steps) -> list[str]:
         world = World()
         world.topics |= VIEWS
         world.steps = steps
-        list(world.drop().run(topics=True))
+        said = list(world.drop().run(topics=True))
         whole(world)
+        return said
 
-    run_views(Steps())
+    said = run_views(Steps())
+    assert said[2] == "checkpoints of streams: left, so delete below [spark] checkpoint: stream.traffic.2"
+    assert said[3] == "topics: 7 deleted"
     for steps in every_kill(run_views):
         world = World()
         world.topics |= VIEWS
