@@ -233,3 +233,35 @@ VIEWS = declared(
     _counter("cdc_view_deleted_rows_total", "Deletions of documents published", "view"),
 )
 """The figures of ``cdc view run``."""
+
+_STREAM_LAG, _NO_BATCH = "cdc_stream_lag_known", "it has published no batch"
+
+STREAMS = declared(
+    BUILD,
+    _gauge("cdc_stream_stopped", "Whether the stream cannot go on until the next start", "stream"),
+    _gauge(_STREAM_LAG, "Whether the ends of the log were read for the stream in the last 30 s", "stream"),
+    _gauge(
+        "cdc_stream_lag_seconds",
+        "Since when the stream lacks something that the log holds. 0 when it lacks nothing",
+        "stream",
+        known=_STREAM_LAG,
+    ),
+    _gauge(
+        "cdc_stream_batch",
+        "Number of the newest published batch, from 0 in each generation",
+        "stream",
+        absent=_NO_BATCH,
+    ),
+    _gauge("cdc_stream_state_rows", "Rows of its state, in all partitions", "stream", absent=_NO_BATCH),
+    _gauge(
+        "cdc_stream_state_partitions",
+        "State stores of Spark: one for each partition of an aggregation, four of a join",
+        "stream",
+        absent=_NO_BATCH,
+    ),
+    _counter(
+        "cdc_stream_set_apart_events_total", "Events set apart, by reason, of this generation", "stream", "reason"
+    ),
+    _counter("cdc_stream_published_rows_total", "Rows of its result published since the start", "stream"),
+)
+"""The figures of ``cdc stream run``."""

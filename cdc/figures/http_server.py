@@ -10,18 +10,23 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6
 from threading import Thread
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
 
 from cdc.figures.measures import BucketCounts
+from cdc.process.errors import ConfigError
+from cdc.process.untrusted_text import quoted
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +157,40 @@ class PagesServer:
 def exposition(registry: CollectorRegistry) -> tuple[str, bytes]:
     """The page ``/metrics``: all figures of the registry in Prometheus' text form."""
     return CONTENT_TYPE_LATEST, generate_latest(registry)
+
+
+class HealthPages(Protocol):
+    """What a runner shows: its figures, its document, and its two verdicts."""
+
+    def collect(self) -> Iterator[Metric]: ...
+
+    def document(self) -> dict[str, Any]: ...
+
+    def alive(self) -> tuple[bool, str]: ...
+
+    def ready(self) -> tuple[bool, str]: ...
+
+
+def serve_health(health: HealthPages, address: str, setting: str) -> PagesServer:
+    """Show a runner's ``/metrics``, ``/status``, ``/livez`` and ``/readyz`` at an address, host:port, which ``setting``
+    names. ConfigError where it is none, or is taken."""
+    registry = CollectorRegistry()
+    registry.register(health)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    pages: dict[str, Page] = {
+        "/metrics": partial(exposition, registry),
+        "/status": lambda: ("application/json", json.dumps(health.document()).encode()),
+    }
+    host, _, port = address.rpartition(":")
+    try:
+        at = (host.strip("[]") or "127.0.0.1", int(port))
+        return PagesServer(at, answering(pages, health.alive, health.ready), "health-http")
+    except (OSError, ValueError, OverflowError) as failure:
+        raise ConfigError(
+            f"{setting} {address} cannot be listened on: {quoted(failure)}",
+            hint='name a free one, as "127.0.0.1:9470", or "" for none',
+        ) from None
 
 
 # Figures as Prometheus reads them: each declared once, each with the label of its pipeline, absent where not known.

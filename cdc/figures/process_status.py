@@ -56,6 +56,11 @@ def view_part(name: str) -> str:
     return f"the view {name}"
 
 
+def stream_part(name: str) -> str:
+    """A stream among the parts."""
+    return f"the stream {name}"
+
+
 def trouble_of(document: object) -> Trouble:
     """The own word in a part's document. Empty where it has none, or it is no such document.
 

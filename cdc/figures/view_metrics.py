@@ -1,24 +1,17 @@
-"""The figures of ``cdc view run`` and its small HTTP server: one line of the log's way, kept by the runner's thread."""
+"""The figures of ``cdc view run``: one line of the log's way, kept by the runner's thread."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
 
 from cdc.figures.declared_figures import VIEWS
-from cdc.figures.http_server import FigurePage, Page, PagesServer, answering, exposition
+from cdc.figures.http_server import FigurePage
 from cdc.process import __version__
 from cdc.process.clock import Clock
-from cdc.process.errors import ConfigError
-from cdc.process.untrusted_text import quoted
 from cdc.record.position import Lsn
 
 KNOWN_S = 30.0
@@ -61,7 +54,8 @@ class ViewFigures:
 
 @dataclass(slots=True, eq=False)
 class ViewHealth:
-    """Every view of one process. ``limit_s``: how far behind a view may be, and the process still be ready."""
+    """Every view of one process: the pages of :func:`cdc.figures.http_server.serve_health`. ``limit_s``: how far behind
+    a view may be, and the process still be ready."""
 
     clock: Clock
     limit_s: float
@@ -124,23 +118,3 @@ class ViewHealth:
             for one in self.views
         }
         return {"pipeline": self.pipeline, "views": views}
-
-    def serve(self, address: str) -> PagesServer:
-        """Show it at an address, host:port. ConfigError where it is none, or is taken."""
-        registry = CollectorRegistry()
-        registry.register(self)
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        pages: dict[str, Page] = {
-            "/metrics": partial(exposition, registry),
-            "/status": lambda: ("application/json", json.dumps(self.document()).encode()),
-        }
-        host, _, port = address.rpartition(":")
-        try:
-            at = (host.strip("[]") or "127.0.0.1", int(port))
-            return PagesServer(at, answering(pages, self.alive, self.ready), "view-http")
-        except (OSError, ValueError, OverflowError) as failure:
-            raise ConfigError(
-                f"[view_runner] http_address {address} cannot be listened on: {quoted(failure)}",
-                hint='name a free one, as "127.0.0.1:9470", or "" for none',
-            ) from None

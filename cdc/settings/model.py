@@ -41,7 +41,7 @@ from cdc.settings.setting_types import (
 )
 from cdc.settings.settings_faults import KnownSettings, config_error, faults_of
 from cdc.settings.sink_settings import AnySink, Kinds, read_sinks, require_apart
-from cdc.settings.stream_settings import StreamSettings, named_streams
+from cdc.settings.stream_settings import StreamRunnerSettings, StreamSettings, named_streams
 
 
 class SourceSettings(SettingsModel):
@@ -237,6 +237,7 @@ class Settings(SettingsModel):
     views: dict[str, ViewSettings] = Field(default_factory=dict)
     view_runner: ViewRunnerSettings = ViewRunnerSettings()
     streams: Annotated[dict[str, StreamSettings], BeforeValidator(named_streams)] = Field(default_factory=dict)
+    stream_runner: StreamRunnerSettings = StreamRunnerSettings()
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
     outbox: OutboxSettings | None = None

@@ -25,7 +25,7 @@ from cdc.settings.model import (
     ViewRunnerSettings,
     ViewSettings,
 )
-from cdc.settings.stream_settings import EventsSettings, StreamSettings
+from cdc.settings.stream_settings import EventsSettings, StreamRunnerSettings, StreamSettings
 
 
 class Section(NamedTuple):
@@ -57,6 +57,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("view_runner", ViewRunnerSettings, optional=True),
     Section("streams.traffic", StreamSettings, optional=True),
     Section("streams.traffic.events.requests", EventsSettings, optional=True),
+    Section("stream_runner", StreamRunnerSettings, optional=True),
     Section("limits", LimitSettings),
     Section("debezium", DebeziumSettings, optional=True),
     Section("outbox", OutboxSettings, optional=True),

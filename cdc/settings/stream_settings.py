@@ -76,6 +76,12 @@ class StreamSettings(SettingsModel):
         return value
 
 
+class StreamRunnerSettings(SettingsModel):
+    """``cdc stream run``."""
+
+    http_address: str = Field("", description="metrics and health of the streams, empty for none")
+
+
 def named_streams(value: Any) -> Any:
     """Return the sections of streams. ValueError for a name that no table could have."""
     for name in value if isinstance(value, dict) else ():

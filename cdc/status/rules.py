@@ -17,7 +17,7 @@ from cdc.checks.findings import (
     process_conditions,
 )
 from cdc.figures.measures import Quantiles
-from cdc.figures.process_status import CAPTURE, view_part
+from cdc.figures.process_status import CAPTURE, stream_part, view_part
 from cdc.operate.rebuild import RebuildState
 from cdc.process.errors import CdcError, Exit
 from cdc.record.ports import Found, Unknown, known
@@ -330,6 +330,7 @@ def conditions(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iter
     behind = [*_log_conditions(shown, facts, limits)]
     stores = {sink.name: [*_store_conditions(sink, shown, limits)] for sink in shown.sinks}
     views = {view_part(view.facts.name): [*view_conditions(view, limits)] for view in shown.views}
+    views |= {stream_part(one.name): [*stream_conditions(one, limits)] for one in shown.streams}
     wrong = {part for part, found in {CAPTURE: behind, **stores, **views}.items() if found}
     if facts.connector is None and facts.source is not None and shown.snapshot == "none":
         said = "nothing is captured before the first snapshot: cdc snapshot makes the slot and copies the rows"
@@ -343,8 +344,7 @@ def conditions(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iter
             yield from process_conditions(process, fills if process.address else wrong)
     yield from shown.connector.conditions() if shown.connector is not None else ()
     yield from _table_conditions(facts)
-    yield from behind
-    for found in (*stores.values(), *views.values(), *(stream_conditions(one, limits) for one in shown.streams)):
+    for found in (behind, *stores.values(), *views.values()):
         yield from found
 
 

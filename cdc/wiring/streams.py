@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc.record.progress import Offsets
     from cdc.record.schema import TableSchema
     from cdc.status.stream_lines import StreamFacts
-    from spark.frames.ports import FrameLog
+    from spark.frames.ports import EventTopic, FrameLog
     from spark.session.stop import SinkStop
     from spark.streams.ports import StreamOutput
     from spark.streams.stream_query import RunningStream
@@ -97,7 +97,10 @@ def checked(session: SparkSession, settings: Settings, spec: StreamSpec) -> str:
 
 
 def run_streams(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
-    """Keep streams until asked to stop. Raises the error of the first that could not go on."""
+    """Keep streams until asked to stop. Raises the error of the first that could not go on, ConfigError where the
+    address of their figures cannot be had."""
+    from cdc.figures.http_server import serve_health
+    from cdc.figures.stream_metrics import StreamHealth
     from connectors.streams.stream_topics import stream_specs
     from spark.session.spark_session import LOG_FILE
     from spark.session.stop import STOP_FILE, SinkStop
@@ -106,19 +109,27 @@ def run_streams(settings: Settings, names: Sequence[str], *, until_caught_up: bo
     specs = stream_specs(settings, names)
     folder = session_of(settings, ()).log_folder
     stop, log_file = SinkStop(folder / STOP_FILE), str(folder / LOG_FILE)
-    with streams_session(settings, stop) as session:
+    health = StreamHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
+    address, topics = settings.stream_runner.http_address, dict[str, "EventTopic"]()
+    with ExitStack() as stack:
+        if address:
+            stack.enter_context(closing(serve_health(health, address, "[stream_runner] http_address")))
+        session = stack.enter_context(streams_session(settings, stop))
+        frames = _frame_log(settings)
         start = partial(start_stream, session, settings, specs, log_file)
-        ends = {name: _ends(settings, spec) if until_caught_up else None for name, spec in specs.items()}
-        keep_streams(session, start, ends, stop, SYSTEM_CLOCK, log_file)
+        ends = {name: _ends(frames, spec, topics) if until_caught_up else None for name, spec in specs.items()}
+        shown = (health, lambda name: _ends(frames, specs[name], topics)) if address else None
+        keep_streams(session, start, ends, stop, SYSTEM_CLOCK, log_file, shown)
 
 
-def _ends(settings: Settings, spec: StreamSpec) -> Offsets:
+def _ends(log: FrameLog, spec: StreamSpec, topics: dict[str, EventTopic]) -> Offsets:
+    """Where the inputs of a stream end. ``topics``: those that were found before."""
     from spark.frames.event_source import newest_cut
 
-    log, found = _frame_log(settings), {}
+    found = {}
     for one in spec.events:
         try:
-            topic = log.events(one.topic)
+            topic = topics.get(one.topic) or topics.setdefault(one.topic, log.events(one.topic))
         except TopicError:  # it comes with its first event
             continue
         cut = newest_cut(log, topic)

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any, TypeVar
 
-from cdc.figures.process_status import CAPTURE, Process, Trouble, ask_status, fill_of, fresh_of, trouble_of, view_part
+from cdc.figures.process_status import (
+    CAPTURE,
+    Process,
+    Trouble,
+    ask_status,
+    fill_of,
+    fresh_of,
+    stream_part,
+    trouble_of,
+    view_part,
+)
 from cdc.process.errors import CdcError, TopicError, UsageError
 from cdc.record.progress import Mark, Offsets, epoch_of
 from cdc.record.server_facts import PublicationFacts
@@ -111,7 +121,7 @@ def read_fresh(settings: Settings) -> FreshFacts:
             parts=tuple(settings.sinks),
             said={name: trouble_of(one) for name, one in stores.items()},
         ),
-        *_runner(settings),
+        *_runners(settings),
     ]
     log = fresh_of(capture) if captures else None
     return FreshFacts(asked=asked, log=log, sinks=fresh, fills=fills, processes=processes)
@@ -123,18 +133,20 @@ def _native(settings: Settings, words: Mapping[str, Trouble]) -> Iterator[Proces
         yield Process(command=CAPTURE, setting="[capture] http_address", address=address, parts=(CAPTURE,), said=words)
 
 
-def _runner(settings: Settings) -> Iterator[Process]:
-    """The runner of views, which may stand in ``cdc sink`` as well."""
-    if settings.views:
-        address = settings.view_runner.http_address
-        views = _members(ask_status(address, settings.name), "views", settings.views)
-        yield Process(
-            command="cdc view run",
-            setting="[view_runner] http_address",
-            address=address,
-            parts=tuple(map(view_part, settings.views)),
-            said={view_part(name): trouble_of(one) for name, one in views.items()},
-        )
+def _runners(settings: Settings) -> Iterator[Process]:
+    """The runners of views, which may stand in ``cdc sink`` as well, and of streams."""
+    views = ("view", settings.views, settings.view_runner.http_address, view_part)
+    streams = ("stream", settings.streams, settings.stream_runner.http_address, stream_part)
+    for kind, names, address, part in (views, streams):
+        if names:
+            said = _members(ask_status(address, settings.name), f"{kind}s", names)
+            yield Process(
+                command=f"cdc {kind} run",
+                setting=f"[{kind}_runner] http_address",
+                address=address,
+                parts=tuple(map(part, names)),
+                said={part(name): trouble_of(one) for name, one in said.items()},
+            )
 
 
 def _members(document: Mapping[str, Any] | None, member: str, names: Iterable[str]) -> dict[str, Any]:

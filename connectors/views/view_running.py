@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from cdc.capture.topic_specs import TopicSpec, table_topic_spec
+from cdc.figures.http_server import serve_health
 from cdc.figures.view_metrics import ViewHealth
 from cdc.process.clock import SYSTEM_CLOCK, SignalEvent
 from cdc.process.errors import ActiveError, CdcError, ConfigError, Retry, TopicError
@@ -284,8 +285,8 @@ def _keep_views(
     views = planned_views(settings, names or list(settings.views))
     with ExitStack() as stack:
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
-        if settings.view_runner.http_address:
-            stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
+        if address := settings.view_runner.http_address:
+            stack.enter_context(closing(serve_health(health, address, "[view_runner] http_address")))
         turns = ViewTurns({name: partial(_opened, settings, one) for name, one in views.items()})
         stack.enter_context(closing(turns))
         health.views = turns.figures

@@ -66,6 +66,8 @@ class RunningStream:
         self._swept = swept
         self._raised: Exception | None = None
         self.last = parts.output.last()
+        self.rows = 0
+        """How many rows it has published."""
         frames = [(with_reasons(self._source(one), one), one) for one in parts.spec.events]
         events = {one.name: joined_events(with_metric(frame, one), one, parts.pasts) for frame, one in frames}
         result = json_texts(analysed(session, parts.spec, events), parts.spec.key)
@@ -173,6 +175,7 @@ class RunningStream:
         )
         parts.output.put(records, note)
         self.last = note
+        self.rows += len(rows)
         crash_point("stream_published")
         log.info(
             "stream_batch",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.figures.declared_figures import CAPTURE, SINKS
+from cdc.figures.declared_figures import CAPTURE, SINKS, STREAMS
 from tests.docs.test_manuals import anchors
 from tests.promtool import run_promtool
 
@@ -72,7 +72,7 @@ def test_the_boards_expressions_are_sound(tmp_path: Path) -> None:
 
 
 def test_rules_and_board_speak_of_figures_that_exist() -> None:
-    declared = {**CAPTURE, **SINKS}
+    declared = {**CAPTURE, **SINKS, **STREAMS}
     used = {
         name for text in (*expressions(), *(rule["expr"] for rule in RULES)) for name in re.findall(r"cdc_\w+", text)
     }

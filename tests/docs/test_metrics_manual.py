@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from cdc.figures.declared_figures import CAPTURE, SINKS, VIEWS
+from cdc.figures.declared_figures import CAPTURE, SINKS, STREAMS, VIEWS
 from cdc.figures.http_server import PIPELINE, Figure, FigurePage
 from cdc.figures.measures import BucketCounts
 from tests.docs.test_manuals import marked
@@ -33,7 +33,12 @@ def table(figures: Mapping[str, Figure]) -> str:
 
 @pytest.mark.parametrize(
     ("name", "figures"),
-    [("figures of capture", CAPTURE), ("figures of sinks", SINKS), ("figures of views", VIEWS)],
+    [
+        ("figures of capture", CAPTURE),
+        ("figures of sinks", SINKS),
+        ("figures of views", VIEWS),
+        ("figures of streams", STREAMS),
+    ],
 )
 def test_the_manual_has_every_figure(name: str, figures: Mapping[str, Figure], rewrite: bool) -> None:
     text = MANUAL.read_text(encoding="utf-8")
@@ -45,7 +50,7 @@ def test_the_manual_has_every_figure(name: str, figures: Mapping[str, Figure], r
     assert found[2] == table(figures), "run pytest tests/docs --rewrite"
 
 
-@pytest.mark.parametrize("figures", [CAPTURE, SINKS, VIEWS], ids=["capture", "sinks", "views"])
+@pytest.mark.parametrize("figures", [CAPTURE, SINKS, VIEWS, STREAMS], ids=["capture", "sinks", "views", "streams"])
 def test_promtool_finds_nothing_to_say_of_a_page(figures: Mapping[str, Figure]) -> None:
     """With a sample of every figure that is declared."""
     page, registry = FigurePage("shop", figures), CollectorRegistry()
@@ -78,7 +83,7 @@ class Families(Collector):
 
 
 @pytest.mark.parametrize(
-    "figure", [*CAPTURE.values(), *SINKS.values(), *VIEWS.values()], ids=lambda figure: figure.name
+    "figure", [*CAPTURE.values(), *SINKS.values(), *VIEWS.values(), *STREAMS.values()], ids=lambda figure: figure.name
 )
 def test_names_follow_the_conventions(figure: Figure) -> None:
     assert re.fullmatch(r"cdc_[a-z0-9_]+", figure.name)
@@ -87,5 +92,5 @@ def test_names_follow_the_conventions(figure: Figure) -> None:
     for label in figure.labels:
         assert re.fullmatch(r"[a-z]+", label) and label != PIPELINE
     if figure.known:
-        [gauge] = [one[figure.known] for one in (CAPTURE, SINKS, VIEWS) if figure.known in one]
+        [gauge] = [one[figure.known] for one in (CAPTURE, SINKS, VIEWS, STREAMS) if figure.known in one]
         assert figure.known.endswith("_known") and set(gauge.labels) <= set(figure.labels)

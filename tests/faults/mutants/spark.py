@@ -9,6 +9,11 @@ _FRAMES = "tests/unit/spark/frames"
 
 MUTANTS = (
     Mutant(
+        "show a stream that lacks what the log holds as level", "spark/streams/stream_runner.py",
+        "if self._awaited is None and _has(self._last, ends):", "if self._awaited is None:",
+        "tests/unit/spark/test_stream_runner.py",
+    ),
+    Mutant(
         "let two runners of a stream end each other for ever", "spark/streams/stream_runner.py",
         " or isinstance(failure, ActiveError)", "", "tests/unit/spark/test_stream_runner.py",
     ),

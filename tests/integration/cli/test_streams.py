@@ -5,15 +5,19 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import orjson
 import psycopg
 import pytest
 from deltalake import DeltaTable
+from prometheus_client.parser import text_string_to_metric_families
 
 from cdc import outbox
+from cdc.figures.process_status import ask_status
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
+from cdc.stack.local import free_ports
 from sinks.contract.table_places import PLACE
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn
@@ -98,6 +102,14 @@ def listed(pipeline: Pipeline) -> dict[str, Any]:
     return found
 
 
+def shown(address: str) -> dict[str, float]:
+    """The figures of the one stream that a runner shows, without those by reason."""
+    with urlopen(f"http://{address}/metrics", timeout=10) as page:
+        families = text_string_to_metric_families(page.read().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {one.name: one.value for one in samples if one.labels.get("stream") == "traffic"}
+
+
 def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.good("init")
     pipeline.good("snapshot")
@@ -141,8 +153,15 @@ def test_a_e8_a_stream_is_built_anew_and_dropped_as_it_runs(pipeline: Pipeline, 
     spawn("cdc", "--config", pipeline.config, "run")
     requests(pipeline, "1 second", path="/a")
     wait_until(partial(topic_exists, pipeline), 30)
+    address = f"127.0.0.1:{free_ports(['http'])['http']}"
+    pipeline.document["stream_runner"] = {"http_address": address}
     runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
     wait_until(lambda: "stream_batch" in runner.stderr, 120, lambda: runner.stderr[-3000:])
+    wait_until(lambda: shown(address)["cdc_stream_state_rows"] == 1, 30, lambda: runner.stderr[-2000:])
+    found = wait_until(lambda: (one := shown(address))["cdc_stream_lag_seconds"] < 60 and one, 30)
+    assert found and (found["cdc_stream_published_rows_total"], found["cdc_stream_stopped"]) == (1.0, 0.0)
+    status = ask_status(address, pipeline.document["name"])
+    assert status is not None and status["streams"]["traffic"]["trouble"] == ""
     sink = spawn("cdc", "--config", pipeline.config, "-v", "sink")
 
     def shows(expected: dict[str, int]) -> None:

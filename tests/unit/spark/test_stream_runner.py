@@ -12,6 +12,8 @@ import pytest
 
 from cdc.process.clock import ManualClock
 from cdc.process.errors import ActiveError, CdcError, ConfigError, LogError
+from cdc.record.documents import dumped
+from cdc.views.known_views import BatchNote
 from spark.session.failures import SparkLost
 from spark.session.stop import SinkStop
 from spark.streams.stream_query import RunningStream
@@ -68,3 +70,41 @@ def test_e8_a_jvm_that_was_killed_is_told_as_such(tmp_path: Path) -> None:
 
     with pytest.raises(SparkLost, match="was killed by signal 9"):
         keep_streams(session, start, {"traffic": None}, SinkStop(tmp_path / "stop"), ManualClock(), "spark.log")
+
+
+def note(batch: int, end: int) -> BatchNote:
+    """A batch that ends at this offset of the one topic."""
+    cut = dumped({"topics": {"t": {"offsets": {"0": end}}}}).decode()
+    return BatchNote(batch=batch, cuts=[cut], state_rows=batch, set_apart={"late": batch})
+
+
+def test_a_streams_lag_is_that_of_the_log_it_has() -> None:
+    clock = ManualClock()
+    query: Any = SimpleNamespace(last=None, rows=0, active=True)
+    one = _Supervision("traffic", lambda name: cast("RunningStream", query), clock, "spark.log")
+    figures, begun_s = one.figures, clock.monotonic()
+
+    def lag_s(end: int) -> float:
+        clock.advance(10)
+        one.look()
+        one.measure({"t": {0: end}})
+        return figures.lag_s(clock.monotonic())
+
+    assert lag_s(0) == 0.0
+    assert lag_s(5) == 10.0
+    query.last, query.rows = note(0, 5), 3
+    assert (lag_s(5), figures.batch, figures.rows, figures.set_apart) == (0.0, 0, 3, {"late": 0})
+    # Under a steady flow it has what the log held some time ago.
+    assert lag_s(6) == 10.0
+    query.last = note(1, 7)
+    assert lag_s(8) == 10.0
+    assert lag_s(9) == 20.0
+    # It ends, and what it published stays counted.
+    query.active, query.failure = False, lambda: LogError("away", hint="h")
+    assert (lag_s(9), figures.away, figures.rows) == (30.0, "away", 3)
+    query.active, query.last, query.rows = True, note(2, 9), 4
+    clock.advance(60)
+    one.look()
+    assert lag_s(9) == 0.0
+    assert (figures.away, figures.rows, figures.state_rows) == ("", 7, 2)
+    assert figures.level_s > begun_s

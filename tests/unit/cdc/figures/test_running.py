@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 
 from cdc.figures.capture_metrics import CaptureFigures
 from cdc.figures.capture_server import MetricsServer
+from cdc.figures.http_server import serve_health
 from cdc.figures.measures import Quantiles
 from cdc.figures.process_status import FillShare, Trouble, ask_status, fill_of, fresh_of, trouble_of
+from cdc.figures.stream_metrics import StreamFigures, StreamHealth
 from cdc.process.clock import ManualClock
 from cdc.process.errors import SinkError
 from cdc.settings.model import Settings
+from cdc.settings.stream_settings import StreamRunnerSettings, StreamSettings
 from cdc.status.facts import FreshFacts
 from connectors.operate.status import read_fresh
 from spark.figures.sink_metrics import FillStand, Metrics
@@ -101,6 +105,20 @@ def test_status_asks_both_processes_of_its_own_pipeline() -> None:
     finally:
         capture.close()
         sinks.close()
+
+
+def test_a_streams_runner_says_why_it_stands() -> None:
+    health = StreamHealth(
+        ManualClock(), 60.0, "shop", [StreamFigures("traffic", level_s=0.0, away="no topic", cure="w")]
+    )
+    events = {"topic": "shop.outbox.A", "time": "at", "schema": "at timestamp"}
+    streams = {"traffic": StreamSettings.model_validate({"sql": "s", "key": ["k"], "events": {"a": events}})}
+    with closing(serve_health(health, "127.0.0.1:0", "")) as server:
+        runner = StreamRunnerSettings(http_address=f"127.0.0.1:{server.port}")
+        asked = settings("", "").model_copy(update={"streams": streams, "stream_runner": runner})
+        (one,) = [one for one in read_fresh(asked).processes if one.command == "cdc stream run"]
+    assert (one.parts, one.setting) == (("the stream traffic",), "[stream_runner] http_address")
+    assert one.said == {"the stream traffic": Trouble("away: no topic", "w")}
 
 
 @given(anything)

@@ -108,7 +108,8 @@ def test_every_section_has_a_sentence_for_the_manual() -> None:
 
 def test_pages_are_on_loopback_unless_a_setting_says_otherwise() -> None:
     settings = parse(document())
-    addresses = [settings.capture.http_address, settings.spark.http_address, settings.view_runner.http_address]
+    own = (settings.capture, settings.spark, settings.view_runner, settings.stream_runner)
+    addresses = [one.http_address for one in own]
     assert all(one == "" or one.startswith("127.0.0.1:") for one in addresses)
 
 
