@@ -162,13 +162,17 @@ def exposition(registry: CollectorRegistry) -> tuple[str, bytes]:
 class HealthPages(Protocol):
     """What a runner shows: its figures, its document, and its two verdicts."""
 
-    def collect(self) -> Iterator[Metric]: ...
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are at this moment."""
 
-    def document(self) -> dict[str, Any]: ...
+    def document(self) -> dict[str, Any]:
+        """The document that ``/status`` serves."""
 
-    def alive(self) -> tuple[bool, str]: ...
+    def alive(self) -> tuple[bool, str]:
+        """Whether a restart would not help."""
 
-    def ready(self) -> tuple[bool, str]: ...
+    def ready(self) -> tuple[bool, str]:
+        """Whether the work is done, and a sentence."""
 
 
 def serve_health(health: HealthPages, address: str, setting: str) -> PagesServer:
