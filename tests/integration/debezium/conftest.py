@@ -36,6 +36,12 @@ end $$;
 create event trigger whole_rows on ddl_command_end when tag in ('CREATE TABLE') execute function whole_rows();
 """
 """Each table of the database has whole rows, as Debezium needs them, unless a test makes it otherwise."""
+QUICK = {
+    "poll.interval.ms": "20",
+    "retriable.restart.connector.wait.ms": "100",
+    "signal.poll.interval.ms": "100",
+}
+"""By default Debezium looks for signals every five seconds, and joins its consumer group by seven looks."""
 Record = tuple[Any, Any]
 """key, value; both parsed, the value None for a tombstone."""
 
@@ -143,7 +149,7 @@ def pipeline(
                 "url": connect,
                 "database_password": f"${{file:{secret}:password}}",
                 "heartbeat": "1s",
-                "options": {"poll.interval.ms": "20", "retriable.restart.connector.wait.ms": "100"},
+                "options": dict(QUICK),
             },
         }
         made = Pipeline(document, session, topic_prefix, seen_from_inside(stack, database, kafka))
