@@ -10,23 +10,29 @@ import pytest
 
 _TESTS = Path(__file__).parent
 _LONGEST = ("e2e",)
+_LONG = (
+    "capture/test_restored.py", "cli/test_changed_tables.py", "cli/test_past_joins.py", "cli/test_rights.py",
+    "cli/test_streams.py", "cli/test_view_commands.py", "cli/test_view_rebuild.py", "snapshot/test_kills.py",
+)  # fmt: skip
+"""Files of ``integration`` that take one to four minutes each: begun among the last, one would be waited for alone."""
 _INTEGRATION = ("integration",)
-_BUSY = (("integration", "spark"), ("golden",), ("integration", "debezium"), ("faults",))
+_LONG_FILES = frozenset(_TESTS / "integration" / name for name in _LONG)
+_BUSY = (("integration", "debezium"), ("integration", "spark"), ("golden",), ("faults",))
 """Folders whose tests keep processors busy; those of the other integration tests wait most of the time."""
 
 
 def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The longest tests first, so that none is left; then a file of busy ones and one of waiting ones in turn, so that
-    workers do not want the processors all at once; then what is left of the waiting ones among the rest, which needs no
-    server, and the end of the rest alone: short files, so that the workers end together."""
+    """The longest tests first, so that none is left, and then busy ones, each file with one of waiting ones in turn, so
+    that workers do not want the processors all at once; then what is left of the waiting ones among the rest, which
+    needs no server, and the end of the rest alone: short files, so that the workers end together."""
     files = _files(items)
-    longest = [tests for tests in files.values() if _in(tests, _LONGEST)]
-    busy = [tests for place in _BUSY for tests in files.values() if _in(tests, place)]
+    longest = [tests for tests in files.values() if _in(tests, _LONGEST) or tests[0].path in _LONG_FILES]
+    busy = longest + [tests for place in _BUSY for tests in files.values() if _in(tests, place)]
     waiting = [tests for tests in files.values() if _in(tests, _INTEGRATION) and tests not in busy]
-    rest = [tests for tests in files.values() if tests not in (*longest, *busy, *waiting)]
+    rest = [tests for tests in files.values() if tests not in (*busy, *waiting)]
     turns = itertools.chain.from_iterable(itertools.zip_longest(busy, waiting[: len(busy)], fillvalue=()))
     last = _spread(waiting[len(busy) :], rest)
-    return [item for tests in (*longest, *turns, *last) for item in tests]
+    return [item for tests in (*turns, *last) for item in tests]
 
 
 def _files(items: Sequence[pytest.Item]) -> dict[Path, list[pytest.Item]]:
