@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
-declare("stream_computed", "stream_published")
+declare("stream_published")
 _UNFIT = "SQLSTATE: 22"
 """The class of SQL's data exceptions."""
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
@@ -143,7 +143,6 @@ class RunningStream:
         is done in any case."""
         parts = self._parts
         result = frame.toArrow()
-        crash_point("stream_computed")
         execution = execution_of(self._session, f"stream.{parts.spec.name}")
         plan = execution.lastExecution().executedPlan()
         if dropped := summed(plan, "numRowsDroppedByWatermark"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from cdc import outbox
 from cdc.process.errors import Exit
 from cdc.settings.model import load
 from connectors.streams.stream_topics import known_streams, read_published
+from tests.integration.cli.events_seen import is_seen
 from tests.integration.cli.pipeline import Pipeline
+from tests.lake_sessions import INTERPRETED
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
@@ -40,7 +43,7 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
         "capture": {"http_address": ""},
         "outbox": {"keep": "7d"},
         "history": {"tables": ["public.customers"]},
-        "spark": {"http_address": "", "checkpoint": str(tmp_path / "checkpoints")},
+        "spark": {"http_address": "", "checkpoint": str(tmp_path / "checkpoints"), "conf": INTERPRETED},
         "sinks": {"lake": {"kind": "delta", "path": str(tmp_path / "lake"), "history": ["public.customers"]}},
         "streams": {
             "sold": {
@@ -81,11 +84,6 @@ def published(pipeline: Pipeline) -> dict[str, str | None]:
     return {row["name"]: row["country"] for row in rows}
 
 
-def is_seen(pipeline: Pipeline, name: str) -> bool:
-    """Whether the log holds an event."""
-    return name in pipeline.good("events", "outbox.Request", "--from-beginning", "--until-caught-up")
-
-
 def has(pipeline: Pipeline, names: int) -> bool:
     """Whether so many events are published."""
     return len(published(pipeline)) == names
@@ -109,20 +107,20 @@ def test_e11_events_are_joined_as_of_their_commit(pipeline: Pipeline, spawn: Spa
         connection.execute("delete from customers where id = 1")
         connection.commit()
         emit(connection, "gone")
-    wait_until(partial(is_seen, pipeline, "gone"), 60, lambda: capture.stderr[-2000:])
+    wait_until(partial(is_seen, pipeline, "name", "gone"), 60, lambda: capture.stderr[-2000:])
     store = spawn("cdc", "--config", pipeline.config, "sink")
     wait_until((pipeline.folder / "lake" / "public" / "customers__history").exists, 120, lambda: store.stderr[-3000:])
     running = spawn("cdc", "--config", pipeline.config, "stream", "run")
     wait_until(partial(has, pipeline, 5), 120, lambda: running.stderr[-3000:])
     assert published(pipeline) == BEFORE
     # Spark reads the history anew for each batch, and that only once the store is as far.
-    assert store.terminate() == Exit.OK
+    store.process.send_signal(signal.SIGSTOP)
     with psycopg.connect(pipeline.dsn) as connection:
         connection.execute("insert into customers values (1, 'ES')")
         emit(connection, "back")
-    wait_until(partial(is_seen, pipeline, "back"), 60, lambda: capture.stderr[-2000:])
+    wait_until(partial(is_seen, pipeline, "name", "back"), 60, lambda: capture.stderr[-2000:])
     assert published(pipeline) == BEFORE
-    spawn("cdc", "--config", pipeline.config, "sink")
+    store.process.send_signal(signal.SIGCONT)
     wait_until(partial(has, pipeline, 6), 120, lambda: running.stderr[-3000:])
     after = {**BEFORE, "back": "ES"}
     assert published(pipeline) == after

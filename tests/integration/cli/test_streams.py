@@ -19,8 +19,10 @@ from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
 from cdc.stack.local import free_ports
 from sinks.contract.table_places import PLACE
+from tests.integration.cli.events_seen import is_seen
 from tests.integration.cli.pipeline import Pipeline, assert_refused
-from tests.programs import RunCdc, Spawn
+from tests.lake_sessions import INTERPRETED
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,7 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
         "log": {"bootstrap_servers": kafka, "partitions": 2},
         "capture": {"http_address": ""},
         "outbox": {"keep": "7d"},
-        "spark": {"http_address": "", "checkpoint": str(tmp_path / "checkpoints")},
+        "spark": {"http_address": "", "checkpoint": str(tmp_path / "checkpoints"), "conf": INTERPRETED},
         "sinks": {"files": {"kind": "delta", "path": str(tmp_path / "files"), "tables": ["stream.traffic"]}},
         "streams": {
             "traffic": {
@@ -69,21 +71,6 @@ def requests(pipeline: Pipeline, *ages: str, path: str = "/a") -> None:
             outbox.emit(connection, "Request", path, "Seen", {"at": found[0], "path": path, "ms": 1.5})
 
 
-def topic_exists(pipeline: Pipeline) -> bool:
-    """Whether capture has made the topic of the events."""
-    return "Request" in seen(pipeline)
-
-
-def seen(pipeline: Pipeline) -> str:
-    """The events that the log holds."""
-    return pipeline.good("events", "outbox.Request", "--from-beginning", "--until-caught-up")
-
-
-def is_seen(pipeline: Pipeline, path: str) -> bool:
-    """Whether the log holds an event of this path."""
-    return path in seen(pipeline)
-
-
 def stored(pipeline: Pipeline) -> dict[str, int]:
     """The requests of each path that the store shows."""
     place = str(pipeline.folder / "files" / "stream" / "traffic")
@@ -110,83 +97,20 @@ def shown(address: str) -> dict[str, float]:
     return {one.name: one.value for one in samples if one.labels.get("stream") == "traffic"}
 
 
-def test_e8_e9_a_stream_from_its_check_to_its_store(pipeline: Pipeline, spawn: Spawn) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
-    capture = spawn("cdc", "--config", pipeline.config, "run")
-    requests(pipeline, "1 second", "2 seconds", "1 hour", "-1 day")
-    wait_until(lambda: topic_exists(pipeline), 30, lambda: capture.stderr[-2000:])
-    said = pipeline.good("stream", "check")
-    assert "needs an event for 720 s" in said
-    done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=180)
-    assert done.returncode == 0, done.stderr[-3000:] + capture.stderr[-500:]
-    assert listed(pipeline)["late"] == {"ahead": 1, "late": 1}
-    assert "2 events are set apart" in pipeline.good("stream", "verify", "traffic")
-    pipeline.good("sink", "--until-caught-up")
-    assert stored(pipeline) == {"/a": 2}
-    shown = orjson.loads(pipeline.cdc("status", "--json").stdout)["streams"]["traffic"]
-    assert shown == {name: value for name, value in listed(pipeline).items() if name != "stream"}
-    assert (shown["state"], shown["generation"], shown["late"]) == ("published", 1, {"ahead": 1, "late": 1})
-    assert 0 <= shown["lag_seconds"] < 60
-
-
-def test_e8_a_driver_that_is_killed_around_the_transaction(pipeline: Pipeline, spawn: Spawn) -> None:
-    """Each event is counted once, and each late one set apart once."""
-    pipeline.good("init")
-    pipeline.good("snapshot")
-    spawn("cdc", "--config", pipeline.config, "run")
-    for point in ("stream_computed", "stream_published"):
-        requests(pipeline, "1 second", "1 hour", path=point)
-        wait_until(partial(is_seen, pipeline, point), 60)
-        done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=240, CDC_CRASH_AT=point)
-        assert done.returncode == CRASH_EXIT, done.stderr[-3000:]
-    done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=240)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "of 2 events; 2 events are set apart" in pipeline.good("stream", "verify", "traffic")
-    assert listed(pipeline)["generation"] == 1
-    assert_refused(pipeline.cdc("wait", "files", "0/1", "--table", "stream.traffic"), Exit.USAGE, "no LSN speaks of")
-
-
-def test_a_e8_a_stream_is_built_anew_and_dropped_as_it_runs(pipeline: Pipeline, spawn: Spawn) -> None:
-    pipeline.good("init")
-    pipeline.good("snapshot")
-    spawn("cdc", "--config", pipeline.config, "run")
-    requests(pipeline, "1 second", path="/a")
-    wait_until(partial(topic_exists, pipeline), 30)
-    address = f"127.0.0.1:{free_ports(['http'])['http']}"
-    pipeline.document["stream_runner"] = {"http_address": address}
-    runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
-    wait_until(lambda: "stream_batch" in runner.stderr, 120, lambda: runner.stderr[-3000:])
-    wait_until(lambda: shown(address)["cdc_stream_state_rows"] == 1, 30, lambda: runner.stderr[-2000:])
+def assert_shown(pipeline: Pipeline, address: str) -> None:
+    """The figures of a runner that has published one row, beside what the log knows."""
+    known = listed(pipeline)
+    assert (known["generation"], known["late"]) == (1, {"ahead": 1, "late": 2})
+    assert 0 <= known["lag_seconds"] < 60
+    wait_until(lambda: shown(address)["cdc_stream_state_rows"] == known["state_rows"] > 0, 30)
     found = wait_until(lambda: (one := shown(address))["cdc_stream_lag_seconds"] < 60 and one, 30)
     assert found and (found["cdc_stream_published_rows_total"], found["cdc_stream_stopped"]) == (1.0, 0.0)
     status = ask_status(address, pipeline.document["name"])
     assert status is not None and status["streams"]["traffic"]["trouble"] == ""
-    sink = spawn("cdc", "--config", pipeline.config, "-v", "sink")
 
-    def shows(expected: dict[str, int]) -> None:
-        wait_until(
-            lambda: "sink_started" in sink.stderr and stored(pipeline) == expected,
-            120,
-            lambda: (stored(pipeline), sink.stderr[-2000:], runner.stderr[-2000:]),
-        )
 
-    shows({"/a": 1})
-    assert "generation 2 begins" in pipeline.good("stream", "rebuild", "traffic")
-    requests(pipeline, "1 second", path="/b")
-    # The runner follows.
-    shows({"/a": 1, "/b": 1})
-    assert listed(pipeline)["generation"] == 2
-    (pipeline.folder / "traffic.sql").write_text(SQL.replace("path,", "upper(path) as path,"), encoding="utf-8")
-    assert_refused(pipeline.cdc("stream", "verify", "traffic"), Exit.CONFIG, "is published by another text")
-    pipeline.good("stream", "rebuild", "traffic")
-    requests(pipeline, "1 second", path="/c")
-    assert runner.wait(60) == Exit.CONFIG
-    assert "is published by another text" in runner.stderr
-    assert "Traceback" not in runner.stderr
-    runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
-    # None of the former generation is left.
-    shows({"/A": 1, "/B": 1, "/C": 1})
+def dropped(pipeline: Pipeline, runner: Spawned) -> None:
+    """First the former generations, and then all, which ends the runner."""
     said = pipeline.cdc("stream", "drop", "traffic", "--former").stderr
     assert said.count(": removed") == said.count(": deleted") == 2, said
     assert_refused(pipeline.cdc("stream", "drop", "traffic", "--former"), Exit.USAGE, "has no former generation")
@@ -201,6 +125,55 @@ def test_a_e8_a_stream_is_built_anew_and_dropped_as_it_runs(pipeline: Pipeline, 
     assert "Traceback" not in runner.stderr
     assert pipeline.good("stream", "list") == ""
     assert_refused(pipeline.cdc("stream", "drop", "traffic", "--yes"), Exit.USAGE, "no stream traffic was published")
+
+
+def test_e8_e9_a_stream_from_its_check_to_its_end(pipeline: Pipeline, spawn: Spawn) -> None:
+    """A driver is killed behind a transaction, the stream is built anew as it runs, by its text and by another one, and
+    dropped: each event is counted once, and each late one is set apart once."""
+    pipeline.begin()
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    requests(pipeline, "1 second", "2 seconds", "1 hour", "-1 day")
+    wait_until(partial(is_seen, pipeline, "path", "/a"), 30, lambda: capture.stderr[-2000:])
+    assert "needs an event for 720 s" in pipeline.good("stream", "check")
+    done = pipeline.cdc("stream", "run", "--until-caught-up", timeout_s=240, CDC_CRASH_AT="stream_published")
+    assert done.returncode == CRASH_EXIT, done.stderr[-3000:]
+    status = orjson.loads(pipeline.cdc("status", "--json").stdout)["streams"]["traffic"]
+    assert status == {name: value for name, value in listed(pipeline).items() if name != "stream"}
+    assert (status["state"], status["generation"]) == ("published", 1)
+    address = f"127.0.0.1:{free_ports(['http'])['http']}"
+    pipeline.document["stream_runner"] = {"http_address": address}
+    requests(pipeline, "1 second", "1 hour", path="/later")
+    runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
+    sink = spawn("cdc", "--config", pipeline.config, "-v", "sink")
+    rows = {"/a": 2, "/later": 1}
+
+    def shows(expected: dict[str, int]) -> None:
+        wait_until(
+            lambda: "sink_started" in sink.stderr and stored(pipeline) == expected,
+            120,
+            lambda: (stored(pipeline), sink.stderr[-2000:], runner.stderr[-2000:]),
+        )
+
+    shows(rows)
+    assert_shown(pipeline, address)
+    assert "of 3 events; 3 events are set apart" in pipeline.good("stream", "verify", "traffic")
+    assert_refused(pipeline.cdc("wait", "files", "0/1", "--table", "stream.traffic"), Exit.USAGE, "no LSN speaks of")
+    assert "generation 2 begins" in pipeline.good("stream", "rebuild", "traffic")
+    requests(pipeline, "1 second", path="/b")
+    # The runner follows.
+    shows({**rows, "/b": 1})
+    assert listed(pipeline)["generation"] == 2
+    (pipeline.folder / "traffic.sql").write_text(SQL.replace("path,", "upper(path) as path,"), encoding="utf-8")
+    assert_refused(pipeline.cdc("stream", "verify", "traffic"), Exit.CONFIG, "is published by another text")
+    pipeline.good("stream", "rebuild", "traffic")
+    requests(pipeline, "1 second", path="/c")
+    assert runner.wait(60) == Exit.CONFIG
+    assert "is published by another text" in runner.stderr
+    assert "Traceback" not in runner.stderr
+    runner = spawn("cdc", "--config", pipeline.config, "-v", "stream", "run")
+    # None of the former generation is left.
+    shows({path.upper(): count for path, count in {**rows, "/b": 1, "/c": 1}.items()})
+    dropped(pipeline, runner)
 
 
 @pytest.mark.long
