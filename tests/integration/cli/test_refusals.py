@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from subprocess import CompletedProcess
 
 import psycopg
 import pytest
@@ -50,12 +51,15 @@ def test_a_store_that_does_not_answer(pipeline: Pipeline, no_server: str, sink: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", EVERY)
-def test_a_wrong_password(role: str, pipeline: Pipeline, command: str) -> None:
+def test_a_wrong_password(role: str, pipeline: Pipeline, spawn: Spawn) -> None:
+    """All at once: a refused login is tried for a quarter of a minute."""
     act_as(pipeline, role)
-    done = pipeline.cdc(command, SECRET="canary-of-refusals")
-    assert_refused(done, Exit.CONFIG, "refuses the login", "[source] password is env:SECRET: check what it holds")
-    assert "canary" not in done.stdout + done.stderr
+    words, env = ("cdc", "--config", pipeline.config), {"SECRET": "canary-of-refusals"}
+    for program in [spawn(*words, command, env=env) for command in EVERY]:
+        code = program.wait(90)
+        done = CompletedProcess(program.process.args, code, program.stdout, program.stderr)
+        assert_refused(done, Exit.CONFIG, "refuses the login", "[source] password is env:SECRET: check what it holds")
+        assert "canary" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
