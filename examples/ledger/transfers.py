@@ -45,6 +45,7 @@ def main(dsn: str, servers: str, name: str) -> int:
             "isolation.level": "read_committed",
             "topic.metadata.refresh.interval.ms": 5000,  # the topic comes with its first event
             "allow.auto.create.topics": False,
+            "session.timeout.ms": 6000,  # so long is a killed one's place kept
         }
     )
     consumer.subscribe([f"{name}.outbox.account"])
