@@ -33,26 +33,19 @@ allow operator 'Read DescribeConfigs Create' literal --topic "$name.progress"
 allow operator 'Read' literal --group cdc-reader
 
 allow operator 'Read DescribeConfigs' literal --topic "$name.views"
-for made in outbox view stream; do
-  allow operator 'Read DescribeConfigs' prefixed --topic "$name.$made."
-done
+allow operator 'Read DescribeConfigs' prefixed --topic "$name.outbox." --topic "$name.view." --topic "$name.stream."
 
 # cdc sink, verify and wait.
-allow sinks 'Read DescribeConfigs' prefixed --topic "$tables"
+allow sinks 'Read DescribeConfigs' prefixed --topic "$tables" --topic "$name.view." --topic "$name.stream."
 allow sinks 'Read' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress"
 allow sinks 'Read DescribeConfigs' literal --topic "$name.views"
-allow sinks 'Read DescribeConfigs' prefixed --topic "$name.view."
-allow sinks 'Read DescribeConfigs' prefixed --topic "$name.stream."
 allow sinks 'Write Read' literal --topic "$name.dead"
 allow sinks 'Read' literal --group cdc-reader --group cdc-sink
 
 # cdc view run and cdc stream run. Their transactional ids are their topics' names.
-allow views 'Read DescribeConfigs' prefixed --topic "$tables"
-allow views 'Read DescribeConfigs' prefixed --topic "$name.outbox."
+allow views 'Read DescribeConfigs' prefixed --topic "$tables" --topic "$name.outbox."
 allow views 'Read' literal --topic "$name.state" --topic "$name.schema" --topic "$name.progress" --topic "$name.dead"
 allow views 'Write Read DescribeConfigs Create' literal --topic "$name.views"
-for results in view stream; do
-  allow views 'Write Read DescribeConfigs Create' prefixed --topic "$name.$results."
-  allow views 'Write' prefixed --transactional-id "$name.$results."
-done
+allow views 'Write Read DescribeConfigs Create' prefixed --topic "$name.view." --topic "$name.stream."
+allow views 'Write' prefixed --transactional-id "$name.view." --transactional-id "$name.stream."
 allow views 'Read' literal --group cdc-reader --group cdc-sink --group cdc-frame
