@@ -10,10 +10,6 @@ _SPARK = "tests/integration/spark"
 _SINKS = "tests/integration/sinks"
 _CONNECT = "tests/integration/debezium"
 TOGETHER = {
-    # Two sets: one worker would be at them longer than the others at all the rest.
-    "Kafka Connect and sinks": [
-        f"{_CONNECT}/test_{name}.py" for name in ("handover", "resets", "stores", "topics", "unwritten")
-    ],
     "Kafka Connect": [f"{_CONNECT}/*"],
     "warehouses by Spark": ["tests/contract/*", *(f"{_SINKS}/test_{some}*" for some in ("spark", "iceberg", "delta"))],
     "sinks in this process": [f"{_SPARK}/*"],
