@@ -5,6 +5,7 @@ table, which it deletes again, and writes a logical message. Every pipeline has 
 row. Each way drains three times: with the table alone, with both kinds of events (two more records for each 100), and
 with a history of the table. Timed from when the table's topic has a quarter of the records, as the first event waits
 for its topic to be made, until it has all; with a history both topics. CPU is capture's own, over the same time.
+``cdc sink`` then puts each of the histories into a Delta table, beside a table that has no rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import psycopg
 from connectors.kafka.admin import TopicAdmin
 from tests.bench.capture import INSERT, TABLE
 from tests.bench.setting import RUNS, Bench, Pipeline, cpu_of, spread
+from tests.bench.sinks import Filled, sink_run
 from tests.waiting import wait_until
 
 OUTBOX = (
@@ -30,6 +32,7 @@ MESSAGE = """
 select pg_logical_emit_message(true, 'outbox', json_build_object(
     'id', %s::text, 'aggregatetype', 'Order', 'aggregateid', %s::text, 'type', 'Paid', 'payload', 1)::text)
 """
+RESTING = "create table resting (id int primary key)"
 _ROWS = 100
 WAYS = {
     "table alone": "",
@@ -46,6 +49,7 @@ def bench(bench: Bench) -> None:
         source.execute(TABLE)
         source.execute("alter table orders replica identity full")
         source.execute(OUTBOX)
+        source.execute(RESTING)
         pipelines = {way: [_made(bench, stack, dsn, section) for _ in range(RUNS)] for way, section in WAYS.items()}
         _write(source, rows)
         rates: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -56,6 +60,7 @@ def bench(bench: Bench) -> None:
                 rates[way].append(rate)
                 cpu_us[way].append(each)
                 bench.say(f"{way}: {rate:,.0f} changes/s, {each:.1f} us CPU each")
+        kept = [_kept(bench, pipeline, rows) for pipeline in pipelines["with a history"]]
     plain = rates["table alone"]
     for way in ("with an outbox", "with a history"):
         ratios = [one / other for one, other in zip(rates[way], plain, strict=True)]
@@ -63,10 +68,11 @@ def bench(bench: Bench) -> None:
         bench.say(f"rate {way} / with the table alone: {spread(ratios, 2)}   (goal {goal})")
         ratios = [one / other for one, other in zip(cpu_us["table alone"], cpu_us[way], strict=True)]
         bench.say(f"the same by CPU: {spread(ratios, 2)}")
+    bench.say(f"a history into Delta: {spread([one.per_s for one in kept])} events/s   (goal 100,000)")
 
 
 def _made(bench: Bench, stack: ExitStack, dsn: str, section: str) -> Pipeline:
-    pipeline = stack.enter_context(bench.pipeline(dsn, ["public.orders"]))
+    pipeline = stack.enter_context(bench.pipeline(dsn, ["public.orders", "public.resting"]))
     with pipeline.config.open("a", encoding="utf-8") as config:
         config.write(section)
     pipeline.cdc("init")
@@ -100,3 +106,23 @@ def _drained(pipeline: Pipeline, records: int, *, history: bool) -> tuple[float,
         wait_until(lambda: written() >= records, 600, f"{records} records in {topics}")
         each = (cpu_of(capture.process.pid) - used) / (records - before) * 1e6
         return (records - before) / (time.perf_counter() - begun), each
+
+
+def _kept(bench: Bench, pipeline: Pipeline, records: int) -> Filled:
+    """What of a history ``cdc sink`` puts into a Delta table a second."""
+    folder = bench.folder / pipeline.settings.name
+    sections = f"""
+[spark]
+http_address = ""
+checkpoint = "{folder}/checkpoints"
+[sinks.lake]
+kind = "delta"
+path = "{folder}/lake"
+tables = ["public.resting"]
+history = ["public.orders"]
+"""
+    with pipeline.config.open("a", encoding="utf-8") as config:
+        config.write(sections)
+    found, took = sink_run(pipeline.config, records)
+    bench.say(f"kept: {found.per_s:,.0f} events/s, {found.cpu_us:.1f} us CPU each (batches of {took} s)")
+    return found

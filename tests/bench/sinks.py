@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -106,15 +107,7 @@ def fill(
         sinks[store]["path"] = str(folder / "warehouse")
     config = folder / "cdc.toml"
     config.write_text(topics.toml(sinks, checkpoint=str(folder / "checkpoints"), **spark), encoding="utf-8")
-    argv = [sys.executable, "-m", "cdc", "--config", str(config), "sink", "--until-caught-up"]
-    started = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    with started as sink, FamilyCpu(sink, beside) as cpu:
-        _, said = sink.communicate()
-    assert sink.returncode == 0, said
-    lines = [orjson.loads(line) for line in said.splitlines()]
-    batches = [line for line in lines if line["event"] == "batch_applied"]
-    assert sum(line["records"] for line in batches) == events
-    began = _seconds(batches[0]["ts"]) - float(batches[0]["took_s"])
+    found, took = sink_run(config, events, beside)
     settings = topics.settings(sinks)
     opened = open_store(store, settings)
     try:
@@ -123,11 +116,22 @@ def fill(
     finally:
         opened.close()
     _clean(options, prefix)
-    took = ", ".join(f"{line['took_s']:.1f}" for line in batches)
-    ended = _seconds(batches[-1]["ts"])
-    found = Filled(events / (ended - began), cpu.between(began, ended) / events * 1e6)
     bench.say(f"  {store}: {found.per_s:,.0f} events/s, {found.cpu_us:.1f} us CPU each (batches of {took} s)")
     return found
+
+
+def sink_run(config: Path, records: int, beside: Sequence[int] = ()) -> tuple[Filled, str]:
+    """Run ``cdc sink --until-caught-up`` over so many records. Its rate, and how long each of its batches took."""
+    argv = [sys.executable, "-m", "cdc", "--config", str(config), "sink", "--until-caught-up"]
+    started = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with started as sink, FamilyCpu(sink, beside) as cpu:
+        _, log = sink.communicate()
+    assert sink.returncode == 0, log
+    batches = [line for line in map(orjson.loads, log.splitlines()) if line["event"] == "batch_applied"]
+    assert sum(line["records"] for line in batches) == records, log
+    began, ended = _seconds(batches[0]["ts"]) - float(batches[0]["took_s"]), _seconds(batches[-1]["ts"])
+    found = Filled(records / (ended - began), cpu.between(began, ended) / records * 1e6)
+    return found, ", ".join(f"{line['took_s']:.1f}" for line in batches)
 
 
 def _clean(options: dict[str, Any], prefix: str) -> None:
