@@ -271,6 +271,12 @@ def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, str,
         F.max((op == F.lit("gap")) & ~gap).alias("some"),
         F.max(F.when(pos <= limit, ending)).alias("floor"),
     ).collect()
+    floor, some = found["floor"] or "", bool(found["some"])
+    if not found["gaps"] and not found["readings"]:
+        # Then it is enough that there is a row, and one file may show it.
+        one = frame.where(pos <= limit).select(pos).first()
+        if one is not None:
+            return HistoryMarks(table, one[0]), floor, some
     [rows] = (
         frame.where(~gap)
         .agg(
@@ -282,4 +288,4 @@ def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, str,
     )
     snapshot = bool(rows["snapshot"])
     marks = HistoryMarks(table, rows["first"], rows["behind"], found["gaps"], found["readings"], snapshot)
-    return marks, found["floor"] or "", bool(found["some"])
+    return marks, floor, some

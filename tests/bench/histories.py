@@ -2,7 +2,8 @@
 
 Records as the log has them, of seven columns and about 650 bytes, a hundred to a transaction and a hundred versions to
 a key, in batches of 250,000: from the records to the commit, in one process, as the driver does it. Then Spark reads
-all three tables as of the LSN in the middle, and counts their rows. The full size is ten million versions in all.
+all three tables as of the LSN in the middle, and counts their rows, in as many tasks as there are cores. The full size
+is ten million versions in all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from spark.records.source import RECORD_SCHEMA
 from spark.stores.apply import Rules, compact, sort_out
 from tests.bench.setting import RUNS, Bench, spread
 from tests.contract.topics import column, numeric, shape
-from tests.lake_sessions import COMPILED, lake_spark
+from tests.lake_sessions import COMPILED, lake_spark, with_few_tasks
 from tests.settings_file import write_settings
 
 _TABLES = ("orders", "lines", "payments")
@@ -72,6 +73,7 @@ def bench(bench: Bench) -> None:
 
 def _read(bench: Bench, path: Path, config: Path, lsn: Lsn, versions: int) -> None:
     with lake_spark(bench.folder / "spark", COMPILED) as session:
+        with_few_tasks(session)
         took_s = []
         for _ in range(RUNS):
             begun = time.perf_counter()
