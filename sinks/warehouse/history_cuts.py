@@ -17,8 +17,8 @@ class HistoryMarks(NamedTuple):
     """What is about a table as a whole in its history. Positions as texts.
 
     ``first``: of its first row, None where it has none. ``behind``: of the first one at or behind the asked position.
-    ``gaps``: changes below their LSNs may be missing. ``readings``: from where on a whole reading of the table counts.
-    ``snapshot``: whether the first snapshot wrote rows of it.
+    ``gaps``: changes below their LSNs may be missing. ``readings``: from where on a whole reading of the table counts,
+    the first snapshot among them.
     """
 
     table: str
@@ -26,7 +26,6 @@ class HistoryMarks(NamedTuple):
     behind: str | None = None
     gaps: Sequence[str] = ()
     readings: Sequence[str] = ()
-    snapshot: bool = False
 
 
 def require_answer(marks: HistoryMarks, cut: Position) -> None:
@@ -50,7 +49,7 @@ def require_answer(marks: HistoryMarks, cut: Position) -> None:
             f"{table} cannot be read as of {asked}: its history has a gap there, and changes are missing",
             hint=f"cdc snapshot {table} reads the table whole: each LSN from then on can be asked for",
         )
-    if not missing and not marks.snapshot and not readings and marks.readings:
+    if not missing and not readings and marks.readings:
         raise UsageError(
             f"{table} cannot be read as of {asked}: it was captured later, and whole at {_lsn(min(marks.readings))}",
             hint="ask for an LSN from there on",

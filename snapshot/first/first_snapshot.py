@@ -123,9 +123,8 @@ class FirstSnapshot:
         return self._summary()
 
     def _sweep(self, topics: TopicsState) -> None:
-        """In a later epoch stores hold rows from before, some of which may be gone."""
         slot = self._ledger.manifest.slot
-        if slot is None or slot.epoch == FIRST_EPOCH:
+        if slot is None:
             return
         edges, log = self._edges, self._edges.log
         sweep(
@@ -224,10 +223,11 @@ class FirstSnapshot:
         )
 
 
-# The mark that ends a snapshot of a new epoch: what it did not bring is gone from the source.
+# The mark that ends a snapshot: what it did not bring is not there.
 #
-# Rows deleted while the slot was lost have no event. Every row that is there got the snapshot's position, so whatever
-# a store holds below it is swept, once each partition has brought its mark.
+# In a new epoch rows that were deleted while the slot was lost have no event. Every row that is there got the
+# snapshot's position, so whatever a store holds below it is swept, once each partition has brought its mark. In the
+# first epoch there is nothing below, and only a history needs it: an empty table would say nothing of itself there.
 
 declare("sweep_marked")
 
@@ -242,9 +242,10 @@ def sweep(
     settings: Settings,
     clock: Clock,
 ) -> None:
-    """Write the mark of every table that was read to each of its partitions. Brokers hold them when this returns.
+    """Write the mark of every table that was read to each of its partitions, and to those of its history, where it
+    says from where on the table is known. Brokers hold them when this returns.
 
-    Safe to repeat. ``topics``: as ``cdc init`` noted them. A history gets the mark, too. Raises LogError.
+    Safe to repeat. ``topics``: as ``cdc init`` noted them. Raises LogError.
     """
     masks = masks_of(settings)
     floor = Position(slot.epoch, slot.consistent_point, 0)
@@ -257,7 +258,8 @@ def sweep(
         encoder = compile_table(schema, name=settings.name, database=slot.database, masks=masks)
         mark = sweep_mark(encoder, floor, floor.text(), partitions, marker="true", now_ns=clock.now_ns())
         history = topics.histories.get(form.topic)
-        for topic in (form.topic, *([history] if history is not None else [])):
+        marked = [form.topic] if slot.epoch > FIRST_EPOCH else []
+        for topic in [*marked, *([history] if history is not None else [])]:
             for partition in range(partitions):
                 log.produce(topic, partition, mark.key, mark.value, mark.headers)
     log.flush(FLUSH_S)

@@ -35,15 +35,16 @@ _OTHERWISE = {f"cdc{name}": name for name in OWN}
 _STREAMED = ("c", "u", "d", "t")
 
 
-def history(frame: DataFrame, *, track: Sequence[str] = ()) -> DataFrame:
+def history(frame: DataFrame, *, track: Sequence[str] = (), exact: bool = False) -> DataFrame:
     """The versions of a table's rows. ``frame``: its history, ``<table>__history``, as Spark reads it.
 
     Each has the table's columns and ``_key``, the key of the row; ``_from`` and ``_to``, the positions from which and
     up to, without, which the row was so (null where it is so still), ``_from_ts`` and ``_to_ts``, the times of these
     commits, and ``_current``. ``track``: these columns alone, and no version where none of them changes. UsageError
-    for a frame that is no history, and for a column that it has not.
+    for a frame that is no history, and for a column that it has not. ``exact``: with ``_exact``, by column what its
+    type does not have, as a date ``infinity``: the column itself is null then.
     """
-    versions = _versions(_named(frame))
+    versions = _versions(_named(frame), own=(EXACT,) if exact else ())
     lacking = [name for name in track if name not in versions.columns]
     if lacking:
         raise UsageError(f"the history has no column {lacking[0]}", hint=f"it has {', '.join(versions.columns)}")
@@ -92,7 +93,6 @@ def unknown_spans(frame: DataFrame) -> DataFrame:
     marks = named.agg(
         F.min(F.when(~gap, pos)).alias("first"),
         F.collect_set(F.when(op == F.lit("sweep"), F.greatest(POS, SEEN))).alias("readings"),
-        F.coalesce(F.max(_of_snapshot()), F.lit(False)).alias("snapshot"),
     )
     # A gap speaks of what lies below its LSN, whatever of that commit stands beside it.
     gaps = named.where(gap).select(F.substring(POS, 1, 24).alias("gap")).distinct()
@@ -100,9 +100,7 @@ def unknown_spans(frame: DataFrame) -> DataFrame:
     before = rows.join(F.broadcast(gaps), F.col("row") < F.col("gap")).groupBy("gap").agg(F.max("row").alias("row"))
     listed = gaps.join(F.broadcast(before), "gap", "left").agg(F.collect_list(F.struct("gap", "row")).alias("gaps"))
     # One that was captured later counts from its first whole reading on.
-    begins = F.when(F.col("snapshot") | (F.size("readings") == 0), F.col("first")).otherwise(
-        F.greatest("first", F.array_min("readings"))
-    )
+    begins = F.greatest("first", F.array_min("readings"))
 
     def span(one: Column) -> Column:
         behind = F.filter("readings", lambda at: F.substring(at, 1, 24) >= one["gap"])
@@ -116,11 +114,6 @@ def unknown_spans(frame: DataFrame) -> DataFrame:
 def _whole_gap() -> Column:
     """Whether a row is a gap of the whole table."""
     return (F.col(KEPT_OP) == F.lit("gap")) & (_row_key() == F.lit(GAP_MARK))
-
-
-def _of_snapshot() -> Column:
-    """Whether the first snapshot wrote a row."""
-    return (F.col(KEPT_OP) == F.lit("r")) & F.col(POS).endswith("00000000")
 
 
 def _shown(mark: Watermark | None, pipeline: str, sink: str, frames: Mapping[str, DataFrame]) -> Position:
@@ -167,8 +160,8 @@ def _named(frame: DataFrame) -> DataFrame:
     return named.where(F.col(KEPT_OP).isNotNull())
 
 
-def _versions(frame: DataFrame) -> DataFrame:
-    columns = [name for name in frame.columns if name not in (*OWN, *EXTRA)]
+def _versions(frame: DataFrame, own: Sequence[str]) -> DataFrame:
+    columns = [name for name in frame.columns if name in own or name not in (*OWN, *EXTRA)]
     listed = ", ".join(map(_quoted, columns))
     # The names of frames stand in braces, so braces in names are doubled once for each time it is formatted.
     text = load("sinks.warehouse", "history.sql")["versions"].format(
@@ -272,20 +265,10 @@ def _marks(table: str, frame: DataFrame, limit: str) -> tuple[HistoryMarks, str,
         F.max(F.when(pos <= limit, ending)).alias("floor"),
     ).collect()
     floor, some = found["floor"] or "", bool(found["some"])
-    if not found["gaps"] and not found["readings"]:
-        # Then it is enough that there is a row, and one file may show it.
-        one = frame.where(pos <= limit).select(pos).first()
-        if one is not None:
-            return HistoryMarks(table, one[0]), floor, some
-    [rows] = (
-        frame.where(~gap)
-        .agg(
-            F.min(pos).alias("first"),
-            F.min(F.when(pos >= limit, pos)).alias("behind"),
-            F.max(_of_snapshot()).alias("snapshot"),
-        )
-        .collect()
-    )
-    snapshot = bool(rows["snapshot"])
-    marks = HistoryMarks(table, rows["first"], rows["behind"], found["gaps"], found["readings"], snapshot)
-    return marks, floor, some
+    first = min(found["readings"], default="")
+    if not found["gaps"] and first and first <= limit:
+        # Then no look at all rows is needed: it was known from there on.
+        return HistoryMarks(table, first, readings=[first]), floor, some
+    behind = F.min(F.when(pos >= limit, pos)).alias("behind")
+    [rows] = frame.where(~gap).agg(F.min(pos).alias("first"), behind).collect()
+    return HistoryMarks(table, rows["first"], rows["behind"], found["gaps"], found["readings"]), floor, some

@@ -139,10 +139,17 @@ class Past:
         )
 
     def snapshot(self, rows: Mapping[int, str]) -> None:
-        """The first snapshot, of a table that had rows."""
+        """The first snapshot, and the mark that ends it."""
+        begin = Position(1, _BASE, SNAPSHOT_SEQ)
         for number, status in rows.items():
             self.rows[number] = {"id": number, "status": status, "note": None}
-            self._row("r", number, after=self.rows[number], at=Position(1, _BASE, SNAPSHOT_SEQ), snapshot="true")
+            self._row("r", number, after=self.rows[number], at=begin, snapshot="true")
+        self._everywhere(
+            sweep_key("public.orders"),
+            lambda pos: sweep_value(self._value("t", pos, snapshot="true"), pos.text(), self.partitions),
+            "t",
+            begin,
+        )
 
     def commit(self) -> None:
         """The transaction ends: the table as it is now is that of the next LSN."""

@@ -64,7 +64,8 @@ PASTS = st.lists(STEP, min_size=1, max_size=25)
 
 def past_of(steps: Sequence[tuple[Any, ...]], begun: bool, partitions: int = PARTITIONS) -> Past:
     past = Past(partitions=partitions)
-    past.snapshot({1: "first", 2: "first"} if begun else {})
+    if begun:
+        past.snapshot({1: "first", 2: "first"})
     past.commit()
     for what, *given_ in steps:
         if what == "hurried":
@@ -97,10 +98,9 @@ def marks_of(asked: Asked, table: str, limit: str) -> HistoryMarks:
     [(first,)] = asked(f"select min(_pos) from {table} where _op in ('c', 'u', 'd', 'r', 't')")
     gaps = [row[0] for row in asked(f"select _pos from {table} where {key} = '%gap'")]
     readings = [max(row[0], row[1] or "") for row in asked(f"select _pos, _seen from {table} where _op = 'sweep'")]
-    [(snapshot,)] = asked(f"select count(*) from {table} where _op = 'r' and substr(_pos, 25) = '00000000'")
     sql = f"select min(_pos) from {table} where _pos >= '{limit}' and _op is not null and {key} <> '%gap'"
     [(behind,)] = asked(sql)
-    return HistoryMarks("public.orders", first, behind, gaps, readings, snapshot > 0)
+    return HistoryMarks("public.orders", first, behind, gaps, readings)
 
 
 def compare(past: Past, asked: Asked, table: str, versions_of: str) -> int:

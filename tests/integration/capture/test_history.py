@@ -14,7 +14,7 @@ import pytest
 from cdc.cli.app import run
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import CdcError, Exit
-from cdc.record.position import Position
+from cdc.record.position import SNAPSHOT_SEQ, Position
 from cdc.record.tables_aside import TableState, asides_of
 from cdc.wiring.pipeline import build_snapshot
 from connectors.kafka.admin import TopicAdmin
@@ -37,15 +37,21 @@ def kept(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
-def changes(pipeline: Pipeline, topic: str) -> list[tuple[str, str, str]]:
+def changes(pipeline: Pipeline, topic: str) -> list[tuple[Position, str, str]]:
     """Position, operation and key of each record with a value, in the order of the stream. A TRUNCATE once."""
-    found = {(str(one.pos), one.op, one.key) for one in pipeline.records(topic) if one.value is not None}
+    found = {(one.pos, one.op, one.key) for one in pipeline.records(topic) if one.value is not None}
     return sorted(found)
 
 
 def assert_whole(pipeline: Pipeline, table: str = "t") -> None:
-    """The history has what the table's topic has, each partition in its order and once."""
-    assert changes(pipeline, f"public.{table}.history") == changes(pipeline, table)
+    """The history has what the table's topic has, each partition in its order and once, and the mark that ends the
+    first snapshot."""
+    found = changes(pipeline, table)
+    assert [
+        one
+        for one in changes(pipeline, f"public.{table}.history")
+        if one in found or one[1] != "t" or one[0].tx_seq != SNAPSHOT_SEQ
+    ] == found
     last: dict[int, Position] = defaultdict(lambda: Position(0, 0, 0))
     for one in pipeline.records(f"public.{table}.history"):
         if one.pos.streamed:
@@ -71,6 +77,18 @@ def test_each_change_is_kept_beside_the_table(kept: Pipeline) -> None:
     facts = TopicAdmin(kept.settings.log).describe([topic])[topic]
     assert facts.config["cleanup.policy"] == "delete"
     assert not gaps(kept)
+
+
+def test_the_history_of_an_empty_table_says_that_it_was(kept: Pipeline) -> None:
+    kept.document["history"]["tables"] = ["public.*"]
+    kept.prepare_with_rows(TABLE, WIDE, "alter table w replica identity full", "insert into w values (1, 'a')")
+    for table in ("t", "w"):
+        marks = [one for one in kept.records(f"public.{table}.history") if one.op == "t"]
+        assert sorted(one.partition for one in marks) == [0, 1, 2]
+        [pos] = {one.pos for one in marks}
+        assert (pos.epoch, pos.tx_seq) == (1, SNAPSHOT_SEQ)
+        assert {one.value["sweep"]["floor"] for one in marks} == {pos.text()}
+    assert not kept.records("t")
 
 
 def test_a_table_without_a_history_has_none(kept: Pipeline) -> None:

@@ -201,6 +201,27 @@ def test_what_cannot_be_known_is_refused(lake: Lake) -> None:
     assert lake.rows() == {1: "lost", 2: "small"}
 
 
+def test_e11_a_table_that_was_empty_is_known(lake: Lake) -> None:
+    """From its first snapshot on, and a later reading takes nothing of that away."""
+    past = lake.past
+    past.snapshot({})
+    past.commit()
+    past.commit()
+    past.put(1, "first")
+    past.commit()
+    before = [1, 2, 3]
+    lake.feeding.level()
+    for _ in range(2):
+        found = events_at(lake, EVENTS, before).collect()
+        assert [(row.id, row.orders.status) for row in found if row.orders is not None] == [(1, "first")]
+        assert len(found) == 5 * len(before)
+        assert "_exact" in found[-5].orders
+        assert lake.rows(lsn=lsn_text(2)) == {}
+        past.read()
+        past.commit()
+        lake.feeding.level()
+
+
 def events_at(lake: Lake, given: Events, lsns: Iterable[int]) -> DataFrame:
     """One event for each of these commits and each of five ids, as they are judged."""
     rows = [
