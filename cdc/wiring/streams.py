@@ -152,7 +152,7 @@ def start_stream(
     from connectors.streams.stream_histories import joined_result
     from connectors.streams.stream_topics import KafkaStreamOutput, ensure_stream, make_generation, result_records
     from spark.frames.event_cuts import require_events
-    from spark.streams.checkpoint import checkpoint_folder, is_sound, newest_batch, require_beginning
+    from spark.streams.checkpoint import checkpoint_folder, is_sound, planned_batches, require_beginning
     from spark.streams.stream_query import RunningStream, StreamParts
     from spark.streams.stream_rows import shape_of
     from spark.streams.stream_text import require_bounded, require_kept
@@ -172,7 +172,7 @@ def start_stream(
     known = ensure_stream(settings, spec, shape)
     output = KafkaStreamOutput(settings, known)
     folder = checkpoint_folder(settings.spark.checkpoint, name, known.generation)
-    if not is_sound(output.last(), newest_batch(session, folder)):
+    if not is_sound(output.last(), planned_batches(session, folder)):
         require_beginning(name, topics)
         known = make_generation(settings, spec, known.generation + 1, shape)
         log.warning("stream_begins_again", extra={"stream": name, "generation": known.generation})

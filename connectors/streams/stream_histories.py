@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from cdc.process.errors import ConfigError, SinkError
+from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.settings.model import Settings
 from cdc.settings.sink_settings import histories_in
@@ -67,9 +68,26 @@ def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: Stream
             f"the store of {sink} has no {history.kept.table} that Spark can read",
             hint=f"cdc sink {sink} makes it; for an object store [spark.conf] needs what Spark reads it with",
         ) from None
+    require_one_text(f"[streams.{spec.name}.events.{given.name}] as_of {given.as_of}", history.shape)
     names = {column.source.name: column.name for column in warehouse_columns(history.kept)}
     key = tuple(names[column.name] for column in history.kept.key)
     return PastTable(table=given.as_of, frame=frame, key=key, waits_for=history.option())
+
+
+_SEVERAL_TEXTS = {"numeric": "numeric(20,4)", "bpchar": "varchar(20)", "citext": "text", "interval": "int8"}
+"""Kinds of which equal values may be written otherwise, as 1.5 and 1.50, and what is written in one way."""
+
+
+def require_one_text(where: str, shape: TableSchema) -> None:
+    """ConfigError for a table's key that an event may hold in other words. ``where``: the setting, for the message."""
+    for column in shape.key:
+        # A numeric with a precision is a number in the warehouse, and is compared as one.
+        if column.kind in _SEVERAL_TEXTS and (column.kind != "numeric" or column.scale is None):
+            raise ConfigError(
+                f"{where}: its key has the column {column.name} of {column.type}, of which equal values are not always "
+                "the same text, so events would miss rows",
+                hint=f"let the key be of a type that is written in one way, as {_SEVERAL_TEXTS[column.kind]}",
+            )
 
 
 def _store_of(settings: Settings, where: str, table: str) -> tuple[str, SparkReads]:

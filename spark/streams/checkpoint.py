@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,13 +22,13 @@ def checkpoint_folder(root: str, stream: str, generation: int) -> str:
     return f"{home}/stream.{stream}.{generation}"
 
 
-def newest_batch(session: SparkSession, folder: str) -> int:
-    """The newest batch that a checkpoint has planned, -1 for none."""
+def planned_batches(session: SparkSession, folder: str) -> set[int]:
+    """The batches that a checkpoint still says it has planned."""
     files, path = _place(session, f"{folder}/offsets")
     if not files.exists(path):
-        return -1
+        return set()
     names = [one.getPath().getName() for one in files.listStatus(path)]
-    return max((int(name) for name in names if name.isdigit()), default=-1)
+    return {int(name) for name in names if name.isdigit()}
 
 
 def remove_checkpoint(session: SparkSession, folder: str) -> bool:
@@ -44,13 +44,15 @@ def _place(session: SparkSession, folder: str) -> tuple[Any, Any]:
     return path.getFileSystem(session._jsc.hadoopConfiguration()), path
 
 
-def is_sound(last: BatchNote | None, newest: int) -> bool:
-    """Whether a checkpoint may go on: its newest batch is the topic's, or the next one.
+def is_sound(last: BatchNote | None, planned: Collection[int]) -> bool:
+    """Whether a checkpoint may go on: its newest batch is the topic's, or the next one, and it has the topic's. A query
+    whose checkpoint was removed writes the next one alone.
 
-    >>> is_sound(None, -1), is_sound(None, 0), is_sound(None, 1), is_sound(BatchNote(batch=4, cuts=[]), -1)
+    >>> is_sound(None, []), is_sound(None, [0]), is_sound(None, [0, 1]), is_sound(BatchNote(batch=4, cuts=[]), [5])
     (True, True, False, False)
     """
-    return newest - (last.batch if last is not None else -1) in (0, 1)
+    newest = max(planned, default=-1)
+    return newest in (0, -1) if last is None else last.batch in planned and newest - last.batch in (0, 1)
 
 
 def require_whole(stream: str, topics: Iterable[EventTopic]) -> None:

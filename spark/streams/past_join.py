@@ -79,7 +79,7 @@ def result_of(session: SparkSession, spec: StreamSpec, pasts: Pasts) -> DataFram
 
 
 def _joined(events: DataFrame, given: Events, past: PastTable) -> DataFrame:
-    versions = history(past.frame)
+    versions = history(past.frame, exact=True)
     own = [name for name in versions.columns if name not in VERSION_COLUMNS]
     _require_fit(events, given, past, versions)
     keys = [f"cdc_key{number}" for number in range(len(past.key))]

@@ -142,6 +142,10 @@ MUTANTS = (
         "if first > 0]", "if first > 1]", _BATCHES,
     ),
     Mutant(
+        "go on from a checkpoint that lacks the topic's batch", "spark/streams/checkpoint.py",
+        "last.batch in planned and ", "", "tests/unit/spark/test_stream_batches.py",
+    ),
+    Mutant(
         "let the rows of before a truncate stand as of an LSN", "spark/frames/past_tables.py",
         '(F.col(f"row.{POS}") >= F.lit(floor)) & ', "", f"{_PAST} -k each_cut",
     ),

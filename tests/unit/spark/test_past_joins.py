@@ -8,8 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from cdc.process.clock import ManualClock
-from cdc.process.errors import SinkError, UsageError
+from cdc.process.errors import ConfigError, SinkError, UsageError
 from cdc.settings.stream_settings import EventsSettings
+from connectors.streams.stream_histories import require_one_text
 from connectors.streams.stream_topics import digest_of
 from spark.frames.event_cuts import require_events
 from spark.frames.ports import EventTopic
@@ -17,6 +18,7 @@ from spark.streams.stream_query import RunningStream
 from spark.streams.stream_runner import _Supervision
 from spark.streams.stream_text import StreamSpec
 from spark.streams.typed_events import Events
+from tests.contract.topics import column, numeric, shape
 
 EVENTS = Events(
     name="requests",
@@ -42,6 +44,17 @@ def test_settings_that_are_half_are_refused(given: dict[str, object], words: str
     document = {"topic": "t", "time": "at", "schema": EVENTS.schema, **given}
     with pytest.raises(ValidationError, match=words):
         EventsSettings.model_validate(document)
+
+
+@pytest.mark.parametrize("kind", ["numeric", "bpchar", "citext", "interval"])
+def test_a_key_of_several_texts_is_refused(kind: str) -> None:
+    """Postgres holds 1.5 and 1.50 equal. A text that is compared does not."""
+    keys = [
+        replace(one, key_position=1) for one in (numeric("price", 10, 2), column("id", "int8"), column("c", "uuid"))
+    ]
+    require_one_text("as_of public.orders", shape(*keys))
+    with pytest.raises(ConfigError, match=f"has the column id of {kind}, of which equal values"):
+        require_one_text("as_of public.orders", shape(column("id", kind, key=1)))
 
 
 def test_the_digest_holds_what_is_joined() -> None:
