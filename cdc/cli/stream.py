@@ -70,12 +70,17 @@ def verify(context: typer.Context, name: _Name) -> None:
 
 
 @stream.command()
-def rebuild(context: typer.Context, name: _Name) -> None:
+def rebuild(
+    context: typer.Context,
+    name: _Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Even where age has removed the first events.")] = False,
+) -> None:
     """Begin a new generation of a stream, by the settings of now, from the first events that the topics still hold.
 
-    The next cdc stream run, or one that goes on, fills it. Stores then let the rows of the former one go.
+    The next cdc stream run, or one that goes on, fills it. Stores then let the rows of the former one go: where age has
+    removed events that these were counted of, this is refused (exit code 82) without --yes.
     """
-    echo(rebuild_stream(context.obj.settings(), name))
+    echo(rebuild_stream(context.obj.settings(), name, shorter=yes))
 
 
 @stream.command()

@@ -207,19 +207,23 @@ def listed_streams(settings: Settings) -> Sequence[StreamFacts]:
     return list(published_streams(settings).values())
 
 
-def rebuild_stream(settings: Settings, name: str) -> str:
-    """Begin a new generation. A runner of the former one ends, or follows."""
+def rebuild_stream(settings: Settings, name: str, *, shorter: bool) -> str:
+    """Begin a new generation. A runner of the former one ends, or follows. ``shorter``: even where it will lack rows
+    of the former one, else TopicError."""
     from connectors.streams.stream_histories import joined_result
     from connectors.streams.stream_topics import KafkaStreamOutput, known_streams, make_generation, stream_specs
+    from spark.streams.checkpoint import require_rows
     from spark.streams.stream_rows import shape_of
     from spark.streams.stream_text import require_bounded
 
-    spec = stream_specs(settings, [name])[name]
+    spec, frames = stream_specs(settings, [name])[name], _frame_log(settings)
+    former = known_streams(settings).get(name)
+    if former is not None and not shorter:
+        require_rows(name, [frames.events(one.topic) for one in spec.events])
     with streams_session(settings) as session:
-        result, _ = joined_result(session, settings, _frame_log(settings), spec)
+        result, _ = joined_result(session, settings, frames, spec)
         require_bounded(session, spec, result)
         columns = result.schema
-    former = known_streams(settings).get(name)
     number = former.known.generation + 1 if former is not None else 1
     known = make_generation(settings, spec, number, lambda topic: shape_of(name, topic, columns, spec.key))
     if former is not None:

@@ -65,6 +65,17 @@ def require_whole(stream: str, topics: Iterable[EventTopic]) -> None:
             )
 
 
+def require_rows(stream: str, topics: Iterable[EventTopic]) -> None:
+    """TopicError where a new generation would lack rows that were published, as retention has cut a topic."""
+    for topic in topics:
+        if any(topic.starts.values()):
+            raise TopicError(
+                f"{topic.topic} no longer holds its beginning: a new generation of the stream {stream} lacks what was "
+                "counted of it, and stores delete those rows",
+                hint=f"copy them from a store if you need them; cdc stream rebuild {stream} --yes begins all the same",
+            )
+
+
 def require_beginning(stream: str, topics: Iterable[EventTopic]) -> None:
     """TopicError where retention has cut a topic: a new generation would count less than the one before."""
     for topic in topics:
@@ -73,5 +84,6 @@ def require_beginning(stream: str, topics: Iterable[EventTopic]) -> None:
             raise TopicError(
                 f"the checkpoint of the stream {stream} is lost, and {topic.topic} no longer holds its beginning: "
                 "windows would be counted anew with less in them",
-                hint=f"put the checkpoint back, or cdc stream rebuild {stream}: it begins with what is there",
+                hint=f"put the checkpoint of the newest batch back; cdc stream rebuild {stream} --yes begins with what "
+                "is there, and stores delete the rows of before",
             )

@@ -162,6 +162,6 @@ def refusal_in(stream: str, tables: Mapping[str, str], said: str) -> CdcError | 
     table, lsn = tables[mark[1]], Lsn(Position.parse(mark[3]).commit_lsn)
     return TopicError(
         f"the stream {stream} cannot join {table} with an event of {lsn}: {_WHY[mark[2]]}",
-        hint=f"cdc snapshot {table} makes later events sure; cdc stream rebuild {stream} begins anew once its topic "
-        "holds none from before",
+        hint=f"cdc snapshot {table} makes later events sure; cdc stream rebuild {stream} --yes begins anew once its "
+        "topic holds none from before",
     )

@@ -89,7 +89,11 @@ class _Supervision:
         try:
             self.running = self._start(self.name)
             if self._published is None:
-                self._published = _newest(self.running)
+                self._published, last = _newest(self.running), self.running.last
+                if last is not None and last.at_us:
+                    # Of what came while no process ran some may be as old as what was published before.
+                    age_s = max(0.0, self._clock.now_ns() / 1e9 - last.at_us / 1e6)
+                    self.figures.level_s = min(self.figures.level_s, self._clock.monotonic() - age_s)
             self.figures.away = self.figures.cure = ""
             log.info("stream_started", extra={"stream": self.name})
         except CdcError as failure:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DecimalType, LongType, StringType, StructField, St
 from cdc.process.errors import ActiveError, ConfigError, PoisonError, TopicError
 from cdc.views.known_views import BatchNote
 from spark.frames.ports import EventTopic
-from spark.streams.checkpoint import checkpoint_folder, is_sound, require_beginning
+from spark.streams.checkpoint import checkpoint_folder, is_sound, require_beginning, require_rows
 from spark.streams.ports import is_published
 from spark.streams.stream_rows import ResultRecords, set_apart_records, shape_of
 from spark.streams.verification import Published, compared, rows_of
@@ -46,6 +46,9 @@ def test_e8_a_checkpoint_goes_on_at_its_topics_batch_alone() -> None:
     require_beginning("s", [topic])
     with pytest.raises(TopicError, match="no longer holds its beginning"):
         require_beginning("s", [topic, dataclasses.replace(topic, starts={0: 1})])
+    require_rows("s", [topic])
+    with pytest.raises(TopicError, match="a new generation of the stream s lacks what was counted of it"):
+        require_rows("s", [topic, dataclasses.replace(topic, starts={0: 1})])
     assert checkpoint_folder("s3a://b/c/", "s", 2) == "s3a://b/c/stream.s.2"
     assert checkpoint_folder("/c", "s", 2) == "/c/stream.s.2"
 

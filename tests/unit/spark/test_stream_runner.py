@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -76,6 +77,21 @@ def note(batch: int, end: int) -> BatchNote:
     """A batch that ends at this offset of the one topic."""
     cut = dumped({"topics": {"t": {"offsets": {"0": end}}}}).decode()
     return BatchNote(batch=batch, cuts=[cut], state_rows=batch, set_apart={"late": batch})
+
+
+def test_a_stream_that_was_away_is_as_late_as_what_it_has() -> None:
+    clock = ManualClock()
+    last = note(0, 5)
+    last = replace(last, at_us=clock.now_ns() // 1000 - 3600 * 10**6)
+    query: Any = SimpleNamespace(last=last, rows=0, active=True)
+    one = _Supervision("traffic", lambda name: cast("RunningStream", query), clock, "spark.log")
+    one.look()
+    one.measure({"t": {0: 9}})
+    assert one.figures.lag_s(clock.monotonic()) == pytest.approx(3600)
+    query.last = note(1, 9)
+    one.look()
+    one.measure({"t": {0: 9}})
+    assert one.figures.lag_s(clock.monotonic()) == 0.0
 
 
 def test_a_streams_lag_is_that_of_the_log_it_has() -> None:

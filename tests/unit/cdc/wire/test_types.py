@@ -143,6 +143,7 @@ LISTS = {
     "connectors/postgres/encoding/wire_values": "a consumer above",
     "sinks/cache/cached_values": "types of Python that a reader of the cache gets; others are plain",
     "sinks/sql/sql_natives": "types of Postgres that a warehouse on Postgres keeps",
+    "connectors/streams/stream_histories": "keys whose equal values have several texts; a stream is not joined by them",
     "sinks/warehouse/warehouse_rows": "kinds whose plain value is text, and is none in the warehouse",
 }
 """The modules with a list of three or more kinds of their own: why the table cannot give it, and what becomes of a kind
