@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
@@ -37,7 +37,8 @@ class RecordColumns(NamedTuple):
     """Some records of one partition in the order of their offsets, column by column, all of one length.
 
     ``pos``, ``op`` and ``ver`` are header values, the last one where a record has several, None where it has none.
-    ``headers``: number within the lot -> all headers, of those records that carry others than the three.
+    ``at``: the same of the header ``at``, where a record of a history carries it behind the three. Empty where none
+    does. ``headers``: number within the lot -> all headers, of those records that carry others than these.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class RecordColumns(NamedTuple):
     op: list[bytes | None]
     ver: list[bytes | None]
     headers: Mapping[int, Headers]
+    at: Sequence[bytes | None] = ()
 
     def part(self, first: int, behind: int) -> RecordColumns:
         """Its records from number ``first`` up to, without, ``behind``."""
@@ -65,6 +67,7 @@ class RecordColumns(NamedTuple):
             op=self.op[here],
             ver=self.ver[here],
             headers={number - first: pairs for number, pairs in self.headers.items() if first <= number < behind},
+            at=self.at[here],
         )
 
     @property

@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from cdc.process.errors import ConfigError, Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import quoted
-from cdc.wire.format import HEADERS, REASON_HEADER
+from cdc.wire.format import AT, HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, RecordColumns, Span, split_headers
 from connectors.kafka.clients import with_secrets
 from connectors.kafka.doubted_topics import PASSING
@@ -247,6 +247,7 @@ def _lot(span: Span, messages: list[Any]) -> RecordColumns:
     op: list[bytes | None] = []
     ver: list[bytes | None] = []
     others: dict[int, Any] = {}
+    at: dict[int, bytes | None] = {}
     for number, headers in enumerate(_headers_of(messages)):
         if headers is not None and len(headers) == 3:
             (first, a), (second, b), (third, c) = headers
@@ -254,6 +255,14 @@ def _lot(span: Span, messages: list[Any]) -> RecordColumns:
                 pos.append(a)
                 op.append(b)
                 ver.append(c)
+                continue
+        elif headers is not None and len(headers) == 4:
+            (first, a), (second, b), (third, c), (fourth, d) = headers
+            if first == _POS and second == _OP and third == _VER and fourth == AT:
+                pos.append(a)
+                op.append(b)
+                ver.append(c)
+                at[number] = d
                 continue
         others[number] = tuple(headers or ())
         for column, value in zip((pos, op, ver), split_headers(others[number]), strict=True):
@@ -269,6 +278,7 @@ def _lot(span: Span, messages: list[Any]) -> RecordColumns:
         op=op,
         ver=ver,
         headers=others,
+        at=[at.get(number) for number in range(len(messages))] if at else (),
     )
 
 

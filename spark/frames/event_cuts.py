@@ -144,15 +144,16 @@ def read_events(
 
 
 def _own(lot: RecordColumns, highest: dict[int, bytes]) -> pa.RecordBatch:
-    top, headers, times_ms = highest.get(lot.partition, b""), lot.headers, lot.times_ms
+    top, headers, ats, times_ms = highest.get(lot.partition, b""), lot.headers, lot.at, lot.times_ms
     times: list[int] = []
     refusals: list[str | None] = []
     passed: list[int] = []
     for number, (pos, op) in enumerate(zip(lot.pos, lot.op, strict=True)):
-        own = headers.get(number)
+        at, own = ats[number] if ats else None, headers.get(number)
+        if own and own[-1][0] == AT:
+            at = own[-1][1]
         # A record of before this header has the broker's time.
-        named = own is not None and bool(own) and own[-1][0] == AT
-        times.append(int(own[-1][1] or 0) if named and own is not None else times_ms[number] * 1000)
+        times.append(times_ms[number] * 1000 if at is None else int(at or 0))
         why = None
         if pos is None or len(pos) != len(top or pos):
             why = FOREIGN

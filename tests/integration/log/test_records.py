@@ -166,6 +166,7 @@ def test_headers_are_columns_and_others_are_kept_whole(kafka: str, topic: str, r
     producer = Producer({"bootstrap.servers": kafka})
     made: list[Any] = [
         OURS, None, [*OURS, ("trace", None)], [OURS[1], OURS[0], OURS[2]], [("op", b"c"), *OURS], [("pos", None)],
+        [*OURS, ("at", b"7")],
     ]  # fmt: skip
     for headers in made:
         producer.produce(topic, b"1", b"k", 0, headers=headers)
@@ -173,7 +174,8 @@ def test_headers_are_columns_and_others_are_kept_whole(kafka: str, topic: str, r
     lots = list(reader.read([Span(topic, 0, 0, len(made))]))
     op = [value for lot in lots for value in lot.op]
     ver = [value for lot in lots for value in lot.ver]
-    assert op == [b"u", None, b"u", b"u", b"u", None]
-    assert ver == [b"1", None, b"1", b"1", b"1", None]
+    assert op == [b"u", None, b"u", b"u", b"u", None, b"u"]
+    assert ver == [b"1", None, b"1", b"1", b"1", None, b"1"]
+    assert [value for lot in lots for value in lot.at] == [*[None] * 6, b"7"][-sum(len(lot.at) for lot in lots) :]
     kept = [headers for lot in lots for headers in lot.headers.values()]
-    assert kept == [tuple(headers or ()) for headers in made[1:]]
+    assert kept == [tuple(headers or ()) for headers in made[1:-1]]

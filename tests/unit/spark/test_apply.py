@@ -189,6 +189,8 @@ def test_a_batch_is_compacted_to_what_decides() -> None:
     assert offsets_of(compact(made, BOOK)) == [7, 9, 10, 11]
     assert offsets_of(compact(made, SchemaBook())) == [7, 9, 11]
     assert offsets_of(compact(made.slice(0, 4), BOOK)) == [7, 9]
+    # Each record of a history is a row.
+    assert offsets_of(compact(made, SchemaBook([replace(orders(), history=True)]))) == offsets_of(made)
 
 
 def test_outcomes_are_summed() -> None:

@@ -18,6 +18,7 @@ LOT = RecordColumns(
     op=[b"c", b"u", None, b"d"],
     ver=[b"1", b"1", None, b"2"],
     headers={0: FOREIGN, 2: (("x", None),)},
+    at=[None, b"5", None, b"6"],
 )
 
 
@@ -35,7 +36,7 @@ def test_a_part_of_a_lot_has_its_records_with_all_of_theirs() -> None:
     assert (part.topic, part.partition) == (LOT.topic, 3)
     assert part == LOT._replace(
         offsets=[11, 14], times_ms=[2, 3], keys=[None, b"c"], values=[b"22", None], pos=[b"p1", None],
-        op=[b"u", None], ver=[b"1", None], headers={1: (("x", None),)},
+        op=[b"u", None], ver=[b"1", None], headers={1: (("x", None),)}, at=[b"5", None],
     )  # fmt: skip
     assert LOT.part(0, 2).headers == {0: FOREIGN}, "the record behind it is not its own"
     assert LOT.part(2, 4).headers == {0: (("x", None),)}

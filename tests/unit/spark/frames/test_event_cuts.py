@@ -69,6 +69,11 @@ def test_e8_a_repeated_record_is_named() -> None:
     ]  # fmt: skip
 
 
+def test_a_change_of_a_history_has_its_time_as_a_column() -> None:
+    found = lot((pos(8), b"u", 5), (pos(16), b"u", 0), (pos(24), b"u", 0))
+    assert rows(found._replace(at=[None, b"8", None])) == [(0, 0, None, 5), (1, 0, None, 8), (2, 0, None, 7000)]
+
+
 def test_e8_a_task_goes_on_above_what_lay_ahead_of_the_cut() -> None:
     progress = Progress(epoch=1, lsn=16, offsets={"t": {0: 5, 1: 6}}, ahead={"t": {0: pos(24).decode()}}, at_us=3)
     cut = EventCut.of(progress, "t")
