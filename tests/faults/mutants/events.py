@@ -142,6 +142,11 @@ MUTANTS = (
         "if first > 0]", "if first > 1]", _BATCHES,
     ),
     Mutant(
+        "say nothing of an empty table in its history", "snapshot/first/first_snapshot.py",
+        "[*marked, *([history] if history is not None else [])]", "marked",
+        "tests/integration/capture/test_history.py -k empty",
+    ),
+    Mutant(
         "go on from a checkpoint that lacks the topic's batch", "spark/streams/checkpoint.py",
         "last.batch in planned and ", "", "tests/unit/spark/test_stream_batches.py",
     ),
