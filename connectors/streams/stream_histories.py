@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from cdc.process.errors import ConfigError, SinkError
@@ -15,7 +16,7 @@ from connectors.postgres.server.table_selection import takes
 from sinks.contract.kinds import SparkParts, SparkReads
 from sinks.contract.registry import attribute
 from sinks.contract.stores import hidden_spec_of, kind_of, sink_settings
-from sinks.warehouse.warehouse_columns import warehouse_columns
+from sinks.warehouse.warehouse_columns import arrow_type, warehouse_columns
 from spark.frames.history_watermarks import KeptHistory
 from spark.streams.past_join import PastTable, result_of
 
@@ -58,7 +59,9 @@ def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: Stream
             f"[streams.{spec.name}.events.{given.name}] as_of: the pipeline has no table {given.as_of}",
             hint="name a captured table as schema.table; cdc init makes a new one known",
         )
-    sink, reads = _store_of(settings, f"[streams.{spec.name}.events.{given.name}]", given.as_of)
+    where = f"[streams.{spec.name}.events.{given.name}]"
+    require_one_text(f"{where} as_of {given.as_of}", shapes[-1])
+    sink, reads = _store_of(settings, where, given.as_of)
     history = KeptHistory(sink=sink, spec=hidden_spec_of(sink, settings), shape=shapes[-1])
     place = attribute(reads.place, history.spec.kind)(history.spec, history.kept)
     try:
@@ -68,7 +71,6 @@ def _past(session: SparkSession, settings: Settings, log: FrameLog, spec: Stream
             f"the store of {sink} has no {history.kept.table} that Spark can read",
             hint=f"cdc sink {sink} makes it; for an object store [spark.conf] needs what Spark reads it with",
         ) from None
-    require_one_text(f"[streams.{spec.name}.events.{given.name}] as_of {given.as_of}", history.shape)
     names = {column.source.name: column.name for column in warehouse_columns(history.kept)}
     key = tuple(names[column.name] for column in history.kept.key)
     return PastTable(table=given.as_of, frame=frame, key=key, waits_for=history.option())
@@ -81,8 +83,8 @@ _SEVERAL_TEXTS = {"numeric": "numeric(20,4)", "bpchar": "varchar(20)", "citext":
 def require_one_text(where: str, shape: TableSchema) -> None:
     """ConfigError for a table's key that an event may hold in other words. ``where``: the setting, for the message."""
     for column in shape.key:
-        # A numeric with a precision is a number in the warehouse, and is compared as one.
-        if column.kind in _SEVERAL_TEXTS and (column.kind != "numeric" or column.scale is None):
+        # A numeric that is a number in the warehouse, too, is compared as one.
+        if column.kind in _SEVERAL_TEXTS and not pa.types.is_decimal(arrow_type(column)):
             raise ConfigError(
                 f"{where}: its key has the column {column.name} of {column.type}, of which equal values are not always "
                 "the same text, so events would miss rows",

@@ -55,6 +55,8 @@ def test_a_key_of_several_texts_is_refused(kind: str) -> None:
     require_one_text("as_of public.orders", shape(*keys))
     with pytest.raises(ConfigError, match=f"has the column id of {kind}, of which equal values"):
         require_one_text("as_of public.orders", shape(column("id", kind, key=1)))
+    with pytest.raises(ConfigError, match="has the column price of numeric"):
+        require_one_text("as_of public.orders", shape(replace(numeric("price", 50, 2), key_position=1)))
 
 
 def test_the_digest_holds_what_is_joined() -> None:
