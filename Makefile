@@ -13,8 +13,8 @@ PYTHON ?= python3
 # files that share a JVM go to one worker.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 # Each worker collects all tests first, which takes ten seconds of CPU, and has servers that are never quite at rest:
-# three keep two cores busy.
-WORKERS ?= 3
+# four keep two cores busy, three do not.
+WORKERS ?= 4
 # Eight tests in a hundred take most of the time. A quick run leaves those out that are marked slow, and has random tests
 # try a quarter of their examples. TIER=all tries all, and so does the laboratory.
 TIER ?= quick
@@ -26,7 +26,7 @@ EXAMPLES_all := 1
 $(if $(EXAMPLES_$(TIER)),,$(error TIER is quick, slow or all, and not $(TIER)))
 # What the container's image has: every store, and no server.
 IMAGE := redis opensearch delta sql spark debezium views
-# Deadlines of tests times this: three workers and their servers may share two slow cores.
+# Deadlines of tests times this: all workers and their servers may share two slow cores.
 export CDC_TEST_TIME_SCALE ?= 3
 BIN := .venv/bin
 DEPENDENCIES := .venv/headrace-dependencies
