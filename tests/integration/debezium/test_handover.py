@@ -8,7 +8,9 @@ import pytest
 
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
+from connectors.debezium.config import signal_topic
 from connectors.debezium.offsets import shown_lsn
+from connectors.kafka.admin import TopicAdmin
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import Follower, restless, source_rows
 from tests.integration.debezium.test_stores import SINK_S, cached
@@ -38,6 +40,15 @@ class Handing:
         code, said = self.cdc(*arguments, **environment)
         assert code == 0, said
         return said
+
+    def begin(self, *arguments: str) -> Spawned:
+        return self._spawn("cdc", "--config", self.settings, *arguments)
+
+    def signalled(self) -> bool:
+        """Whether a signal was sent to the connector."""
+        settings = self.pipeline.settings()
+        topic, admin = signal_topic(settings), TopicAdmin(settings.log)
+        return bool(admin.describe([topic])) and admin.end_offsets({topic: 1})[topic][0] > 0
 
     def capture(self) -> Spawned:
         running = self._spawn("cdc", "--config", self.settings, "run", env=NATIVE)
@@ -135,8 +146,13 @@ def test_no_handover_while_rows_of_a_table_are_read(handing: Handing, pipeline: 
     pipeline.run("create table c (id int primary key)", "insert into c select i from generate_series(1, 200) i")
     pipeline.document["source"]["tables"] += ["public.c"]
     handing.settings = pipeline.toml(tmp_path)
-    handing.good("connect", "deploy")
+    deploying = handing.begin("connect", "deploy")
+    wait_until(handing.signalled, 60, lambda: deploying.stderr)
+    # Its rows are asked for, and the connector is not up again: with the table locked none of them is read.
+    pipeline.run("begin", "lock table c in access exclusive mode")
+    assert deploying.wait(180) == 0, deploying.stderr
     code, said = handing.cdc("connect", "handover")
+    pipeline.run("commit")
     assert code == Exit.CONFIG, said
     assert "and nobody would read the rest" in said
     assert pipeline.connector().status().runs
