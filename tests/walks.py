@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -36,6 +38,15 @@ class Walk:
             yield
         finally:
             threading.setprofile(None)
+
+    @contextmanager
+    def watched_here(self) -> Iterator[None]:
+        """See the calls of this thread."""
+        sys.setprofile(self._profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
 
     def _profile(self, frame: FrameType, event: str, returned: Any) -> None:
         if event not in ("call", "return"):
@@ -68,6 +79,31 @@ class Walk:
             return self._value.encode() in bytes(value)
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
         return deep < _DEEP and any(self._has(one, deep + 1) for one in inner)
+
+
+class Calls:
+    """``files``: those of a room whose functions were called."""
+
+    def __init__(self, room: str) -> None:
+        self.files: set[str] = set()
+        self._room = ROOT / room
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """See the calls of this thread, and of threads that begin within."""
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+    def _profile(self, frame: FrameType, event: str, _: Any) -> None:
+        code, path = frame.f_code, Path(frame.f_code.co_filename)
+        # The bodies of modules and classes are called as they are imported.
+        if event == "call" and code.co_flags & CO_OPTIMIZED and path.is_relative_to(self._room):
+            self.files.add(path.relative_to(ROOT).as_posix())
 
 
 def named(heading: str) -> set[str]:

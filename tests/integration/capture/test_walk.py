@@ -1,9 +1,10 @@
-"""The way of a changed row through capture is the one that ARCHITECTURE.md tells."""
+"""The ways of a changed row and of a request through capture are those that ARCHITECTURE.md tells."""
 
 from __future__ import annotations
 
 import pytest
 
+from cdc.cli.app import run
 from tests.integration.capture.pipeline import Pipeline
 from tests.walks import Walk, named
 
@@ -22,3 +23,16 @@ def test_a_changed_row_passes_the_files_of_the_page(pipeline: Pipeline) -> None:
         pipeline.settle()
     assert walk.files == named("Through capture")
     assert len(walk.files) <= 10
+
+
+@pytest.mark.slow
+def test_a_request_passes_the_files_of_the_page(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key, v text)")
+    walk = Walk(VALUE, {})
+    command = ["--config", str(pipeline.config()), "snapshot", "public.t", "--where", f"v <> '{VALUE}'"]
+    with walk.watched(), pipeline.capturing():
+        with walk.watched_here():
+            assert run(command) == 0
+        pipeline.settle()
+    assert walk.files == named("Through a request")
+    assert len(walk.files) == 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +25,9 @@ from connectors.operate.snapshot import SnapshotEdges
 from connectors.postgres.encoding.encoder import TableEncoder, compile_table
 from connectors.postgres.protocol.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
 from connectors.postgres.protocol.pgoutput import decode
+from connectors.postgres.server.catalog_shapes import table_schema
+from snapshot.first.row_writer import ChunkTask
+from snapshot.first.slot_creation import open_cut
 from snapshot.first.summary import Summary
 from snapshot.source.read_transaction import copy_out
 from tests.settings_file import write_settings
@@ -110,6 +113,26 @@ class Pipeline:
     def config(self) -> Path:
         """The settings as a file."""
         return write_settings(self.folder, self.document)
+
+    def task(self, session: Session, snapshot: str, table: str = "t") -> ChunkTask:
+        """A chunk of the whole table, as planned now, in the cut ``snapshot``."""
+        oid = self.one(f"select '{table}'::regclass::oid::int8")
+        filenode = self.one(f"select pg_relation_filenode('{table}')::int8")
+        with closing(open_cut(self.edges().source)) as holder:
+            cut = holder.cut
+        topic = f"{self.name}.public.{table}"
+        schema = table_schema(session, oid, topic=topic, encoding="readable", masks=NO_MASKS, version=1)
+        leaf = f"public.{table}"
+        return ChunkTask(
+            chunk=ChunkState(table=leaf, leaf=leaf, number=1, filenode=filenode, low=0, high=None),
+            leaf=TableName("public", table),
+            leaf_oid=oid,
+            schema=schema,
+            partition_count=3,
+            condition=None,
+            cut=replace(cut, snapshot=snapshot),
+            position=Position(1, 1, 0),
+        )
 
     # What the topics hold.
 

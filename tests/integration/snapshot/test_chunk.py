@@ -11,9 +11,6 @@ import pytest
 from psycopg import sql
 
 from cdc.process.errors import ConfigError, Exit
-from cdc.record.position import Position
-from cdc.record.state import ChunkState
-from cdc.record.topic_names import TableName
 from cdc.settings.mask_rules import NO_MASKS
 from cdc.wiring import open_source
 from connectors.postgres.server.catalog_shapes import table_schema
@@ -34,29 +31,6 @@ TABLE = (
 def session(pipeline: Pipeline) -> Iterator[Session]:
     with closing(pipeline.edges().source.session("test", lock_timeout_s=0.5)) as session:
         yield session
-
-
-def task(pipeline: Pipeline, session: Session, snapshot: str, table: str = "t") -> ChunkTask:
-    """A chunk of the whole table, as planned now, in the cut ``snapshot``."""
-    oid, filenode = (
-        pipeline.one(f"select '{table}'::regclass::oid::int8"),
-        pipeline.one(f"select pg_relation_filenode('{table}')::int8"),
-    )
-    with closing(open_cut(pipeline.edges().source)) as holder:
-        cut = holder.cut
-    schema = table_schema(session, oid, topic="x", encoding="readable", masks=NO_MASKS, version=1)
-    return ChunkTask(
-        chunk=ChunkState(
-            table=f"public.{table}", leaf=f"public.{table}", number=1, filenode=filenode, low=0, high=None
-        ),
-        leaf=TableName("public", table),
-        leaf_oid=oid,
-        schema=schema,
-        partition_count=1,
-        condition=None,
-        cut=replace(cut, snapshot=snapshot),
-        position=Position(1, 1, 0),
-    )
 
 
 @contextmanager
@@ -99,7 +73,7 @@ def test_h71_a_table_that_changed_behind_the_cut_is_not_read(
 ) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot:
-        chunk = task(pipeline, session, snapshot)
+        chunk = pipeline.task(session, snapshot)
         pipeline.execute(*statements)
         with pytest.raises(Changed):
             row_count(session, chunk)
@@ -108,7 +82,7 @@ def test_h71_a_table_that_changed_behind_the_cut_is_not_read(
 def test_h71_a_type_changed_before_the_cut_is_read_in_a_new_plan(pipeline: Pipeline, session: Session) -> None:
     """``varchar`` to ``text`` rewrites nothing, so the file is the planned one."""
     pipeline.execute("create table v (id int primary key, v varchar)", "insert into v values (1, 'x')")
-    planned = task(pipeline, session, "", "v")
+    planned = pipeline.task(session, "", "v")
     pipeline.execute("alter table v alter v type text")
     with cut(pipeline) as snapshot, pytest.raises(Changed, match="another column v"):
         row_count(session, replace(planned, cut=replace(planned.cut, snapshot=snapshot)))
@@ -123,7 +97,7 @@ def test_h86_a_partition_that_was_detached_is_not_read(pipeline: Pipeline, sessi
     with cut(pipeline) as snapshot:
         root = pipeline.one("select 'p'::regclass::oid::int8")
         schema = table_schema(session, root, topic="x", encoding="readable", masks=NO_MASKS, version=1)
-        chunk = replace(task(pipeline, session, snapshot, "p_1"), schema=schema)
+        chunk = replace(pipeline.task(session, snapshot, "p_1"), schema=schema)
         assert row_count(session, chunk) == 1
         pipeline.execute("alter table p detach partition p_1")
         with pytest.raises(Changed, match="no partition of the table"):
@@ -133,7 +107,7 @@ def test_h86_a_partition_that_was_detached_is_not_read(pipeline: Pipeline, sessi
 def test_a_row_filter_that_fails_is_refused_without_a_value(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot:
-        chunk = replace(task(pipeline, session, snapshot), condition="(1 / (a - 5) > 0)")
+        chunk = replace(pipeline.task(session, snapshot), condition="(1 / (a - 5) > 0)")
         with pytest.raises(ConfigError, match=r"public\.t cannot be read: Postgres answers 22012") as refusal:
             row_count(session, chunk)
     assert refusal.value.exit == Exit.CONFIG
@@ -154,7 +128,7 @@ def test_h71_without_the_check_the_whole_table_would_be_lost(pipeline: Pipeline,
 def test_what_does_not_move_rows_is_read(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot:
-        chunk = task(pipeline, session, snapshot)
+        chunk = pipeline.task(session, snapshot)
         pipeline.execute(
             "alter table t add column later int default 7",
             "create index on t (a)",
@@ -169,7 +143,7 @@ def test_what_does_not_move_rows_is_read(pipeline: Pipeline, session: Session) -
 def test_h71_the_lock_precedes_the_snapshot_and_bars_a_rewrite(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot:
-        lines = read_chunk(session, task(pipeline, session, snapshot))
+        lines = read_chunk(session, pipeline.task(session, snapshot))
         first = next(lines)
         with pipeline.session() as other:
             other.execute("set lock_timeout = '100ms'")
@@ -181,7 +155,7 @@ def test_h71_the_lock_precedes_the_snapshot_and_bars_a_rewrite(pipeline: Pipelin
 def test_a_cut_whose_holder_is_gone_is_lost(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot:
-        chunk = task(pipeline, session, snapshot)
+        chunk = pipeline.task(session, snapshot)
         assert row_count(session, chunk) == 1000
     # The server ends the session a moment after it was closed here.
     wait_until(lambda: pipeline.one(f"select pg_stat_file('pg_snapshots/{snapshot}', true) is null"), 10)
@@ -194,7 +168,7 @@ def test_h19_a_cut_whose_holder_has_just_ended_is_lost_too(pipeline: Pipeline, s
     pipeline.execute(*TABLE)
     left = "0000000A-0000000A-1"
     with cut(pipeline) as snapshot:
-        chunk = task(pipeline, session, left)
+        chunk = pipeline.task(session, left)
         folder = pipeline.one("select current_setting('data_directory') || '/pg_snapshots/'")
         pipeline.execute(
             f"copy (select line from string_to_table(rtrim(pg_read_file('{folder}{snapshot}'), e'\\n'), e'\\n') line)"
@@ -210,7 +184,7 @@ def test_h19_a_cut_whose_holder_has_just_ended_is_lost_too(pipeline: Pipeline, s
 def test_a_locked_table_is_not_waited_for_without_end(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot, psycopg.connect(pipeline.dsn) as other:
-        chunk = task(pipeline, session, snapshot)
+        chunk = pipeline.task(session, snapshot)
         other.execute("lock table t in access exclusive mode")
         with pytest.raises(LockTimeout):
             row_count(session, chunk)
@@ -224,7 +198,7 @@ def test_rights_on_columns_alone_are_enough(pipeline: Pipeline, session: Session
     pipeline.execute(*TABLE)
     name = f"r{pipeline.name}"
     with cut(pipeline) as snapshot:
-        chunk = task(pipeline, session, snapshot)
+        chunk = pipeline.task(session, snapshot)
         pipeline.execute(f"create role {name}", f"grant select (id, a, b) on t to {name}")
         try:
             session.execute(f"set role {name}".encode())
@@ -247,7 +221,7 @@ def test_ranges_meet_without_gap_or_overlap(pipeline: Pipeline, session: Session
     blocks = pipeline.one("select pg_relation_size('t') / 8192")
     read: list[bytes] = []
     with cut(pipeline) as snapshot:
-        whole = task(pipeline, session, snapshot)
+        whole = pipeline.task(session, snapshot)
         for low in range(blocks):
             high = low + 1 if low < blocks - 1 else None
             part = replace(whole, chunk=replace(whole.chunk, low=low, high=high))
