@@ -17,8 +17,9 @@ _LONG = (
 """Files of ``integration`` that take one to four minutes each: begun among the last, one would be waited for alone."""
 _INTEGRATION = ("integration",)
 _LONG_FILES = frozenset(_TESTS / "integration" / name for name in _LONG)
-_BUSY = (("integration", "debezium"), ("integration", "spark"), ("golden",), ("faults",))
-"""Folders whose tests keep processors busy; those of the other integration tests wait most of the time."""
+_BUSY = (("integration", "spark"), ("integration", "debezium"), ("golden",), ("faults",))
+"""Folders whose tests keep processors busy; those of the other integration tests wait most of the time. A slow run has
+each of the first two on one worker, for a quarter of an hour and for ten minutes."""
 
 
 def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
