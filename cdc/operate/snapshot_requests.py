@@ -60,12 +60,17 @@ class Rereads:
             after_lsn = source.insert_lsn()
             for table in captured.values():
                 request = self._request(table, wanted, after_lsn, source)
-                if request.id in under_way and request.whole and str(table) not in aside:
-                    joined.append(under_way[request.id])
+                known = under_way.get(request.id)
+                if known is not None and request.whole and str(table) not in aside:
+                    # A new table may be set aside a moment later, as one that had another name. Then it is followed
+                    # because an operator asks. Of a table that was read before, a reason to read it again stands.
+                    joined.append(replace(known, by_hand=known.by_hand or known.first))
                 else:
                     asked.append(request)
-        self._ports.state.write([(request.key(), request.to_json()) for request in asked])
-        return asked + joined
+        found = asked + joined
+        changed = [request for request in found if request != under_way.get(request.id)]
+        self._ports.state.write([(request.key(), request.to_json()) for request in changed])
+        return found
 
     def ask_first(self) -> None:
         """Ask for every table's first rows, before there is a slot.

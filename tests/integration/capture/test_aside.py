@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from cdc.operate.snapshot_requests import WantedRows
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
-from cdc.record.state import FormState, find_all
+from cdc.record.state import FormState, RequestState, find_all, requests_of
 from cdc.record.tables_aside import AsideState, Cause, TableState, asides_of
+from cdc.wiring import open_state
+from cdc.wiring.pipeline import open_rereads
 from tests.integration.capture.later import ask, over, same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_waiting import TABLES, locked
@@ -274,3 +279,21 @@ def test_h121_other_tables_are_read_again_while_one_waits(pipeline: Pipeline) ->
     for table in ("t", "free"):
         same(pipeline, table)
         pipeline.assert_ordered(table)
+
+
+def test_h120_who_joins_a_first_reading_asks_by_hand(pipeline: Pipeline) -> None:
+    """A table under a new name was set aside a moment after, and `cdc snapshot` waited for it without end."""
+    pipeline.prepare("create table new (id int primary key)", "create table known (id int primary key)")
+    said = [
+        RequestState(id=f"snapshot:public.{table}", table=f"public.{table}", after_lsn=0, reason="it is read", serial=7)
+        for table in ("new", "known")
+    ]
+    said[0] = replace(said[0], first=True)
+    open_state(pipeline.settings).write([(one.key(), one.to_json()) for one in said])
+    joined = open_rereads(pipeline.settings).ask(["new", "known"], WantedRows())
+    found = requests_of(pipeline.state())
+    assert {one.table: (one.by_hand, one.serial) for one in found} == {
+        "public.new": (True, 7),
+        "public.known": (False, 7),
+    }
+    assert sorted(found, key=lambda one: one.table) == sorted(joined, key=lambda one: one.table)
