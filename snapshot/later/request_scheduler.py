@@ -159,11 +159,11 @@ class RequestScheduler:
                 reading.request = request
             elif reading is not None and reading.out:
                 reading.request = replace(reading.request, state="cancelled")
-            elif self._over.get(name) != request.serial:
+            else:
                 before = self._view.states.get(name)
                 same = before is not None and (before.serial, before.epoch) == (request.serial, self._epoch)
-                if before is not None and same and before.over:
-                    # Its end was noted, and its command written again since.
+                if self._over.get(name) == request.serial or (before is not None and same and before.over):
+                    # Its end was noted, and a command wrote it again since. Left there, who asks later would join it.
                     self._over[name] = request.serial
                     self._write([(request.key(), None)])
                     continue

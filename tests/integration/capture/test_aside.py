@@ -297,3 +297,14 @@ def test_h120_who_joins_a_first_reading_asks_by_hand(pipeline: Pipeline) -> None
         "public.known": (False, 7),
     }
     assert sorted(found, key=lambda one: one.table) == sorted(joined, key=lambda one: one.table)
+
+
+def test_h120_a_request_written_again_behind_its_end_goes(pipeline: Pipeline) -> None:
+    """Who joins a reading in the moment of its end writes its request again, and nobody may join that."""
+    pipeline.prepare(PLAIN)
+    with pipeline.capturing():
+        request = ask(pipeline, first=True)
+        over(pipeline, request)
+        open_state(pipeline.settings).write([(request.key(), replace(request, by_hand=True).to_json())])
+        wait_until(lambda: requests_of(pipeline.state()) == [], 20, pipeline.state)
+        assert over(pipeline, ask(pipeline)).state == "done"
