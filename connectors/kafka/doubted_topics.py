@@ -180,6 +180,8 @@ def _a_stranger(line: socket.socket) -> bool:
 
 SILENT = (
     KafkaError._TIMED_OUT,
+    # The same, of a question that a connection which stands still never sent.
+    KafkaError._TIMED_OUT_QUEUE,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,

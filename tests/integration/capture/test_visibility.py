@@ -40,6 +40,11 @@ def test_h88_a_token_after_an_asynchronous_commit_covers_it(pipeline: Pipeline) 
             assert f'c {{"id":{number}}}' in pipeline.shorts("t")
 
 
+def walsender(pipeline: Pipeline) -> int:
+    """The server's process that streams to capture."""
+    return int(pipeline.one("select active_pid from pg_replication_slots where slot_name = %s", pipeline.slot))
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """A process that does not run, and does again afterwards."""
@@ -58,8 +63,7 @@ def test_h13_h14_a_silent_server_is_left_and_found_again(pipeline: Pipeline) -> 
     with pipeline.capturing() as capturing:
         pipeline.execute("insert into t values (1)")
         pipeline.settle()
-        walsender = pipeline.one("select active_pid from pg_replication_slots where slot_name = %s", pipeline.slot)
-        with stopped(int(walsender)):
+        with stopped(walsender(pipeline)):
             pipeline.execute("insert into t values (2)")
             wait_until(lambda: capturing.figures.reconnects > 0, 60, "the silence is noticed")
             assert "silent" in capturing.figures.waiting_for or "slot" in capturing.figures.waiting_for

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from cdc.settings.model import LogSettings
@@ -32,10 +33,10 @@ class _Come:
 
 
 class _ByReplica:
-    """What a replica shows at each look, and the leader's ends. One that is None is not said in time."""
+    """What a replica shows at each look, and the leader's ends. One that is None is not said in time: ``failure``."""
 
-    def __init__(self, shown: list[_Come | None], ends: list[int | None]) -> None:
-        self._shown, self.ends = shown, ends
+    def __init__(self, shown: list[_Come | None], ends: list[int | None], failure: int) -> None:
+        self._shown, self.ends, self._failure = shown, ends, failure
 
     def assign(self, partitions: list[TopicPartition], /) -> None:
         pass
@@ -51,16 +52,16 @@ class _ByReplica:
     ) -> tuple[int, int] | None:
         end = self.ends.pop(0)
         if end is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            raise KafkaException(KafkaError(self._failure))
         return 0, end
 
     def close(self) -> None:
         pass
 
 
-def _looks(shown: list[_Come | None], ends: list[int | None]) -> list[bool]:
+def _looks(shown: list[_Come | None], ends: list[int | None], failure: int = KafkaError._TIMED_OUT) -> list[bool]:
     """After each look, whether the topic was read to its end."""
-    consumer, looks = _ByReplica(shown, ends), len(shown)
+    consumer, looks = _ByReplica(shown, ends, failure), len(shown)
     feed = CompactedFeed(LogSettings(bootstrap_servers="none:9092"), "shop.state", consumer)
     found = []
     for _ in range(looks):
@@ -76,5 +77,8 @@ def test_h584_a_replicas_end_is_not_the_end() -> None:
     assert _looks(shown, [2, 2, 2]) == [False, False, False, False, True, True]
 
 
-def test_h584_a_leader_that_says_nothing_is_asked_again() -> None:
-    assert _looks([_Come(0), _Come(1, end=True), None, None], [None, 1]) == [False, False, True, True]
+@pytest.mark.parametrize("failure", [KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE])
+def test_h584_a_leader_that_says_nothing_is_asked_again(failure: int) -> None:
+    """A broker that stands still as the session begins ended it, where the question was not even sent."""
+    looks = _looks([_Come(0), _Come(1, end=True), None, None], [None, 1], failure)
+    assert looks == [False, False, True, True]
