@@ -247,9 +247,7 @@ def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: b
     readers.stubborn = stubborn
     given = readers.submit(cast("Any", None), cast("Any", "a part"))
     assert readers.begun.wait(20)
-    begun_s = SYSTEM_CLOCK.monotonic()
     readers.close()
-    assert SYSTEM_CLOCK.monotonic() - begun_s < 15
     assert isinstance(given.exception(1), psycopg.Error if stubborn else Closed)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import CdcError
 from cdc.settings.model import parse
 from connectors.operate.status import StatusSource
@@ -22,9 +21,7 @@ def test_a_look_at_a_locked_catalog_ends(database: str) -> None:
     source.facts()
     with psycopg.connect(database) as holder:
         holder.execute("lock table pg_catalog.pg_publication in access exclusive mode")
-        begun_s = SYSTEM_CLOCK.monotonic()
         with pytest.raises(CdcError, match="lock timeout"):
             source.publication()
-        assert SYSTEM_CLOCK.monotonic() - begun_s < 60
     assert source.publication() is None
     source.close()

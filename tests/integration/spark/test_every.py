@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from cdc.process.clock import SYSTEM_CLOCK
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.stores import FaultyStore, connecting
@@ -40,9 +39,7 @@ def test_h444_a_store_that_rests_holds_up_no_other_and_no_end(
             pipeline.put(rows(last - 3, last))
             running.until(lambda last=last: len(pipeline.shown(opened["right"])) == last)  # type: ignore[misc]
         assert len(pipeline.shown(left)) == 3, "it rests"
-        before_s = SYSTEM_CLOCK.monotonic()
         running.stop()
-        assert SYSTEM_CLOCK.monotonic() - before_s < 30
     applied = [vars(one)["sink"] for one in caplog.records if one.getMessage() == "batch_applied"]
     assert applied.count("left") == 1 and applied.count("right") >= 4
     sinks.catch_up(settings, connect=connecting(stores))

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import Exit
 
 LEFT_BEHIND = """
@@ -46,8 +45,6 @@ print("over", flush=True)
 @pytest.mark.parametrize(("last", "code"), [("pass", Exit.OK), ("raise SlotError('a')", Exit.SLOT)])
 def test_h164_a_pool_of_a_librarys_holds_no_end_up(last: str, code: Exit) -> None:
     """Python waits for such a thread, whatever it waits for itself."""
-    began_s = SYSTEM_CLOCK.monotonic()
     program = [sys.executable, "-c", LEFT_BEHIND.format(last=last)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (code, "over\n"), done.stderr
-    assert SYSTEM_CLOCK.monotonic() - began_s < 30

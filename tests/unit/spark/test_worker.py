@@ -7,7 +7,6 @@ from threading import Event
 
 import pytest
 
-from cdc.process.clock import SYSTEM_CLOCK
 from sinks.contract.memory import MemoryStore
 from spark.figures.sink_metrics import Metrics
 from spark.session.failures import Halted
@@ -88,16 +87,16 @@ def test_h115_a_call_that_goes_on_has_all_of_its_grace() -> None:
 
 
 class HaltOfBefore(Halt):
-    """One that was set half a minute ago."""
+    """One that was set an hour ago."""
 
     @property
     def since_s(self) -> float:
-        return super().since_s + 30
+        return super().since_s + 3600
 
 
 def test_h164_a_silent_call_is_waited_for_once_in_all() -> None:
     """The batch in hand was waited for since the wish to stop: the end of the store begins no time anew."""
-    around = Surroundings(facts=MemoryFacts(), dead=MemoryDead(), view=LogView(), metrics=Metrics(), grace_s=31)
+    around = Surroundings(facts=MemoryFacts(), dead=MemoryDead(), view=LogView(), metrics=Metrics(), grace_s=3601)
     store, silent, begun = Store("cache", MemoryStore().open, around), Event(), Event()
     store.halt = HaltOfBefore()
 
@@ -107,9 +106,7 @@ def test_h164_a_silent_call_is_waited_for_once_in_all() -> None:
 
     store.submit(call)
     wait_until(begun.is_set)
-    began_s = SYSTEM_CLOCK.monotonic()
     assert not store.end()
-    assert SYSTEM_CLOCK.monotonic() - began_s < 20
     silent.set()
 
 

@@ -236,15 +236,26 @@ def test_looks_are_paced_however_many_ask() -> None:
 
 
 def test_pauses_grow_until_somebody_new_comes() -> None:
-    store = Store(at(1))
+    answers = threading.Event()
+    answers.set()
+
+    class Stopping(Store):
+        def read(self) -> Watermark | None:
+            answers.wait(60)
+            return super().read()
+
+    store = Stopping(at(1))
     poller = WatermarkPoller(store.open)
     poller.ask(wanted(2))
     wait_until(lambda: poller.pause_s == LONGEST_PAUSE_S, 20)
     began_s, looks = time.monotonic(), store.looks
     wait_until(lambda: store.looks >= looks + 4, 20)
     assert time.monotonic() - began_s >= 2.5 * LONGEST_PAUSE_S
+    # Without an answer the pause grows once at most, however late this looks at it.
+    answers.clear()
     poller.ask(wanted(3))
     assert poller.pause_s < LONGEST_PAUSE_S
+    answers.set()
     poller.end()
 
 

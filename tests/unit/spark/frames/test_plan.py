@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,12 +80,9 @@ def test_a_partition_that_is_new_is_read_whole() -> None:
     assert spans_of({"t": {0: 5}}, {"t": {0: 7, 1: 3}}) == [Span("t", 0, 5, 7), Span("t", 1, BEGINNING, 3)]
 
 
-def test_planning_8000_partitions_takes_no_time() -> None:
+def test_8000_partitions_make_no_more_tasks_than_cores() -> None:
     ends = {f"shop.public.t{number}": dict.fromkeys(range(4), number % 50) for number in range(2000)}
-    began = time.perf_counter()
     reached = trimmed({}, ends, 10_000)
     tasks = packed(spans_of({}, reached), 16)
-    took_s = time.perf_counter() - began
     assert len(tasks) == 16
     assert sum(len(task) for task in tasks) > 5000
-    assert took_s < 5, "0.06 s on a quiet machine"
