@@ -94,7 +94,7 @@ def store_killed(pipeline: HandMadeLog, watched: Watched, stack: Stack, part: st
     figures = watched.figures()
     assert (figures["cdc_sink_up", sink], figures["cdc_sink_lag_known", sink]) == (0, 0)
     assert not {(name, sink) for name in (*LACKING, *STATE)} & figures.keys()
-    assert figures["cdc_sink_answer_age_seconds", sink] > 1
+    wait_until(lambda: watched.figures()["cdc_sink_answer_age_seconds", sink] > 1, 20)
     for other in {*PARTS.values()} - {sink}:
         watched.until_level(other)
         assert watched.figures()["cdc_sink_up", other] == 1
