@@ -36,7 +36,7 @@ _PRELOADED = (
     "connectors.operate.verify",
     "snapshot.later.request_scheduler",
     "snapshot.first.workers",
-    "sinks.contract.registry",
+    "sinks.contract.sink_spec",
     "spark.runner.application",
     "spark.runner.generation_fill",
     "cdc.wiring.pipeline",

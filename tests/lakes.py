@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
-from sinks.contract.registry import Option, SinkSpec
+from sinks.contract.sink_spec import Option, SinkSpec
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace
 
 

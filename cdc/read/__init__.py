@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cdc.freshness.rules import NotShown
     from cdc.process.errors import CdcError
     from cdc.record.tokens import Token
-    from connectors.postgres.server.taken_tokens import async_token, token
+    from connectors.postgres.server.connection_token import async_token, token
     from sinks.cache.cached_rows import Cache, CachedRow, ReadRow
     from sinks.contract.store_freshness import AsyncFreshness
     from sinks.contract.store_freshness import StoreFreshness as Freshness
@@ -40,9 +40,9 @@ _PLACES = {
     "ReadRow": "sinks.cache.cached_rows:ReadRow",
     "Token": "cdc.record.tokens:Token",
     "as_of": "spark.frames.past_tables:as_of",
-    "async_token": "connectors.postgres.server.taken_tokens:async_token",
+    "async_token": "connectors.postgres.server.connection_token:async_token",
     "history": "spark.frames.past_tables:history",
-    "token": "connectors.postgres.server.taken_tokens:token",
+    "token": "connectors.postgres.server.connection_token:token",
 }
 """Loaded when first asked for: a program that reads a SQL store needs no client of Redis."""
 

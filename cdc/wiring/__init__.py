@@ -33,7 +33,7 @@ def open_source(settings: Settings, *, application_name: str = "cdc", autocommit
 
 def require_broker(settings: Settings) -> None:
     """LogError, at once, when no broker takes a connection."""
-    from connectors.kafka.doubted_topics import require_broker as reach
+    from connectors.kafka.broker_answers import require_broker as reach
 
     reach(settings.log)
 

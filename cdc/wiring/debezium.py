@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc.settings.model import Settings
     from connectors.debezium.connector import Connector
     from connectors.debezium.offsets import ConnectProgress
-    from spark.records.translate import Translation
+    from spark.records.debezium_records import Translation
     from spark.runner.application import SinkApplication
 
 
@@ -75,7 +75,7 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     from connectors.debezium.config import reader_of
     from connectors.debezium.tables import partial_tables
     from connectors.kafka.schema_registry import EmbeddedShapes
-    from spark.records.translate import Translation
+    from spark.records.debezium_records import Translation
 
     shapes, state = EmbeddedShapes(open_schemas(settings)), open_state(settings)
 

@@ -75,12 +75,12 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
     try:
         from spark.runner.application import SinkApplication
-        from spark.session.package import build_zip, openers_of
+        from spark.session.package_zip import build_zip, openers_of
     except ImportError as missing:
         raise ConfigError(
             f"cdc sink needs a package that is not installed: {missing.name}", hint="pip install 'headrace[all]'"
         ) from None
-    from sinks.contract.registry import open_sink
+    from sinks.contract.sink_spec import open_sink
     from spark.records.source import KafkaInput
 
     chosen = list(names) or list(settings.sinks)

@@ -40,7 +40,7 @@ def streams_session(settings: Settings, stop: SinkStop | None = None) -> Iterato
     require_broker(settings)
     try:
         from connectors.streams.stream_histories import past_parts
-        from spark.session.package import build_zip
+        from spark.session.package_zip import build_zip
         from spark.session.spark_session import end_session, own_python, start_session
         from spark.session.stop import ended_in_time
     except ImportError as missing:

@@ -17,7 +17,7 @@ from connectors.debezium.status import advice
 from connectors.debezium.tables import captured_tables, partial_tables
 from connectors.debezium.topics import unfit_topics
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.doubted_topics import require_broker
+from connectors.kafka.broker_answers import require_broker
 
 PART = "connect"
 _UNUSED = "there is a [debezium] section though cdc run captures: sinks take records of both, as after a handover"

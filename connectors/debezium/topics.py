@@ -20,8 +20,8 @@ from cdc.settings.model import Settings
 from connectors.debezium.config import unnameable
 from connectors.debezium.databases import captures, topic_of
 from connectors.kafka.admin import TopicAdmin, topics_state
+from connectors.kafka.broker_answers import make_known
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import make_known
 from connectors.kafka.topic_problems import raise_first, spec_problems
 
 

@@ -31,9 +31,9 @@ from cdc.record.progress import Offsets
 from cdc.record.server_facts import TopicRights
 from cdc.record.state import TopicsState
 from cdc.settings.model import LogSettings
+from connectors.kafka.broker_answers import missing_of
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted_topic import leaderless, log_error, passing
-from connectors.kafka.doubted_topics import missing_of
 from connectors.kafka.topic_problems import LASTING, TopicFacts
 
 _TIMEOUT_S = 15.0

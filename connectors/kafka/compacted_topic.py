@@ -13,8 +13,8 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.errors import Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import quoted
 from cdc.settings.model import LogSettings
+from connectors.kafka.broker_answers import GONE, LEADERLESS, PASSING, SILENT, missing_of
 from connectors.kafka.clients import READER_GROUP, client_config, producer_config, reader_config
-from connectors.kafka.doubted_topics import GONE, LEADERLESS, PASSING, SILENT, missing_of
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5

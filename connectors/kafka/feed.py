@@ -1,5 +1,5 @@
-"""Topics followed as they grow, by consumers that stay open: the progress topic, the dead letters', and for ``cdc
-events`` those of the tables.
+"""Topics followed as they grow, by consumers that stay open: the progress topic, the dead letters', the state topic,
+and for ``cdc events`` those of the tables.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.events import Change, PublishedEvent, PublishedEvents, Record, read
 from cdc.wire.format import VER
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import LEADERLESS, PASSING
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, bounds, log_error, read_range
 from connectors.kafka.dead_letters import letter_of
-from connectors.kafka.doubted_topics import LEADERLESS, PASSING
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_ends import last_progress
 

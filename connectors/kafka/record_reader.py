@@ -21,8 +21,8 @@ from cdc.process.errors import ConfigError, Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import quoted
 from cdc.wire.format import AT, HEADERS, REASON_HEADER
 from cdc.wire.records import BEGINNING, RecordColumns, Span, split_headers
+from connectors.kafka.broker_answers import PASSING
 from connectors.kafka.clients import with_secrets
-from connectors.kafka.doubted_topics import PASSING
 
 _SILENCE_S = 30.0
 _ROUND, _TURN = 20_000, 500

@@ -28,8 +28,8 @@ from connectors.debezium.client import MissingConnector
 from connectors.debezium.connector import Connector
 from connectors.debezium.offsets import snapshot_state
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.topic_problems import copy_problems, cut_problems, in_sync_problems, spec_problems, state_problems
 from connectors.operate.status import read_fresh
 from connectors.postgres.server.catalog_facts import read_publication, read_relations, read_source

@@ -16,9 +16,9 @@ from cdc.record.schema import TableSchema
 from cdc.record.topic_names import history_topic, schema_topic
 from cdc.settings.model import LogSettings, Settings
 from cdc.settings.sink_settings import histories_in
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic, known_partitions, read_on
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.server.table_selection import takes
 from sinks.contract.attempt_limits import looking

@@ -28,8 +28,8 @@ from connectors.debezium.offsets import reads_incrementally, shown_lsn
 from connectors.debezium.snapshots import AGAIN_MS, signalled_ms
 from connectors.debezium.tables import primary_keys
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.operate.init import prepare
 from connectors.postgres.server.catalog_facts import read_server, read_slot

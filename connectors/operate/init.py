@@ -31,8 +31,8 @@ from cdc.record.state import RequestState, SlotState, SnapshotState, TopicsState
 from cdc.record.topic_names import TableName, history_topic, progress_topic, schema_topic, state_topic
 from cdc.settings.model import Settings, require_postgres
 from connectors.kafka.admin import TopicAdmin, topics_state
+from connectors.kafka.broker_answers import DescribesTopics, facts_of_made, make_known, require_broker, stays_gone
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import DescribesTopics, facts_of_made, make_known, require_broker, stays_gone
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_problems import TopicFacts, gone_by_themselves, raise_first, spec_problems, state_problems
 from connectors.operate.new_epoch import begin_epoch

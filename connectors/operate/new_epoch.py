@@ -33,8 +33,8 @@ from cdc.record.state import ChunkState, SlotIntent, SlotState, SnapshotState, S
 from cdc.record.topic_names import progress_topic, state_topic
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import facts_of_made, require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made, require_broker
 from connectors.kafka.topic_ends import last_progress
 from connectors.postgres.server.catalog_facts import read_server, read_slot
 from connectors.postgres.server.connections import Connection, connect, describe

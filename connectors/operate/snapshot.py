@@ -25,10 +25,10 @@ from cdc.settings.model import Settings
 from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted_topic as compacted
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import facts_of_made
 from connectors.kafka.bulk import BulkLog, read_small
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.dead_letters import Oversized
-from connectors.kafka.doubted_topics import facts_of_made
 from connectors.kafka.feed import CompactedFeed
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_problems import raise_first, state_problems

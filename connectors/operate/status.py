@@ -28,9 +28,9 @@ from cdc.settings.model import Settings, require_postgres
 from cdc.status.facts import FreshFacts, SourceState
 from cdc.wire.dead_letter import DeadLetter
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.feed import read_marks
 from connectors.postgres.server.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.server.connections import LOOK_LIMITS, Connection, connect, describe

@@ -19,8 +19,8 @@ from cdc.record.tables_aside import TableState
 from cdc.record.topic_names import TableName, history_topic, state_topic
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin, topics_state
+from connectors.kafka.broker_answers import ends_of_made, make_known
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import ends_of_made, make_known
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.topic_problems import TopicFacts, raise_first, spec_problems
 from connectors.postgres.server.catalog_shapes import CapturedTable

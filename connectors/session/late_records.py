@@ -27,9 +27,9 @@ from cdc.record.state import RequestState, SlotState, TopicsState
 from cdc.record.topic_names import progress_topic
 from cdc.settings.model import LogSettings, Settings
 from cdc.wire.format import POS
+from connectors.kafka.broker_answers import LEADERLESS
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted_topic import log_error
-from connectors.kafka.doubted_topics import LEADERLESS
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.topic_ends import SHORT_S, Found, Tail, held_positions, hidden
 

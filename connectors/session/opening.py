@@ -30,9 +30,9 @@ from cdc.record.state import SlotState, TopicsState
 from cdc.record.topic_names import progress_topic, state_topic
 from cdc.settings.model import Settings
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import ends_of_made, facts_of_made, require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
 from connectors.kafka.dead_letters import Oversized
-from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require_broker
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.topic_ends import last_progress
 from connectors.kafka.topic_problems import policy_problems, raise_first, state_problems

@@ -16,9 +16,9 @@ from cdc.record.state import TopicsState
 from cdc.record.topic_names import VIEW_SCHEMA, TableName, progress_topic, schema_topic, state_topic, views_topic
 from cdc.settings.model import LogSettings, Settings, load
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import facts_of_made, require_broker
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made, require_broker
 from connectors.kafka.feed import ProgressTopic
 from connectors.kafka.record_reader import ReferencedReading, refused
 from connectors.kafka.schema_registry import SchemaRegistry

@@ -17,8 +17,8 @@ from cdc.settings.sink_settings import SinkSettings, histories_in
 from cdc.views.known_views import KnownView
 from connectors.debezium.config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import ends_of_made, facts_of_made, require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, require_broker
 from connectors.kafka.feed import newest_progress
 from connectors.kafka.topic_problems import TopicFacts, raise_first, state_problems
 from connectors.postgres.server.table_selection import Pattern, kept

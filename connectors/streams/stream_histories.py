@@ -14,7 +14,7 @@ from cdc.settings.model import Settings
 from cdc.settings.sink_settings import histories_in
 from connectors.postgres.server.table_selection import takes
 from sinks.contract.kinds import SparkParts, SparkReads
-from sinks.contract.registry import attribute
+from sinks.contract.sink_spec import attribute
 from sinks.contract.stores import hidden_spec_of, kind_of, sink_settings
 from sinks.warehouse.warehouse_columns import arrow_type, warehouse_columns
 from spark.frames.history_watermarks import KeptHistory

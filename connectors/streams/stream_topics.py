@@ -22,9 +22,9 @@ from cdc.settings.stream_settings import StreamSettings
 from cdc.views.known_views import BatchNote, KnownView, batch_key, stream_key
 from cdc.wire.records import BEGINNING, Span
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import facts_of_made, make_known
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.kafka.record_reader import KafkaReading
 from connectors.views.view_log import AnyRecord, KafkaViewOutput
 from connectors.views.view_topics import known_views

@@ -16,8 +16,8 @@ from cdc.views.log_cut import BEFORE_ALL, Fence
 from cdc.views.state_reach import is_there, opening_fault
 from cdc.views.view_ports import ViewOutput, answer_key
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.feed import newest_progress
 from connectors.views.view_log import KafkaViewOutput
 from connectors.views.view_topics import generation_topics, known_views, state_path

@@ -24,8 +24,8 @@ from cdc.views.known_views import KnownView, coming_key
 from cdc.views.log_cut import BEFORE_ALL, Fence, fence_of
 from cdc.views.state_reach import StateDamaged
 from cdc.views.view_runner import ViewRunner
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.feed import newest_progress
 from connectors.views.view_ending import end_generation, end_state, throw_state_away
 from connectors.views.view_planning import PlannedView, planned_views

@@ -33,8 +33,8 @@ from cdc.views.post_functions import Post, TimeLimit, TookTooLong
 from cdc.views.syntax import ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import view_shape
+from connectors.kafka.broker_answers import require_broker
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.server.connections import Connection, connect
 from connectors.views.pgsync_schema import ForeignKey, ImportedView, SourceTable, imported

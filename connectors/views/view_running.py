@@ -30,8 +30,8 @@ from cdc.views.view_records import PlanOutdated, ViewRecords, view_shape
 from cdc.views.view_runner import KeeperParts, ViewRunner
 from cdc.views.view_state import ViewState
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.broker_answers import facts_of_made, make_known
 from connectors.kafka.compacted_topic import KafkaCompactedTopic
-from connectors.kafka.doubted_topics import facts_of_made, make_known
 from connectors.views.view_ending import fence_above_earlier, sole_keeper
 from connectors.views.view_log import KafkaViewInput, KafkaViewOutput, WatchedViewInput
 from connectors.views.view_planning import PlannedView, planned_views, view_settings

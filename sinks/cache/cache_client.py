@@ -21,7 +21,7 @@ from cdc.process.sql_files import load
 from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
 from sinks.contract.port import StoreAway
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_connection import (
     TIMEOUT_S,
     StoreRetry,

@@ -17,7 +17,7 @@ from sinks.cache.cached_values import NotedTypes
 from sinks.contract.batch_plan import TableBatch
 from sinks.contract.generations import FIRST, GENERATION, Generations, OpenGeneration, number_in_use
 from sinks.contract.port import Applied, OpenSink, PlaceMissing, Refused, StoredRow, rows_at_once, stored_batch
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store import StoreSink
 from sinks.contract.store_names import cache_table
 from sinks.contract.store_notes import NotedWatermarks

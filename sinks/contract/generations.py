@@ -13,7 +13,7 @@ from typing import Protocol
 from cdc.record.documents import reading
 from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
-from sinks.contract.registry import Option
+from sinks.contract.sink_spec import Option
 from sinks.contract.store_notes import Notes
 
 GENERATION = "generation"

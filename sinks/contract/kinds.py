@@ -24,7 +24,7 @@ from cdc.settings.model import SECTIONS, Settings, load, parse
 from cdc.settings.settings_faults import KnownSettings, config_error
 from cdc.settings.settings_reference import SinkSection
 from cdc.settings.sink_settings import SinkSettings, UnreadSink, read_sinks
-from sinks.contract.registry import Option, SinkSpec, attribute
+from sinks.contract.sink_spec import Option, SinkSpec, attribute
 
 if TYPE_CHECKING:
     from sinks.contract.generations import Generations

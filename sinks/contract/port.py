@@ -2,8 +2,8 @@
 
 A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks`, and its tables by
 :class:`sinks.contract.table_places.Places`. A :class:`StoreReader` reads it back whole.
-:func:`sinks.contract.registry.open_sink` opens them together. :mod:`sinks.contract.memory` holds them in a dict, for
-tests and for users. One contract suite runs over every implementation.
+:func:`sinks.contract.sink_spec.open_sink` opens them together. :mod:`sinks.contract.memory_store` holds them in a dict,
+for tests and for users. One contract suite runs over every implementation.
 
 An error of a store is one of three kinds, and each store says which: :class:`StoreAway` passes with
 time, :class:`PlaceMissing` needs a new beginning, and what the store cannot take is one record (:class:`Refused`)

@@ -25,7 +25,7 @@ from cdc.record.progress import Watermark
 from cdc.record.tokens import Token
 from sinks.contract.attempt_limits import looking
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import Option, SinkSpec, open_sink
+from sinks.contract.sink_spec import Option, SinkSpec, open_sink
 
 T = TypeVar("T")
 _ONCE_S = 2 * LOOK_S

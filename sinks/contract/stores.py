@@ -12,7 +12,7 @@ from cdc.process.errors import UsageError
 from cdc.settings.model import Settings
 from cdc.settings.sink_settings import SinkSettings
 from sinks.contract.kinds import SinkKind, SparkParts, kind_named, read_section
-from sinks.contract.registry import Option, SinkSpec, open_sink
+from sinks.contract.sink_spec import Option, SinkSpec, open_sink
 
 if TYPE_CHECKING:
     from cdc.settings.model import Settings

@@ -18,7 +18,7 @@ from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from sinks.contract.attempt_limits import unrepeated
 from sinks.contract.generations import GENERATION, Generations, is_said, lower, number_in_use
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_notes import WATERMARK, NotedWatermarks
 from sinks.delta.delta_kind import EMBEDDED, ENGINE, generation_folder
 from sinks.delta.delta_storage import Storage, table_path

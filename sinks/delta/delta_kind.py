@@ -14,7 +14,7 @@ from cdc.record.server_facts import StoreFacts
 from cdc.settings.setting_types import PATH, Secret, SecretRef
 from cdc.settings.sink_settings import WarehouseSettings
 from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts, SparkReads
-from sinks.contract.registry import Option, SinkSpec
+from sinks.contract.sink_spec import Option, SinkSpec
 
 EMBEDDED: Final = "embedded"
 SPARK: Final = "spark"

@@ -19,7 +19,7 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.schema import TableSchema
 from cdc.record.server_facts import StoreFacts
 from sinks.contract.port import PlaceMissing, StoreAway
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_connection import brief, require_folder
 from sinks.contract.store_names import folder
 from sinks.delta.delta_kind import EMBEDDED, RELATIVE

@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from cdc.process.clock import Clock
 from cdc.record.schema import TableSchema
 from sinks.contract.batch import pc
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.table_places import PlaceStep
 from sinks.delta.delta_files import TIERS, Tier, due_tier
 from sinks.delta.delta_kind import SPARK_PARTS

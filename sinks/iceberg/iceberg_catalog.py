@@ -25,7 +25,7 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
 from cdc.record.topic_names import TableName
 from sinks.contract.attempt_limits import looking
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_connection import StoreRetry, require_folder
 from sinks.contract.store_names import folder
 from sinks.iceberg.iceberg_faults import PASSING, explained

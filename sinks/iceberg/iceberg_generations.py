@@ -22,7 +22,7 @@ from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from sinks.contract.attempt_limits import unrepeated
 from sinks.contract.generations import GENERATION, Generations, lower, number_in_use, said_in_use
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_notes import WATERMARK, NotedWatermarks
 from sinks.iceberg.iceberg_catalog import LakeCatalog, LakePlace, beside_namespace, table_name
 from sinks.iceberg.iceberg_table import PROPERTIES

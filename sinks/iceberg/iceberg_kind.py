@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from cdc.settings.setting_types import PATH, Secret, SecretRef, SomeTime, Url
 from cdc.settings.sink_settings import WarehouseSettings
 from sinks.contract.kinds import Rebuilds, SinkKind, SparkParts
-from sinks.contract.registry import Option
+from sinks.contract.sink_spec import Option
 
 JDBC, REST = ("postgresql://", "postgres://"), ("http://", "https://")
 S3: Final = "s3://"

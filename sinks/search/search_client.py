@@ -17,7 +17,7 @@ from cdc.process.untrusted_text import quoted
 from cdc.record.server_facts import StoreFacts
 from sinks.contract.missing_values import loads_exact
 from sinks.contract.port import PlaceMissing, StoreAway
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_connection import (
     ELSEWHERE,
     TIMEOUT_S,

@@ -15,7 +15,7 @@ from cdc.record.documents import dumped
 from cdc.record.schema import TableSchema
 from sinks.contract.generations import FIRST, GENERATION, Generations, number_in_use
 from sinks.contract.port import StoreAway
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_names import index_alias, index_prefix
 from sinks.contract.store_notes import WATERMARK
 from sinks.search.search_client import Conflict, IndexGone, SearchClient

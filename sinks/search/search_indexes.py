@@ -12,7 +12,7 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.record.schema import TableSchema
 from sinks.contract.generations import FIRST, GENERATION, OpenGeneration
 from sinks.contract.port import CannotCarry, PlaceMissing
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_names import index_alias, index_prefix
 from sinks.contract.table_places import PLACE, PlaceStep
 from sinks.search.search_bulk import require_taken

@@ -14,7 +14,7 @@ from cdc.process.crash_points import crash_point, declare
 from cdc.record.schema import TableSchema
 from sinks.contract.batch_plan import TableBatch, reason
 from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once, stored_batch
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store import StoreSink
 from sinks.contract.store_names import document_id
 from sinks.contract.store_notes import NotedWatermarks

@@ -23,7 +23,7 @@ from cdc.record.server_facts import StoreFacts
 from cdc.settings.dsn import answer
 from sinks.contract.attempt_limits import is_look
 from sinks.contract.port import StoreAway
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_connection import (
     TIMEOUT_S,
     StoreRetry,

@@ -12,7 +12,7 @@ from cdc.process.errors import SinkError
 from cdc.process.sql_files import load
 from cdc.record.schema import TableSchema
 from sinks.contract.generations import GENERATION, Generations, is_said, number_in_use
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_notes import WATERMARK
 from sinks.sql.sql_client import SqlClient
 from sinks.sql.sql_kind import generation_tables

@@ -10,7 +10,7 @@ from pydantic import Field
 from cdc.settings.setting_types import SecretRef, Url
 from cdc.settings.sink_settings import WarehouseSettings
 from sinks.contract.kinds import Rebuilds, SinkKind
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 
 LIVE = "_live"
 

@@ -18,7 +18,7 @@ from cdc.wire import format as wire
 from sinks.contract.batch_plan import TableBatch
 from sinks.contract.generations import OpenGeneration
 from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store import StoreSink
 from sinks.contract.store_notes import WATERMARK, KeptColumns, NotedWatermarks
 from sinks.contract.table_places import NEWEST, PLACE, Places, PlaceStep

@@ -19,7 +19,7 @@ from cdc.record.topic_names import TableName
 from cdc.wire.types import ENUM
 from sinks.contract.history_rows import ENDING
 from sinks.contract.port import CannotCarry
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.table_places import PLACE
 from sinks.sql.sql_kind import LIVE
 from sinks.sql.sql_natives import (

@@ -1,4 +1,4 @@
-"""The requests of the state topic, when each may be read, and in which chunks. Pure."""
+"""The requests of the state topic, when each may be read, and in which chunks."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from sinks.contract.history_rows import history_shape
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.contract.table_places import TablePlace
 from spark.frames.event_cuts import EventCut
 

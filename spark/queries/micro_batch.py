@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cdc.record.progress import Offsets
 from cdc.wire.records import RecordColumns, RecordReader, Span, numbered_by_slice
+from spark.records.debezium_records import TaskTranslation, Translation
 from spark.records.source import records_of
-from spark.records.translate import TaskTranslation, Translation
 from spark.session.failures import Halted
 
 MOST_ROWS = 200_000

@@ -18,7 +18,7 @@ from cdc.record.position import Lsn
 from cdc.record.progress import Offsets
 from cdc.settings.secret_reference import RefusedLogin
 from sinks.contract.port import CannotCarry
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.table_places import SchemaBook
 from spark.queries.micro_batch import MicroBatch, SlicePace, shares
 from spark.queries.query_run import Engine, Run

@@ -25,10 +25,10 @@ from spark.figures.query_listener import run_name
 from spark.figures.sink_metrics import Metrics
 from spark.queries.micro_batch import MicroBatch
 from spark.queries.tasks import SLICE_BYTES
+from spark.records.debezium_records import Translation
 from spark.records.source import KafkaInput, kafka_frame
-from spark.records.translate import Translation
+from spark.session.executor_fitness import slots_of
 from spark.session.failures import GRACE_S, Halted, read_failure, unexpected
-from spark.session.fitness import slots_of
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from cdc.wire.format import VER
 from sinks.contract.batch import EVENT_SCHEMA, pc, schema_of
 from sinks.contract.port import Applied, CannotCarry, PlaceMissing, StoreAway
 from spark.queries.micro_batch import Reached
+from spark.records.debezium_records import TaskNotes
 from spark.records.source import ReadSample
-from spark.records.translate import TaskNotes
 from spark.stores.apply import Outcome, Shape
 
 REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])

@@ -28,12 +28,12 @@ from cdc.wire.format import OP, VER
 from cdc.wire.records import ReaderOpener, RecordColumns, RecordReader, Span, numbered_by_slice
 from sinks.contract.batch import EVENT_SCHEMA, FLOOR_OP, pc, where
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from spark.queries.micro_batch import MOST_ROWS, noting
 from spark.queries.task_reports import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
+from spark.records.debezium_records import TaskTranslation, TaskTranslator
 from spark.records.foreign_records import told_apart
 from spark.records.source import parse, read_sample, records_of
-from spark.records.translate import TaskTranslation, TaskTranslator
 from spark.stores.apply import (
     Outcome,
     Rules,

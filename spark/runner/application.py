@@ -21,20 +21,20 @@ from cdc.record.progress import Offsets, Watermark
 from cdc.settings.secret_reference import patiently
 from cdc.wire.dead_letter import DeadLetters, LetterFeed
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from spark.figures.query_listener import listening
 from spark.figures.sink_metrics import Metrics
 from spark.queries.log_watch import LogWatch, Measuring
 from spark.queries.query import Query
 from spark.queries.query_run import Engine, open_folder
 from spark.queries.tasks import SLICE_BYTES
+from spark.records.debezium_records import Translation
 from spark.records.foreign_records import judged
 from spark.records.ports import HeadReader, LogQuestions, ProgressFeed, SinkTopics
 from spark.records.source import KafkaInput
-from spark.records.translate import Translation
 from spark.runner.wait_page import WaitPage
+from spark.session.executor_fitness import ExecutorWatch, look_at
 from spark.session.executor_probe import Probe, modules_of
-from spark.session.fitness import ExecutorWatch, look_at
 from spark.session.spark_session import (
     LOG_FILE,
     SessionSpec,

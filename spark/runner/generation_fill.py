@@ -12,7 +12,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from cdc.wire.dead_letter import DeadLetter, DeadLetters
 from sinks.contract.kinds import beside
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from spark.runner.application import SinkApplication
 from spark.runner.application import run as feed
 from spark.session.stop import SinkStop

@@ -16,7 +16,7 @@ from cdc.process.errors import CdcError, UsageError
 from cdc.record.position import Lsn
 from cdc.record.progress import Watermark
 from cdc.record.tokens import Token
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_freshness import StoreFreshness
 
 TIMEOUT_S, LONGEST_S = 5.0, 30.0

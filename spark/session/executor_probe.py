@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdc.process.errors import CdcError
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
+from spark.session.executor_fitness import LIBRARIES, look, look_in_task, require_fit
 from spark.session.failures import probe_failure
-from spark.session.fitness import LIBRARIES, look, look_in_task, require_fit
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from tenacity import (
 
 from cdc.process.errors import CdcError, ConfigError, Exit, LogError, Retry, TopicError
 from cdc.process.untrusted_text import hide, quoted
-from spark.session.fitness import another_python, missing_module, missing_python
+from spark.session.executor_fitness import another_python, missing_module, missing_python
 
 _LOST = ("some data may have been missed", "OffsetOutOfRange", "KafkaDataConsumer.DATA_LOSS", "KAFKA_DATA_LOSS",
          "offset was changed from")  # fmt: skip

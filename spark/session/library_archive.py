@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cdc.process.errors import ConfigError
 from sinks.contract.kinds import kinds_of_ours
-from spark.session.fitness import LIBRARIES
+from spark.session.executor_fitness import LIBRARIES
 
 ARCHIVE = "libraries.tar.gz"
 _OURS = "headrace"

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.bench.setting import Bench
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import Topic, at, batch

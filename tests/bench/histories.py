@@ -21,7 +21,7 @@ from cdc.record.schema import TableSchema
 from sinks.contract.history_rows import history_shape
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.contract.table_places import SchemaBook, TablePlace
 from spark.records.source import RECORD_SCHEMA
 from spark.stores.apply import Rules, compact, sort_out

@@ -20,7 +20,7 @@ from typing import Any
 from cdc.process.clock import SYSTEM_CLOCK, ManualClock
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.iceberg.iceberg_spark import file_sizes
 from tests.bench.setting import Bench
 from tests.contract.orders import SHAPES, order

@@ -25,7 +25,7 @@ import pyarrow as pa
 from sinks.contract.batch import EVENT_SCHEMA
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.delta.spark_delta import delta_spark
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_spark import iceberg_spark

@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import Option, SinkSpec
+from sinks.contract.sink_spec import Option, SinkSpec
 from tests.contract.stores import Store, closing
 from tests.fresh import drop_database, fresh_name
 from tests.lakes import lake_catalog

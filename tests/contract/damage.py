@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cdc.record.position import Position
 from sinks.contract.port import StoredRow
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store_names import folder
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
 from cdc.record.schema import TableSchema
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import OpenSink, StoredRow
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.single_rows import canonical_row
 
 Opener = Callable[[Clock], OpenSink]

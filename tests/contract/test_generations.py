@@ -11,7 +11,7 @@ from cdc.record.progress import Watermark
 from sinks.contract.generations import Generations, OpenGeneration, lower
 from sinks.contract.kinds import beside, open_generations
 from sinks.contract.port import CannotCarry, OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store

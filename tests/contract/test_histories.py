@@ -23,9 +23,9 @@ from cdc.record.progress import Watermark
 from sinks.contract.batch import Event
 from sinks.contract.history_rows import history_shape
 from sinks.contract.kinds import spec_for
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import CannotCarry
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.warehouse.history_cuts import HistoryMarks, require_answer, require_known
 from tests.contract.feeding import Killed
 from tests.contract.histories import (

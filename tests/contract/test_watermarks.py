@@ -12,7 +12,7 @@ from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from cdc.record.tokens import Token
 from sinks.contract.attempt_limits import looking
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.store_freshness import StoreFreshness
 from sinks.contract.store_notes import WATERMARK, KeptColumns
 from tests.contract.orders import SHAPES, order

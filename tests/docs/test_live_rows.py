@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 
 MANUAL = (Path(__file__).parents[2] / "sinks" / "LIVE_ROWS.md").read_text(encoding="utf-8")

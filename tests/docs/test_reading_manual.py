@@ -12,7 +12,7 @@ import psycopg
 
 from cdc.read import Cache, Token
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 MANUAL = (Path(__file__).parents[2] / "cdc" / "README.md").read_text(encoding="utf-8")

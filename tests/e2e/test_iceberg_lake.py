@@ -17,7 +17,7 @@ import pytest
 
 from cdc.process.errors import Exit
 from cdc.settings.model import load
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.stores import spec_of
 from sinks.iceberg.iceberg_spark import summary_count
 from tests.faults.proxy import Fault, Proxy

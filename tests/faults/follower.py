@@ -25,8 +25,8 @@ from cdc.record.progress import Offsets
 from cdc.settings.model import LogSettings, load
 from cdc.wire.format import HEADERS
 from cdc.wiring.sinks import build_sinks
+from connectors.kafka.broker_answers import PASSING
 from connectors.kafka.clients import reader_config
-from connectors.kafka.doubted_topics import PASSING
 from spark.figures.sink_metrics import Metrics
 from spark.queries.log_watch import LogWatch
 from spark.records.source import EARLIEST, RECORD_SCHEMA

@@ -24,7 +24,7 @@ from cdc.wiring.sinks import read_known
 from connectors.kafka.compacted_topic import read_range
 from connectors.operate.verify import open_cut, verified_tables
 from sinks.contract.batch import Event, events_of
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.stores import open_store
 from sinks.contract.table_places import SchemaBook
 from tests.faults.follower import headers_of

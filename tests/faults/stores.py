@@ -22,7 +22,7 @@ from cdc.record.progress import EpochsState, Offsets, Progress, Watermark
 from cdc.record.schema import TableSchema
 from cdc.wire.dead_letter import DeadLetter
 from cdc.wire.format import UNAVAILABLE
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import Applied, OpenSink, Schemas, Sink
 from spark.figures.sink_metrics import Metrics
 from spark.records.ports import SinkTopics

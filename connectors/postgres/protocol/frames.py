@@ -1,5 +1,5 @@
-"""The frames of a streaming replication session, the few messages of the server between them, and the one place that
-decides what is acknowledged to it.
+"""The frames of a streaming replication session, the few messages of the server between them, and the feedback that
+acknowledges to it what :mod:`cdc.capture.advance` allows.
 
 Source of the formats: PostgreSQL documentation, "Streaming Replication Protocol", where times count microseconds since
 2000-01-01, and https://www.postgresql.org/docs/18/protocol-message-formats.html. Nothing here reads: :class:`Incoming`

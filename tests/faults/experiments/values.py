@@ -24,7 +24,7 @@ from connectors.postgres.protocol.messages import Relation
 from connectors.postgres.server.catalog_shapes import table_schema
 from connectors.postgres.server.connections import Connection, connect
 from sinks.contract.batch import Event, events_of
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.table_places import SchemaBook
 from tests.faults.lab import Found, Lab
 from tests.faults.typed import SETUP, TYPES, differences, rows

@@ -127,17 +127,17 @@ MUTANTS = (
         "tests/integration/debezium/test_joining.py -k do_not_show",
     ),
     Mutant(
-        "take a record behind a handover's end for one of the log", "spark/records/translate.py",
+        "take a record behind a handover's end for one of the log", "spark/records/debezium_records.py",
         "if offset >= handed_over.get(topic, {}).get(partition, offset + 1):", "if False:",
         "tests/unit/spark/test_debezium.py -k h91",
     ),
     Mutant(
-        "give a record under another key before it is noted", "spark/records/translate.py",
+        "give a record under another key before it is noted", "spark/records/debezium_records.py",
         "                self._keyed_anew(topic)\n", "                pass\n",
         "tests/unit/spark/test_debezium.py -k h230",
     ),
     Mutant(
-        "take the key of a topic made anew for another one", "spark/records/translate.py",
+        "take the key of a topic made anew for another one", "spark/records/debezium_records.py",
         "newest.oid == shape.oid and ", "", "tests/unit/spark/test_debezium.py -k h230",
     ),
     Mutant(

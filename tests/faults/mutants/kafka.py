@@ -6,7 +6,7 @@ from tests.faults.mutants.mutant import Mutant
 
 _SCHEDULES = "tests/faults/test_schedules.py"
 _COMPACTED = "tests/unit/connectors/kafka/test_compacted.py"
-_DOUBTED = "tests/unit/connectors/kafka/test_doubted_topics.py"
+_DOUBTED = "tests/unit/connectors/kafka/test_broker_answers.py"
 
 MUTANTS = (
     Mutant(
@@ -69,15 +69,15 @@ MUTANTS = (
         "tests/unit/connectors/kafka/test_topic_problems.py",
     ),
     Mutant(
-        "believe a broker that has just started (H579)", "connectors/kafka/doubted_topics.py",
-        "if clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_doubted_topics.py",
+        "believe a broker that has just started (H579)", "connectors/kafka/broker_answers.py",
+        "if clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_broker_answers.py",
     ),
     Mutant(
-        "believe a broker that names no topic (Y7)", "connectors/kafka/doubted_topics.py",
+        "believe a broker that names no topic (Y7)", "connectors/kafka/broker_answers.py",
         "if named or clock.monotonic() >= until_s:", "if True:", "tests/unit/connectors/kafka/test_passing_errors.py",
     ),
     Mutant(
-        "take a broker that went for a refusal (H580)", "connectors/kafka/doubted_topics.py",
+        "take a broker that went for a refusal (H580)", "connectors/kafka/broker_answers.py",
         "    KafkaError._DESTROY_BROKER,\n", "", _COMPACTED,
     ),
     Mutant(
@@ -93,16 +93,16 @@ MUTANTS = (
         "if end is not None and offset < end:", "if False:", "tests/integration/capture/test_visibility.py -k h581",
     ),
     Mutant(
-        "believe a broker that stood still (H582)", "connectors/kafka/doubted_topics.py",
+        "believe a broker that stood still (H582)", "connectors/kafka/broker_answers.py",
         "while (missing := wanted - found.keys()) and clock.monotonic() < until_s:",
         "while (missing := wanted - found.keys()) and False:", _DOUBTED,
     ),
     Mutant(
-        "believe a broker about the end of a new topic (H582)", "connectors/kafka/doubted_topics.py",
+        "believe a broker about the end of a new topic (H582)", "connectors/kafka/broker_answers.py",
         "            if clock.monotonic() >= until_s:\n                raise\n", "            raise\n", _DOUBTED,
     ),
     Mutant(
-        "take a topic that is not known yet for a refused one (H583)", "connectors/kafka/doubted_topics.py",
+        "take a topic that is not known yet for a refused one (H583)", "connectors/kafka/broker_answers.py",
         "    if unknown:\n        raise LogError(", "    if unknown:\n        raise TopicError(", _DOUBTED,
     ),
     Mutant(

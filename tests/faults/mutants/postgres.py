@@ -280,9 +280,9 @@ MUTANTS = (
         "tail = read_at(tail, answer.seen_lsn)", "pass", "tests/unit/connectors/postgres/assembly/test_netting.py",
     ),
     Mutant(
-        "take a token before the commit that it is to cover", "connectors/postgres/server/taken_tokens.py",
+        "take a token before the commit that it is to cover", "connectors/postgres/server/connection_token.py",
         "if opened and not _commits_itself(connection):", "if False:",
-        "tests/unit/connectors/postgres/server/test_taken_tokens.py",
+        "tests/unit/connectors/postgres/server/test_connection_token.py",
     ),
     Mutant(
         "take a token before its commit where the driver says nothing", "connectors/postgres/server/stream.sql",

@@ -56,7 +56,7 @@ MUTANTS = (
         "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/contract/test_plan.py",
     ),
     Mutant(
-        "apply an older row (store in memory)", "sinks/contract/memory.py",
+        "apply an older row (store in memory)", "sinks/contract/memory_store.py",
         "stored.pos > pos", "stored.pos > pos > stored.pos", _MEMORY,
     ),
     Mutant(
@@ -64,11 +64,11 @@ MUTANTS = (
         "elseif stored and stored > pos then", "elseif stored and stored > pos and false then", _REDIS,
     ),
     Mutant(
-        "ignore a row of the same position", "sinks/contract/memory.py",
+        "ignore a row of the same position", "sinks/contract/memory_store.py",
         "stored.pos > pos", "stored.pos >= pos", _MEMORY,
     ),
     Mutant(
-        "forget a delete at once", "sinks/contract/memory.py",
+        "forget a delete at once", "sinks/contract/memory_store.py",
         "memory.forget_ns[table, key] = until", "del rows[key]", _MEMORY,
     ),
     Mutant(
@@ -122,7 +122,7 @@ MUTANTS = (
         "(digits[:, 6] <= _SEVEN)", "(digits[:, 6] <= 255)", f"{_CONTRACT}/test_refusals.py -k memory",
     ),
     Mutant(
-        "take away whatever stands under a key", "sinks/contract/memory.py",
+        "take away whatever stands under a key", "sinks/contract/memory_store.py",
         "if key in rows and rows[key].pos == pos:", "if key in rows:",
         f"{_CONTRACT}/test_foreign.py -k memory",
     ),
@@ -258,7 +258,7 @@ MUTANTS = (
         'if shards["successful"] < shards["total"]:', "if False:", "tests/unit/sinks/search/test_search_answers.py",
     ),
     Mutant(
-        "replace a place whatever stands there", "sinks/contract/memory.py",
+        "replace a place whatever stands there", "sinks/contract/memory_store.py",
         "if not step.fits(self.place(step.schema)):", "if False:", f"{_CONTRACT}/test_places.py -k 'memory and upon'",
     ),
     Mutant(

@@ -89,7 +89,7 @@ MUTANTS = (
         "if figures.failing is not None and figures.behind():", "if False:", f"{_SPARK}/test_metrics.py",
     ),
     Mutant(
-        "leave the package of a store's opener out of the archive", "spark/session/package.py",
+        "leave the package of a store's opener out of the archive", "spark/session/package_zip.py",
         "return tuple(sorted(named - set(PACKAGES)))", "return ()", "tests/unit/spark/test_small.py",
     ),
     Mutant(
@@ -173,7 +173,7 @@ MUTANTS = (
         f"{_FRAMES}/test_plan.py",
     ),
     Mutant(
-        "wait for executors in silence", "spark/session/fitness.py",
+        "wait for executors in silence", "spark/session/executor_fitness.py",
         "        if not seen.waiting and (seen.executors or not seen.wanted):\n", "        if True:\n",
         "tests/unit/spark/test_executors.py",
     ),

@@ -13,7 +13,7 @@ from cdc.wiring import open_schemas
 from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.schema_registry import SchemaRegistry
 from sinks.contract.batch import Event, events_of
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import OpenSink
 from tests.integration.capture.pipeline import Pipeline
 

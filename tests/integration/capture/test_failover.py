@@ -27,7 +27,7 @@ from cdc.wiring import open_state
 from cdc.wiring.pipeline import build_snapshot, prepare_pipeline
 from connectors.operate.new_epoch import accept
 from connectors.postgres.server.catalog_facts import read_server
-from connectors.postgres.server.taken_tokens import token
+from connectors.postgres.server.connection_token import token
 from snapshot.source.ports import NoReport
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused

@@ -17,7 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from cdc.process.errors import SourceError, UsageError
 from cdc.record.tokens import Token
-from connectors.postgres.server.taken_tokens import SQL, async_token, token
+from connectors.postgres.server.connection_token import SQL, async_token, token
 
 
 class Base(DeclarativeBase):

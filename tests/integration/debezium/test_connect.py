@@ -23,7 +23,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from connectors.kafka.schema_registry import EmbeddedShapes
 from sinks.contract.batch import Event, events_of
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.conftest import Pipeline, Record
 from tests.programs import Spawn

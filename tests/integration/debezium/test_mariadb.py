@@ -17,7 +17,7 @@ from connectors.debezium.status import advice
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted_topic import read_range
 from sinks.contract.batch import Event, events_of
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.mariadb import SKIPPED, MariaDb
 from tests.waiting import wait_until

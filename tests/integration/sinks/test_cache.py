@@ -28,7 +28,7 @@ from sinks.cache.cache_client import probe_cache
 from sinks.contract.batch import events_of
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink, StoreAway
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.programs import Spawn

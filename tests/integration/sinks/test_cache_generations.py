@@ -12,7 +12,7 @@ from cdc.process.clock import ManualClock
 from cdc.process.errors import SinkError
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.contract.topics import ORDERS, Topic, at, batch
 from tests.integration.sinks.test_cache import KEY, ROW, SHAPES
 

@@ -22,7 +22,7 @@ from cdc.record.source_lineage import SourceLineage
 from cdc.wire.plain import PlainTable
 from sinks.cache.cached_rows import key_text
 from sinks.contract.kinds import beside, open_generations, spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.hostile_documents import EVERY
 

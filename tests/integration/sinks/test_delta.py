@@ -18,7 +18,7 @@ from cdc.process.errors import SinkError
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import CannotCarry, OpenSink, StoreAway
-from sinks.contract.registry import Option, open_sink
+from sinks.contract.sink_spec import Option, open_sink
 from sinks.delta.delta_generations import DeltaNotes
 from sinks.delta.delta_storage import Storage
 from tests.contract.stores import live

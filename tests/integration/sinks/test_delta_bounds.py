@@ -19,7 +19,7 @@ from cdc.process.clock import ManualClock
 from cdc.record.schema import TableSchema
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.delta.delta_files import STATISTICS
 from sinks.delta.delta_kind import DeltaSinkSettings
 from tests.contract.topics import Shapes, Topic, at, batch, column, numeric, shape

@@ -12,7 +12,7 @@ import pytest
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.feeding import TRUTH, Feeding, filled, goes_on
 from tests.contract.stores import Store
 from tests.contract.stores import closing as closed

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from cdc.process.clock import ManualClock
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import CannotCarry, OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.delta.delta_kind import DeltaSinkSettings
 from sinks.delta.delta_partitions import bucket_of
 from tests.contract.orders import SHAPES, order, statuses

@@ -23,7 +23,7 @@ from cdc.process.clock import ManualClock
 from cdc.process.crash_points import CRASH_EXIT
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import CannotCarry, OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.delta.delta_rewrite import KeyedFiles
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import Topic, at, batch

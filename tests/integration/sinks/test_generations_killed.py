@@ -23,7 +23,7 @@ from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import rows
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape

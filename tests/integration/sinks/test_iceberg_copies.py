@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.iceberg.iceberg_catalog import LakePlace
 from sinks.iceberg.iceberg_spark import iceberg_spark
 from sinks.iceberg.iceberg_table import PROPERTIES

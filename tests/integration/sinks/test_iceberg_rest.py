@@ -14,7 +14,7 @@ from cdc.process.errors import Exit, Retry, SinkError
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import StoreAway
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.iceberg.iceberg_catalog import LakePlace, probe_iceberg
 from sinks.iceberg.iceberg_spark import iceberg_spark
 from tests.contract.feeding import TRUTH, filled, goes_on

@@ -23,7 +23,7 @@ from cdc.process.errors import Retry
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink, StoreAway
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.iceberg.iceberg_columns import whole_rows
 from sinks.iceberg.iceberg_faults import LakeUnfit
 from sinks.iceberg.iceberg_store import lake_table
@@ -114,7 +114,7 @@ import os, sys
 from contextlib import closing
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import open_generations, spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.orders import SHAPES, order
 from tests.contract.topics import ORDERS, Topic, at, batch, column, shape
 from tests.contract.topics import Shapes

@@ -21,7 +21,7 @@ from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from cdc.record.topic_names import TableName
 from sinks.contract.kinds import beside, open_generations, spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.contract.store_names import cache_fill
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch

@@ -14,7 +14,7 @@ import pytest
 from cdc.process.errors import CdcError
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.fresh import fresh_name

@@ -18,7 +18,7 @@ from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.cache.examples.order_page import CachedOrders, OrderPage, PostgresShop
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.unit.sinks.cache.examples.order_pages import browse, places, sinking
 

@@ -16,7 +16,7 @@ from cdc.record.position import Lsn
 from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.contract.kinds import beside, open_generations, spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 SHAPES = Shapes(ORDERS)

@@ -19,7 +19,7 @@ from cdc.record.schema import TableSchema
 from sinks.contract.batch import events_of
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import CannotCarry, OpenSink, StoreAway
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.contract.store_notes import TableFloor
 from sinks.search.search_client import SearchClient
 from sinks.search.search_generations import SearchNotes

@@ -11,7 +11,7 @@ from cdc.process.errors import ConfigError, Exit
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, parse_settings, spec_for
 from sinks.contract.port import CannotCarry, OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
 from tests.integration.sinks.test_search import Server

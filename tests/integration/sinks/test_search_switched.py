@@ -16,7 +16,7 @@ from cdc.process.crash_points import CRASH_EXIT
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 ROOT = Path(__file__).parents[3]

@@ -19,7 +19,7 @@ from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.contract.attempt_limits import looking
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.sql.sql_client import connect_args
 from tests.waiting import TIME_SCALE
 

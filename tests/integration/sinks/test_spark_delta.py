@@ -23,7 +23,7 @@ from cdc.process.errors import ConfigError
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import SparkParts, beside, open_generations, spec_for
 from sinks.contract.port import CannotCarry, OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.delta.delta_kind import SPARK_PARTS
 from sinks.warehouse.warehouse_spark import WarehouseSpark
 from tests.contract.orders import SHAPES, order, statuses

@@ -16,7 +16,7 @@ from cdc.process.clock import SYSTEM_CLOCK
 from sinks.contract.batch import pc
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import CannotCarry
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.contract.table_places import PlaceStep, SchemaBook
 from sinks.delta import spark_delta
 from sinks.delta.delta_files import TIERS, Tier

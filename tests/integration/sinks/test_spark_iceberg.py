@@ -25,7 +25,7 @@ from cdc.process.errors import ConfigError, Exit, Retry, SinkError
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import CannotCarry, OpenSink, StoreAway
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.iceberg.iceberg_catalog import LakePlace, probe_iceberg
 from sinks.iceberg.iceberg_kind import SPARK_PARTS
 from sinks.iceberg.iceberg_spark import iceberg_spark
@@ -277,7 +277,7 @@ WITHOUT_SPARK = """
 import os, sys
 from contextlib import closing
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import Topic, at, batch
 

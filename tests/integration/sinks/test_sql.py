@@ -21,7 +21,7 @@ from cdc.record.progress import Watermark
 from sinks.contract.batch import events_of
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import STRANGE_ROW, OpenSink
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.orders import order
 from tests.contract.stores import live, rows

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import open_generations, spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import rows
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from cdc.record.progress import Watermark
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink, StoreAway
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape

@@ -14,7 +14,7 @@ from cdc.process.errors import ConfigError, Exit
 from cdc.record.progress import Watermark
 from cdc.settings.sink_settings import UnreadSink
 from sinks.contract.kinds import beside, open_generations, read_section, spec_for
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
 from tests.fresh import fresh_name

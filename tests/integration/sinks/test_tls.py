@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from cdc.process.errors import CdcError, Exit
 from sinks.contract.batch import events_of
 from sinks.contract.kinds import kind_named, spec_for
-from sinks.contract.registry import Option, SinkSpec, attribute, open_sink
+from sinks.contract.sink_spec import Option, SinkSpec, attribute, open_sink
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.topics import Topic, at
 from tests.tls import Certificate, encrypted, in_front_of, self_signed

@@ -11,9 +11,9 @@ import pyarrow as pa
 from cdc.process.errors import SinkError
 from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import Applied, OpenSink, Schemas, Watermarks
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 
 
 @dataclass

@@ -169,7 +169,7 @@ import sys
 from pathlib import Path
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.jvm.java import java_home
-from spark.session.fitness import slots_of
+from spark.session.executor_fitness import slots_of
 from spark.session.spark_session import SessionSpec, start_session
 session = start_session(SessionSpec(
     name="slots", master=sys.argv[1], driver_memory="512m", log_folder=Path(sys.argv[2]), java_home=java_home(),
@@ -273,7 +273,7 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark_headrace import register
-from spark.session.package import build_zip
+from spark.session.package_zip import build_zip
 session = (
     SparkSession.builder.master(sys.argv[1])
     .config("spark.executor.memory", "512m").config("spark.cores.max", "2").config("spark.ui.enabled", "false")

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc.process.errors import ConfigError, TopicError, UsageError
 from cdc.read import as_of, history
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from spark.streams.past_join import PastTable, joined_events, refusal_in
 from spark.streams.typed_events import Events
 from tests.contract.histories import BOOK, HistoryFeeding, Past, cut, lsn_text, sorted_events

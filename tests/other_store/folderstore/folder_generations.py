@@ -9,7 +9,7 @@ from pathlib import Path
 from cdc.process.clock import Clock
 from cdc.record.schema import TableSchema
 from sinks.contract.generations import GENERATION, Generations, number_in_use
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 
 from .folder_store import FolderNotes, root_of
 

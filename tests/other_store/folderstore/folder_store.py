@@ -23,7 +23,7 @@ from cdc.record.server_facts import StoreFacts
 from sinks.contract.batch_plan import TableBatch
 from sinks.contract.generations import OpenGeneration
 from sinks.contract.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.store import StoreSink
 from sinks.contract.store_names import folder
 from sinks.contract.store_notes import NotedWatermarks

@@ -14,7 +14,7 @@ from cdc.record.progress import Offsets, Progress
 from cdc.wire.dead_letter import DeadLetter, Why
 from sinks.contract.batch import Event, events_of
 from sinks.contract.batch_plan import event_rows
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import Applied, Refused, Schemas, Sink
 from sinks.contract.table_places import SchemaBook
 from spark.records.foreign_records import FOREIGN, LogReach

@@ -9,8 +9,8 @@ from cdc.record.position import Position
 from cdc.record.schema import TableSchema
 from cdc.wire.debezium.reading import DebeziumReader
 from cdc.wire.records import Span
+from spark.records.debezium_records import Translation
 from spark.records.source import parse
-from spark.records.translate import Translation
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.translating import InSlices, InTasks, Registry, records, translating

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.process.clock import ManualClock
-from spark.session.fitness import ClusterSight, ExecutorWatch
+from spark.session.executor_fitness import ClusterSight, ExecutorWatch
 
 NONE, ONE = ClusterSight(0, True), ClusterSight(1, True)
 

@@ -12,7 +12,7 @@ from cdc.process.errors import Exit, Retry, SinkError
 from cdc.record.progress import Hold, Progress, Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import CannotCarry
 from sinks.contract.table_places import SchemaBook
 from spark.records.ports import SinkTopics

@@ -14,7 +14,7 @@ from cdc.process.clock import ManualClock
 from cdc.record.progress import EpochsState, Hold, Offsets, Progress, Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import CannotCarry
 from sinks.contract.table_places import SchemaBook
 from spark.figures.sink_metrics import Metrics

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.process.errors import ActiveError, Retry, TopicError
 from cdc.record.progress import EpochsState, Hold, Offsets, Watermark
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import OpenSink
 from spark.queries.micro_batch import shares, spans_between
 from spark.records.ports import SinkTopics, TopicLook

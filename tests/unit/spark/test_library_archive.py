@@ -11,7 +11,7 @@ import pytest
 
 from cdc.process.errors import ConfigError, Exit
 from sinks.contract.kinds import kinds_of_ours
-from spark.session.fitness import LIBRARIES
+from spark.session.executor_fitness import LIBRARIES
 from spark.session.library_archive import ARCHIVE, build_archive, main, needed_by_tasks, with_requirements
 
 
@@ -41,7 +41,7 @@ def test_h423_a_bare_python_has_the_libraries_of_the_archive(tmp_path: Path, nam
 ONLY = """
 import sys
 from importlib.metadata import packages_distributions
-from spark.session.fitness import look
+from spark.session.executor_fitness import look
 from spark.session.library_archive import needed_by_tasks, with_requirements
 shipped = {one.name for one in with_requirements(needed_by_tasks())} | {"pyspark", "py4j", "headrace"}
 refused = {module for module, brought in packages_distributions().items() if not shipped & set(brought)}

@@ -11,7 +11,7 @@ import pytest
 from cdc.process.clock import ManualClock
 from cdc.process.errors import LogError
 from cdc.record.progress import Offsets, Progress
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from spark.figures.sink_metrics import SILENCE_S, Metrics
 from spark.queries.log_watch import LogWatch
 from spark.records.ports import SinkTopics

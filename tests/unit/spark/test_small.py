@@ -15,7 +15,7 @@ from sinks.contract.kinds import spec_for
 from spark.queries.query import batch_after
 from spark.queries.query_run import LocalFolder, batch_offsets, parse_offsets
 from spark.session.failures import Halted, QueryFailed, persist, read_failure
-from spark.session.package import build_zip, openers_of
+from spark.session.package_zip import build_zip, openers_of
 from spark.session.spark_session import SessionSpec, configuration, require_name, start_session
 from spark.session.stop import SinkStop
 
@@ -157,7 +157,7 @@ def test_the_zip_has_a_tasks_imports_and_is_always_the_same(tmp_path: Path) -> N
         names = set(archive.namelist())
     assert {
         "spark/queries/tasks.py",
-        "sinks/contract/registry.py",
+        "sinks/contract/sink_spec.py",
         "cdc/record/progress.py",
         "sinks/cache/rows.lua",
         "connectors/kafka/record_reader.py",
@@ -172,7 +172,7 @@ def test_the_zip_holds_the_package_that_brings_a_store(tmp_path: Path, other_sto
     build_zip(tmp_path, openers_of([ours, brought]))
     with zipfile.ZipFile(tmp_path / "headrace.zip") as archive:
         names = set(archive.namelist())
-    assert {"folderstore/__init__.py", "folderstore/folder_store.py", "sinks/contract/registry.py"} <= names
+    assert {"folderstore/__init__.py", "folderstore/folder_store.py", "sinks/contract/sink_spec.py"} <= names
 
 
 def test_the_zip_holds_a_lone_module_that_brings_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from cdc.record.progress import Progress, Watermark
 from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.wire.dead_letter import Why
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import Applied, OpenSink, PlaceMissing, Schemas
 from spark.figures.sink_metrics import Metrics
 from spark.records.source import parse

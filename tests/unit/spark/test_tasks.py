@@ -18,7 +18,7 @@ from cdc.wire.dead_letter import Why
 from cdc.wire.records import Span
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import CannotCarry, PlaceMissing, StoreAway
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from sinks.contract.table_places import SchemaBook
 from spark.queries.micro_batch import shares, spans_between
 from spark.queries.task_reports import REPORT_SCHEMA, TaskReport, read_report

@@ -25,7 +25,7 @@ from cdc.record.progress import Hold, Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.contract.kinds import spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from spark.figures.sink_metrics import Metrics
 from spark.runner.wait_page import LONGEST_S, MOST, WaitPage
 from tests.waiting import wait_until

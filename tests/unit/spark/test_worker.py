@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from spark.figures.sink_metrics import Metrics
 from spark.session.failures import Halted
 from spark.stores.store_calls import Halt, StoreThread

@@ -13,8 +13,8 @@ from cdc.record.progress import Offsets
 from cdc.record.schema import TableSchema
 from cdc.wire.debezium.reading import DebeziumReader
 from cdc.wire.records import Span
+from spark.records.debezium_records import TaskNotes, TaskTranslation, TaskTranslator, Translation
 from spark.records.source import RECORD_SCHEMA
-from spark.records.translate import TaskNotes, TaskTranslation, TaskTranslator, Translation
 from tests.unit.cdc.wire.debezium.recorded import Recorded
 from tests.unit.spark.records import KafkaRecord, records_of
 

@@ -33,7 +33,7 @@ OURS = {
     "cdc/figures/capture_metrics.py",  # the system's words on an address
     "cdc/operate/snapshot_requests.py",  # a condition's own words
     "cdc/settings/model.py",  # tomllib names a line and a column
-    "connectors/kafka/doubted_topics.py",  # the system's words on an address
+    "connectors/kafka/broker_answers.py",  # the system's words on an address
     "snapshot/later/window_read.py",  # a condition's own words
     "snapshot/later/planner.py",  # a table's name
 }  # fmt: skip

@@ -20,7 +20,7 @@ from cdc.verification.ports import Cut, RepairRow, VerifiedTable
 from cdc.verification.repair import Repaired, record_key, repair
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from connectors.operate.verify import StoreRepair
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import StoredRow
 from tests.unit.cdc.verification.test_rounds import SHAPE, TABLE
 

@@ -6,7 +6,7 @@ import pytest
 
 from cdc.process.clock import ManualClock
 from cdc.process.errors import LogError
-from connectors.kafka.doubted_topics import missing_of
+from connectors.kafka.broker_answers import missing_of
 
 OTHERS = ["shop.state", "shop.public.orders"]
 

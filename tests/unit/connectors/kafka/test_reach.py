@@ -6,7 +6,7 @@ import pytest
 
 from cdc.process.errors import ConfigError, Exit, LogError
 from cdc.settings.model import LogSettings
-from connectors.kafka.doubted_topics import require_broker
+from connectors.kafka.broker_answers import require_broker
 from tests.strangers import Answer, closed, lines, stranger, web
 
 

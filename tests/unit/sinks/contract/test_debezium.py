@@ -9,7 +9,7 @@ from cdc.record.schema import TableSchema
 from cdc.record.topic_names import TableName
 from cdc.wire.debezium.reading import DebeziumChange
 from sinks.contract.batch import Event, events_of
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from tests.contract.topics import Shapes
 from tests.unit.cdc.wire.debezium.recorded import Recorded, read_all, recorded
 

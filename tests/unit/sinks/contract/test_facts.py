@@ -13,7 +13,7 @@ from cdc.process.errors import ConfigError, SinkError
 from cdc.record.server_facts import StoreFacts
 from sinks.contract.attempt_limits import looking
 from sinks.contract.kinds import kind_named
-from sinks.contract.registry import SinkSpec, attribute
+from sinks.contract.sink_spec import SinkSpec, attribute
 from sinks.sql.sql_client import connect_args
 from tests.strangers import Answer, closed, lines, stranger, web
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from cdc.record.progress import Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.waiting import TIME_SCALE
 
 LONG_S = 30 * TIME_SCALE

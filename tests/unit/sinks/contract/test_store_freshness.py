@@ -25,7 +25,7 @@ from cdc.record.progress import Hold, Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.contract.kinds import beside, open_generations, spec_for
 from sinks.contract.port import OpenSink
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.contract.store_freshness import StoreFreshness
 from tests.waiting import TIME_SCALE, wait_until
 

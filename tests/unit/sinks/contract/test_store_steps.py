@@ -11,7 +11,7 @@ from cdc.process.errors import ActiveError
 from cdc.record.progress import Watermark
 from cdc.record.schema import TableSchema
 from sinks.contract.batch_plan import TableBatch
-from sinks.contract.memory import MemoryStore
+from sinks.contract.memory_store import MemoryStore
 from sinks.contract.port import Applied, PlaceMissing, StoreAway, StoredRow
 from sinks.contract.store import StoreSink
 from sinks.contract.table_places import Places, PlaceStep, TablePlace

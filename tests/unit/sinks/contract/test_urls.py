@@ -8,7 +8,7 @@ from cdc.process.clock import ManualClock
 from cdc.process.errors import ConfigError
 from sinks.cache.cache_client import URLS
 from sinks.contract.kinds import kind_named, spec_for
-from sinks.contract.registry import attribute, open_sink
+from sinks.contract.sink_spec import attribute, open_sink
 from sinks.contract.store_connection import place
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import exc
 
 from cdc.process.errors import ConfigError, Exit, Retry, SinkError
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import SinkSpec, open_sink
+from sinks.contract.sink_spec import SinkSpec, open_sink
 from sinks.sql.sql_client import probe_sql, refuses_login
 from tests.strangers import stranger
 

@@ -10,7 +10,7 @@ import pytest
 from cdc.process.errors import SinkError, TopicError
 from cdc.record.position import Position
 from cdc.record.progress import Hold, Watermark
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 from sinks.contract.table_places import TablePlace
 from spark.frames.event_cuts import EventCut
 from spark.frames.history_watermarks import STILL_S, HeldCuts, HistoryWatermark, KeptHistory, behind, shown_up_to

@@ -20,7 +20,7 @@ from cdc.record.progress import Hold, Watermark
 from cdc.record.source_lineage import SourceLineage
 from sinks.cache.examples.order_page import OrderPage
 from sinks.contract.kinds import spec_for
-from sinks.contract.registry import open_sink
+from sinks.contract.sink_spec import open_sink
 from tests.unit.sinks.cache.examples.order_pages import Browser, browse, places, sinking
 
 OURS = "written-0123456789abcdef"

@@ -10,8 +10,8 @@ import pytest
 from pyspark.logger import PySparkLogger
 
 from cdc.process.errors import ConfigError, Exit
+from spark.session.executor_fitness import Fitness, look, require_fit
 from spark.session.failures import SparkLost, probe_failure, read_failure
-from spark.session.fitness import Fitness, look, require_fit
 from spark.session.spark_session import SessionSpec, quiet_client, quiet_server, require_master, start_session
 
 HERE = Fitness("driver", "3.11.4", (), {"pyarrow": "26.0.1"})

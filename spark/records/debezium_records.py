@@ -206,14 +206,14 @@ class TopicShapes(Protocol):
 
 class Translation:
     """Translates the batches of one run of a query. ``shapes`` may raise LogError. Implements
-    :class:`spark.records.translate.NumberedShapes`.
+    :class:`spark.records.debezium_records.NumberedShapes`.
 
     Records of a small batch come here. For those that tasks read :meth:`for_tasks` makes what they need, and what they
     tell is decided here.
 
     ``keyed_anew``: is called with a topic whose table has another key than before, before a record under it is given to
     a store. ``topic_ids``: Kafka's ids. A topic that was made anew may have another key. ``handed_over`` as
-    :func:`spark.records.translate.translated` has it.
+    :func:`spark.records.debezium_records.translated` has it.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ import pytest
 
 from cdc.process.errors import CdcError, SourceError, UsageError
 from cdc.record.tokens import Token
-from connectors.postgres.server.taken_tokens import SQL, async_token, token
+from connectors.postgres.server.connection_token import SQL, async_token, token
 
 TEXT = "7301444403801980345/1:0/16B3D48"
 

@@ -11,7 +11,7 @@ from cdc.process.clock import ManualClock
 from cdc.process.errors import LogError, Retry, TopicError
 from cdc.record.progress import Offsets
 from cdc.settings.model import LogSettings
-from connectors.kafka.doubted_topics import ends_of_made, facts_of_made, make_known, stays_gone
+from connectors.kafka.broker_answers import ends_of_made, facts_of_made, make_known, stays_gone
 from connectors.kafka.topic_problems import TopicFacts
 
 

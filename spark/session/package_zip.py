@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from sinks.contract.registry import SinkSpec
+from sinks.contract.sink_spec import SinkSpec
 
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "spark")
 """The packages that a task imports."""
@@ -52,5 +52,5 @@ def _add(archive: zipfile.ZipFile, folder: Traversable, path: str) -> None:
 
 
 if __name__ == "__main__":
-    # python -m spark.session.package FOLDER
+    # python -m spark.session.package_zip FOLDER
     print(build_zip(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
