@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,10 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
     ResourcePatternType,
     ResourceType,
 )
-from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from cdc.capture.topic_specs import TopicSpec
-from cdc.process.errors import LogError, TopicError
+from cdc.process.errors import LogError
 from cdc.process.untrusted_text import quoted
 from cdc.record.progress import Offsets
 from cdc.record.server_facts import TopicRights
@@ -49,7 +48,6 @@ thrift."""
 _SETTING_REFUSED = (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG)
 _LOOKED_AT = (*_PROMISED, "min.insync.replicas", "unclean.leader.election.enable", "message.timestamp.type")
 """Of a topic's forty options. All of them would take 40 MB for five thousand topics."""
-_T = TypeVar("_T")
 log = logging.getLogger(__name__)
 
 
@@ -193,12 +191,26 @@ class TopicAdmin:
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
         """The facts of those topics that exist. One that goes between its two questions is none of them.
 
-        LogError where a broker that starts does not know whether they do.
+        LogError where a broker that starts, or lags behind another, does not know for 15 s whether they do.
         """
         wanted = set(topics)
         found = self._known(wanted)
-        if unknown := wanted - found.keys():
-            found |= self._known(unknown - missing_of(unknown, self.names))
+
+        def unknown() -> set[str]:
+            """Those that one broker names, and of which another that was asked knows nothing."""
+            lacking = wanted - found.keys()
+            named = lacking - missing_of(lacking, self.names) if lacking else set[str]()
+            found.update(self._known(named))
+            return named - found.keys()
+
+        wait = Retrying(retry=retry_if_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S))
+        try:
+            wait(unknown)
+        except RetryError as unanswered:
+            topic = min(unanswered.last_attempt.result())
+            raise self._failed(
+                KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), f"looking at the topic {topic}", topic
+            ) from None
         return found
 
     def _known(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
@@ -299,27 +311,27 @@ class TopicAdmin:
             raise self._failed(error.args[0], "asking where topics end", *partitions) from None
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of those topics that the broker which is asked knows."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not asked:
             return {}
         futures = self._client.describe_configs(asked, request_timeout=_TIMEOUT_S)
         found = {}
         for resource, future in futures.items():
-            with suppress(TopicError):
-                entries = self._wait(future, f"asking for the settings of {resource.name}", resource.name)
+            doing = f"asking for the settings of {resource.name}"
+            try:
+                entries = future.result(_TIMEOUT_S + 5)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._failed(error.args[0], doing) from None
+            except TimeoutError:
+                raise LogError(
+                    f"{doing}: Kafka at {self._settings.bootstrap_servers} does not answer",
+                    hint="check [log] bootstrap_servers and that the brokers run",
+                ) from None
+            else:
                 found[resource.name] = {name: entries[name].value for name in _LOOKED_AT if name in entries}
         return found
-
-    def _wait(self, future: Future[_T], doing: str, topic: str) -> _T:
-        try:
-            return future.result(_TIMEOUT_S + 5)
-        except KafkaException as error:
-            raise self._failed(error.args[0], doing, topic) from None
-        except TimeoutError:
-            raise LogError(
-                f"{doing}: Kafka at {self._settings.bootstrap_servers} does not answer",
-                hint="check [log] bootstrap_servers and that the brokers run",
-            ) from None
 
 
 def topics_state(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ re-exports without saying so
+    AdminClient,
+    ConfigResource,
+)
 from pytest import LogCaptureFixture
 
 from cdc.capture.topic_specs import table_topic_spec
 from cdc.process.errors import Exit, LogError
 from cdc.settings.model import LogSettings, parse
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.clients import client_config
 from connectors.kafka.topic_problems import copy_problems, spec_problems
 from tests.waiting import wait_until
 
@@ -38,6 +46,37 @@ def test_h62_a_topic_goes_while_it_is_described(kafka: str, topic_prefix: str) -
 
     assert sorted(Between(log).describe([goes, stays])) == [stays]
     assert not other.describe([goes])
+
+
+class LaggingClient(AdminClient):
+    """The broker that is asked for settings does not know a new topic yet, so many times."""
+
+    def __init__(self, config: dict[str, Any], times: int) -> None:
+        super().__init__(config)
+        self.left = times
+
+    def describe_configs(  # type: ignore[override]  # as AdminClient itself does
+        self, resources: list[ConfigResource], **limits: Any
+    ) -> dict[ConfigResource, Future[Any]]:
+        if self.left <= 0:
+            return super().describe_configs(resources, **limits)
+        self.left -= 1
+        answers: dict[ConfigResource, Future[Any]] = {resource: Future() for resource in resources}
+        for answer in answers.values():
+            answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return answers
+
+
+def test_h62_a_broker_that_lags_behind_is_asked_again(kafka: str, topic_prefix: str) -> None:
+    """One broker of several names the topic that was just made, and the next one does not know it: init ended there."""
+    log, topic = log_of(kafka, topic_prefix), f"{topic_prefix}.public.t"
+    admin = TopicAdmin(log)
+    admin._client = client = LaggingClient(client_config(log), 3)
+    assert admin.create([table_topic_spec(log, topic)]) == [topic]
+    assert client.left == 0
+    client.left = 3
+    assert [*admin.describe([topic])] == [topic]
+    assert client.left == 0
 
 
 def log_of(kafka: str, name: str, **more: object) -> LogSettings:
