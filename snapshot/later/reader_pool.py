@@ -76,16 +76,21 @@ class ReaderPool:
         """
         self._pool.shutdown(wait=False, cancel_futures=True)
         until_s = self._clock.monotonic() + _END_S
-        while wait(self._given, timeout=_RETRY_S).not_done:
+        while not self._ended(_RETRY_S):
             if self._clock.monotonic() > until_s:
                 log.warning("readers_cut_off", extra={"sessions": len(self._opened)})
                 for session in self._opened:
                     cut_off(session)
-                wait(self._given, timeout=_END_S)
-                return
+                if not self._ended(_END_S):
+                    return
+                break
             self.cancel()
         for session in self._opened:
             session.close()
+
+    def _ended(self, timeout_s: float) -> bool:
+        """Whether no thread reads any more. wait() never counts a chunk as done that was cancelled before its turn."""
+        return not wait([one for one in self._given if not one.cancelled()], timeout=timeout_s).not_done
 
     def read(self, reading: TableReading, chunk: Chunk) -> tuple[Written, Position]:
         """Read one chunk and see it into the log. GivenUp, LockTimeout, Changed or ConfigError when it is not to be."""

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, cast
+from contextlib import contextmanager
 
-import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from cdc.capture.windows import Closed, Written
 from cdc.figures.capture_metrics import Health
 from cdc.process.clock import SYSTEM_CLOCK
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
-from cdc.record.position import Position
 from cdc.record.state import FormState, find_all
 from cdc.record.tables_aside import Cause, TableState, asides_of
 from cdc.record.topic_names import partition_of
 from cdc.wiring.pipeline import open_status, prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
-from connectors.operate.snapshot import CaptureEdges, PostgresLaterSource
-from snapshot.later.reader_pool import ReaderPool
-from snapshot.later.table_reading import TableReading
-from snapshot.source.planned_tables import Chunk
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_later_gate import stalled
@@ -221,34 +213,6 @@ def test_h96_a_table_that_is_not_followed_makes_capture_unready(pipeline: Pipeli
         wait_until(lambda: health.ready()[0], 20)
         pipeline.execute(f"alter publication {publication} set (publish = 'insert')")
         wait_until(lambda: "leaves out delete, truncate, update" in health.ready()[1], 20)
-
-
-class Deaf(ReaderPool):
-    """Its reader goes on behind the first cancellations, and sleeps for an hour where it is ``stubborn``."""
-
-    begun = threading.Event()
-    stubborn = False
-
-    def read(self, job: TableReading, chunk: Chunk) -> tuple[Written, Position]:
-        session = self._session()
-        for _ in range(10**6 if self.stubborn else 3):
-            with suppress(psycopg.errors.QueryCanceled):
-                self.begun.set()
-                session.execute("select pg_sleep(3600)")
-        raise Closed
-
-
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: bool) -> None:
-    settings = pipeline.settings
-    source = PostgresLaterSource(settings, cast("Any", None))
-    edges = CaptureEdges(settings, source, cast("Any", None), cast("Any", None), cast("Any", None))
-    readers = Deaf(edges, cast("Any", None), SYSTEM_CLOCK)
-    readers.stubborn = stubborn
-    given = readers.submit(cast("Any", None), cast("Any", "a part"))
-    assert readers.begun.wait(20)
-    readers.close()
-    assert isinstance(given.exception(1), psycopg.Error if stubborn else Closed)
 
 
 @contextmanager
