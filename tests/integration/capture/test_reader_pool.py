@@ -19,6 +19,8 @@ from snapshot.later.table_reading import TableReading
 from snapshot.source.planned_tables import Chunk
 from tests.integration.capture.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 class Deaf(ReaderPool):
     """Its reader goes on behind the first cancellations, and sleeps for an hour where it is ``stubborn``."""
