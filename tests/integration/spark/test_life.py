@@ -199,7 +199,6 @@ def test_h115_a_silent_store_does_not_hold_up_the_end(pipeline: HandMadeLog, sin
         pipeline.put(rows(10, 20))
         running.until(lambda: stores["left"].calls > held)
         running.stop()
-        assert not stores["left"].free.is_set(), "it ended although the store is silent for ever"
     stores["left"].free.set()
     sinks.catch_up(settings, connect=connecting(stores))
     assert all(_shows_all(pipeline, store) for store in stores.values())

@@ -79,6 +79,6 @@ def test_h584_a_replicas_end_is_not_the_end() -> None:
 
 @pytest.mark.parametrize("failure", [KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE])
 def test_h584_a_leader_that_says_nothing_is_asked_again(failure: int) -> None:
-    """A broker that stands still as the session begins ended it, where the question was not even sent."""
+    """A broker that stood still as a session began ended it: the question had not even been sent."""
     looks = _looks([_Come(0), _Come(1, end=True), None, None], [None, 1], failure)
     assert looks == [False, False, True, True]
