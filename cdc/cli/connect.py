@@ -65,7 +65,7 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
                 "action": done.action,
                 "changes": done.changes,
                 "added": done.added,
-                "signal": done.signal,
+                "snapshot": done.snapshot,
                 "unread": done.unread,
                 "exact": done.exact,
                 "status": done.status.document(),
@@ -82,8 +82,8 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
             "until cdc verify finds it",
         )
     for table in done.added:
-        if done.signal:
-            _say(context, f"{table} is captured now; its rows are read (signal {done.signal})")
+        if done.snapshot:
+            _say(context, f"{table} is captured now; its rows are read (snapshot {done.snapshot})")
         else:
             _say(context, f"{table} is captured now; rows that it has already are not read: {done.unread}")
             _say(context, f"when that is settled: cdc connect signal snapshot {table}")
@@ -176,9 +176,9 @@ def signal(
     word: Annotated[str, typer.Argument(help="snapshot, stop, pause or resume (a snapshot).")],
     tables: Tables = None,
     blocking: Annotated[bool, typer.Option("--blocking", help="Hold the stream while the snapshot is read.")] = False,
-    where: Annotated[str | None, typer.Option(help="SQL condition: only these rows, of one table.")] = None,
+    where: Annotated[str, typer.Option(help="SQL condition: only these rows, of one table.")] = "",
 ) -> None:
-    """Ask the running connector for a snapshot of some tables, or steer the one that runs. Prints the signal's id."""
+    """Let the running connector read some tables again, or steer the snapshot that runs. Prints an id."""
     connector = _connector(context)
     if word == "snapshot":
         echo(connector.snapshot(tables or [], blocking=blocking, where=where))

@@ -5,7 +5,7 @@ Format: https://kafka.apache.org/documentation/#connect_rest (4.x), errors as ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,10 @@ class ConnectClient:
         """``partition`` and ``offset`` of each source partition, as the connector stored them."""
         with answering("the connector's stored offsets"):
             return [entry(one) for one in self._object("GET", _path(name, "offsets")).get("offsets", [])]
+
+    def put_offsets(self, name: str, offsets: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the offsets of a stopped connector, of these source partitions. See :meth:`offsets` for the form."""
+        self._call("PATCH", _path(name, "offsets"), {"offsets": [*offsets]})
 
     def reset_offsets(self, name: str) -> None:
         """Forget the offsets of a stopped connector."""
@@ -292,7 +296,7 @@ def answering(what: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         raise ConfigError(
             f"{what} is not of the form that Kafka Connect gives it",
-            hint="check [debezium] url: is it Kafka Connect's own REST API, of version 3.0 or later?",
+            hint="check [debezium] url: is it Kafka Connect's own REST API, of version 3.6 or later?",
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from cdc.status.facts import ConnectorFacts
 from connectors.debezium import offsets, snapshots, topics
 from connectors.debezium.client import ConnectClient, MissingConnector
 from connectors.debezium.config import changed_options, connector_config, connector_name, debezium_settings
-from connectors.debezium.databases import described_address
+from connectors.debezium.databases import captures, described_address, spelled
 from connectors.debezium.new_log import begin_new_log, require_no_resnapshot
 from connectors.debezium.offsets import Streaming
 from connectors.debezium.status import FAILED, ConnectorStates, ConnectorStatus
@@ -25,9 +26,6 @@ from connectors.debezium.tables import captured_tables, joined_tables, publish, 
 _EXACTLY_ONCE = "exactly.once.support"
 
 Change = tuple[str | None, str | None]
-_Asked = tuple[str, str]
-"""The id of the signal that asks for rows. Where none was sent it is empty, and the second says why."""
-_NOT_ASKED: _Asked = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,7 @@ class Deployed:
     changes: dict[str, Change]
     status: ConnectorStatus
     added: tuple[str, ...] = ()
-    signal: str = ""
+    snapshot: str = ""
     unread: str = ""
     exact: bool = False
 
@@ -155,39 +153,32 @@ class Connector:
         noted, waiting = topics.noted_topics(self._settings), snapshots.unread_tables(self._settings)
         joined = joined_tables(tables, publish(self._settings), noted, running)
         added = tuple(dict.fromkeys([*joined, *self._due(running, waiting)]))
-        there, asked = running is not None or noted is not None, _NOT_ASKED
+        there = running is not None or noted is not None
+        snapshot: str | None = ""
         if there:
             # Noted first: whatever fails behind it, the next deploy asks again.
             snapshots.note_unread(self._settings, waiting, added)
-        waits = bool(there and added) and not settled(self._settings, self._clock, self._timeout_s)
-        if running is None or changes or joined:
+        hindrance = self._hindrance() if there and added else ""
+        asks = bool(there and added and not hindrance)
+        if running is None or changes or joined or asks:
             snapshots.make_signal_topic(self._settings)
             with self._standing_still(there, goes_on=running is not None and not halted):
-                # While it stands still, and before the configuration and the notes by which the tables count as known.
-                # Given to one that says RUNNING, a signal may reach the task of before the change, which passes over a
-                # table that it does not know. Given last, it would be forgotten by a deploy that ends between the two.
-                stored = self.offsets() if there else []
-                if stored and added:
-                    asked = self._ask(waiting, added, waits=waits)
-                elif there and running is None and not stored:
-                    self._refuse_former_rows()
-                    snapshots.note_unread(self._settings, {})  # its first snapshot reads every table
+                # Asked before the configuration and the notes by which the tables count as known: given last, the
+                # request would be forgotten by a deploy that ends between the two.
+                if there:
+                    snapshot = self._ask(waiting, added if asks else (), gone=running is None)
                 topics.prepare_topics(self._settings, tables)
                 if running is None or changes:
                     self.client.put_config(self.name, wanted)
         elif halted:
             self.client.resume(self.name)
-        status = self._states.until_running()
-        if asked == _NOT_ASKED and running is not None and added and self.offsets():
-            # Its offsets came late, or nothing had to stand still: a second reading does no harm, a missing one does.
-            asked = self._ask(waiting, added, waits=waits)
         return Deployed(
             action="created" if running is None else "updated" if changes else "unchanged",
             changes=changes,
-            status=status,
-            added=added if asked != _NOT_ASKED else (),
-            signal=asked[0],
-            unread=asked[1],
+            status=self._states.until_running(),
+            added=added if there and snapshot is not None else (),
+            snapshot=snapshot or "",
+            unread=hindrance if snapshot is not None else "",
             exact=wanted.get(_EXACTLY_ONCE) == "required",
         )
 
@@ -204,25 +195,56 @@ class Connector:
         except MissingConnector:
             return None
 
-    def _due(self, running: dict[str, str] | None, waiting: Mapping[str, int]) -> list[str]:
-        """Tables that were asked for a while ago and have no row yet, while no incremental snapshot is under way."""
-        late = [table for table, at_ms in waiting.items() if self._now_ms() - at_ms >= snapshots.AGAIN_MS]
-        return late if running is not None and late and not offsets.reads_incrementally(self.offsets()) else []
+    def _due(self, running: dict[str, str] | None, waiting: Iterable[str]) -> list[str]:
+        """Tables that wait for their rows, while no incremental snapshot is under way that would bring them."""
+        late = [*waiting] if running is not None else []
+        return late if late and not offsets.reads_incrementally(self.offsets()) else []
 
-    def _ask(self, waiting: Mapping[str, int], tables: tuple[str, ...], *, waits: bool) -> _Asked:
-        """Ask for the rows that tables had when they joined. ``waits``: an older transaction is still open."""
-        if waits:
-            return "", "a transaction that is older than the table is open"
+    def _hindrance(self) -> str:
+        """Why rows that tables had when they joined cannot be asked for now. Empty where they can."""
+        if not settled(self._settings, self._clock, self._timeout_s):
+            return "a transaction that is older than the table is open"
         try:
             snapshots.require_incremental(self._settings, self.wanted())
         except ConfigError as refusal:
-            return "", refusal.message
-        signal = snapshots.send(self._settings, "execute-snapshot", snapshots.snapshot_data(tables))
-        # Asked behind the last older transaction: rows that come to an empty table are streamed.
-        empty = snapshots.empty_tables(self._settings, tables)
-        left = {table: at_ms for table, at_ms in waiting.items() if table not in tables}
-        snapshots.note_unread(self._settings, left, [table for table in tables if table not in empty], self._now_ms())
-        return signal, ""
+            return refusal.message
+        return ""
+
+    def _ask(self, waiting: Mapping[str, int], tables: tuple[str, ...], *, gone: bool) -> str | None:
+        """Ask the connector, which stands still, for the rows that tables had when they joined. Returns the snapshot's
+        id. Empty where none is asked for, None where its first one, which reads every table, is still to come.
+        ``gone``: it had to be made again."""
+        stored = self.offsets()
+        if not stored:
+            if gone:
+                self._refuse_former_rows()
+            snapshots.note_unread(self._settings, {})
+            return None
+        snapshot = self._read_again(stored, tables)
+        if snapshot:
+            # Behind the last older transaction: rows that come to an empty table are streamed.
+            rows = {*tables} - snapshots.empty_tables(self._settings, tables)
+            left = {table: at_ms for table, at_ms in waiting.items() if table not in tables}
+            snapshots.note_unread(self._settings, left, sorted(rows), self._now_ms())
+        return snapshot
+
+    def _read_again(self, stored: list[dict[str, Any]], tables: Iterable[str], where: str = "") -> str:
+        """Note in its offsets that the connector, which stands still, reads these tables by an incremental snapshot,
+        and none that is captured no more. Returns the snapshot's id. Empty where nothing is read.
+
+        From its offsets it begins the snapshot before it streams. A signal would be carried out by a thread beside the
+        one that streams, into the same window: on a busy database one of five ended the task. And a task that ended
+        before Kafka Connect had stored an offset forgot it.
+        """
+        identifier, names = str(uuid.uuid4()), [*map(spelled, tables)]
+        given = offsets.with_snapshot(stored, names, identifier, captured=self._captures, where=where)
+        if given != stored:
+            self.client.put_offsets(self.name, given)
+        return identifier if names else ""
+
+    def _captures(self, collection: str) -> bool:
+        # Oracle's and SQL Server's have the database before the schema.
+        return any(captures(self._settings, name) for name in (collection, collection.partition(".")[2]))
 
     @contextmanager
     def _standing_still(self, there: bool, *, goes_on: bool) -> Iterator[None]:
@@ -325,18 +347,25 @@ class Connector:
         self.client.resume(self.name)
         return self._states.until_running()
 
-    def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
-        """Ask for a snapshot of these tables while streaming. Returns the signal's id.
+    def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str = "") -> str:
+        """Read these tables again: while streaming goes on behind a short stop, or ``blocking``, by a signal, while it
+        is paused. ``where``: only rows for which this SQL condition holds, of one table. Returns the snapshot's id.
 
         UsageError for a table that is not captured. ConfigError for a connector that would not act.
         """
-        names = list(tables)
+        names = snapshots.require_nameable(tables, where)
         snapshots.require_captured(self._settings, names)
         running = self.client.running_config(self.name)
-        if not blocking:
-            snapshots.require_incremental(self._settings, running)
-        snapshots.note_signalled(self._settings, self._now_ms())
-        return self._send("execute-snapshot", snapshots.snapshot_data(names, blocking=blocking, where=where))
+        if blocking:
+            snapshots.note_signalled(self._settings, self._now_ms())
+            return self._send("execute-snapshot", snapshots.blocking_data(names, where))
+        snapshots.require_incremental(self._settings, running)
+        snapshots.require_running(self._states.now())
+        snapshots.require_first_snapshot_over(self.offsets())
+        with self._standing_still(True, goes_on=True):
+            identifier = self._read_again(self.offsets(), names, where)
+        self._states.until_running()
+        return identifier
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
         """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id.

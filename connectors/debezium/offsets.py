@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import orjson
 from psycopg.rows import class_row
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +25,7 @@ from cdc.process.logs import LoggedCauses
 from cdc.process.sql_files import load
 from cdc.record.progress import Offsets, Progress
 from cdc.settings.model import Settings
-from connectors.debezium.client import answering, entry
+from connectors.debezium.client import answering, entry, text
 from connectors.debezium.config import debezium_settings
 from connectors.debezium.status import Lag
 from connectors.postgres.server.catalog_facts import read_server, read_slot
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 
 _ASK_S = 1.0
 _STORED = "the connector's stored offset"
+_INCREMENTAL = "incremental_snapshot"
+_COLLECTIONS = f"{_INCREMENTAL}_collections"
+_CORRELATION = f"{_INCREMENTAL}_correlation_id"
 
 Ask = Callable[[], Iterable[Mapping[str, Any]]]
 """The stored offsets, as :meth:`connectors.debezium.client.ConnectClient.offsets` gives them."""
@@ -83,7 +87,49 @@ def reads_incrementally(stored: Iterable[Mapping[str, Any]]) -> bool:
     >>> reads_incrementally([{"offset": {"lsn": 7}}])
     False
     """
-    return any(name.startswith("incremental_snapshot") for offset in _offsets(stored) for name in offset)
+    return any(name.startswith(_INCREMENTAL) for offset in _offsets(stored) for name in offset)
+
+
+def with_snapshot(
+    stored: Iterable[Mapping[str, Any]],
+    tables: Iterable[str],
+    identifier: str,
+    *,
+    captured: Callable[[str], bool],
+    where: str = "",
+) -> list[dict[str, Any]]:
+    """The stored offsets of a connector that reads these tables incrementally when it goes on, behind those that it
+    reads already, as far as they are ``captured``. ``where``: a condition of SQL for their rows. Pure.
+
+    Format: the names of Debezium's AbstractIncrementalSnapshotContext (2.x and 3.x).
+
+    >>> [one] = with_snapshot([{"offset": {"lsn": 7}}], ["public.b"], "an id", captured=bool)
+    >>> one["offset"]["incremental_snapshot_collections"]
+    '[{"incremental_snapshot_collections_id":"public.b"}]'
+    >>> with_snapshot([one], [], "another", captured=lambda table: False)
+    [{'offset': {'lsn': 7}}]
+
+    ConfigError where the answer has another form.
+    """
+    condition = {f"{_COLLECTIONS}_additional_condition": where} if where else {}
+    asked = [{f"{_COLLECTIONS}_id": table, **condition} for table in tables]
+    given = []
+    for one in stored:
+        with answering(_STORED):
+            offset = entry(one["offset"])
+            reading = [entry(each) for each in orjson.loads(text(offset.get(_COLLECTIONS) or "[]"))]
+            kept = [each for each in reading if captured(text(each[f"{_COLLECTIONS}_id"]))]
+        if kept == reading and not asked:
+            given.append({**one})
+            continue
+        if kept[:1] != reading[:1]:
+            # How far the first one is read goes with it.
+            offset = {name: value for name, value in offset.items() if not name.startswith(_INCREMENTAL)}
+        if kept or asked:
+            noted = orjson.dumps([*kept, *asked]).decode()
+            offset = {**offset, _COLLECTIONS: noted, _CORRELATION: identifier}
+        given.append({**one, "offset": offset})
+    return given
 
 
 def _offsets(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""Rows that are read while the connector streams: signals that ask for them, and tables that still wait for theirs.
+"""Rows that are read while the connector streams: what it must be for that, signals that steer it, and tables that
+still wait for theirs.
 
 Format of a signal: Debezium's "Sending signals to a Debezium connector" (3.x): ``id``, ``type``, ``data``.
 """
@@ -27,7 +28,7 @@ from cdc.wire.debezium.reading import is_read_row
 from connectors.debezium.client import ConnectError
 from connectors.debezium.config import debezium_settings, signal_topic
 from connectors.debezium.databases import captures, table_list, topic_of
-from connectors.debezium.offsets import reads_incrementally
+from connectors.debezium.offsets import reads_incrementally, snapshot_state
 from connectors.debezium.status import ConnectorStatus
 from connectors.debezium.topics import noted_documents
 from connectors.kafka.admin import TopicAdmin
@@ -39,21 +40,24 @@ _TAKEN_MS = 20_000
 _FLUSH_S = 25
 
 
-def snapshot_data(tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> dict[str, Any]:
-    """The data of ``execute-snapshot``: read these tables again while streaming goes on (incremental) or is paused
-    (blocking).
-
-    ``where``: only rows for which this SQL condition holds. For one table only. UsageError where none is named.
-    """
-    names = [*map(_collection, tables)]
+def require_nameable(tables: Iterable[str], where: str) -> list[str]:
+    """The tables of a request. UsageError where none is named, and for a condition on the rows of several."""
+    names = [*tables]
     if not names:
-        raise UsageError("a snapshot signal names no table", hint="cdc connect signal snapshot public.orders")
-    if where is not None and len(names) > 1:
-        raise UsageError("--where fits one table", hint="send one signal per table")
-    data: dict[str, Any] = {"type": "blocking" if blocking else "incremental", "data-collections": names}
-    if where is not None:
-        data["additional-conditions"] = [{"data-collection": names[0], "filter": where}]
-    return data
+        raise UsageError("a snapshot names no table", hint="cdc connect signal snapshot public.orders")
+    if where and len(names) > 1:
+        raise UsageError("--where fits one table", hint="ask for one table after the other")
+    return names
+
+
+def blocking_data(tables: Iterable[str], where: str) -> dict[str, Any]:
+    """The data of ``execute-snapshot`` that reads these tables while streaming is paused. ``where``: a condition of SQL
+    for the rows of one of them."""
+    names = [*map(_collection, tables)]
+    conditions = [{"data-collection": names[0], "filter": where}] if where else []
+    return {"type": "blocking", "data-collections": names} | (
+        {"additional-conditions": conditions} if conditions else {}
+    )
 
 
 def steering_data(word: str, tables: Iterable[str] = ()) -> dict[str, Any]:
@@ -86,6 +90,15 @@ def require_running(status: ConnectorStatus) -> None:
         raise ConfigError(
             f"the connector {status.name} is {status.state.lower()} and takes no signals",
             hint="cdc connect resume, then send the signal again",
+        )
+
+
+def require_first_snapshot_over(stored: Iterable[Mapping[str, Any]]) -> None:
+    """ConfigError where the stored offsets do not say so: a stop would begin the first snapshot again."""
+    if snapshot_state(stored) != "complete":
+        raise ConfigError(
+            "the connector has not stored an offset behind its first snapshot, and a stop would begin that again",
+            hint="cdc connect status shows the offset; Kafka Connect stores it within a minute after the snapshot",
         )
 
 
@@ -158,15 +171,10 @@ def send(settings: Settings, kind: str, data: Mapping[str, Any]) -> str:
 
 # What was asked for, noted in ``<name>.state``.
 #
-# A connector may take a request and forget it: the task of before a change takes it, or the one behind it ends before
-# Kafka Connect has stored an offset with it, which takes a minute (``offset.flush.interval.ms``). Nothing of that is
-# said anywhere but in the worker's log. So a table that joined counts as read when a row that was read is in its topic,
-# or when the source has none. Until then ``cdc connect deploy`` asks again, and ``cdc connect status`` and ``cdc
-# check`` say so.
+# A connector passes over a table that it may not read, and only the worker's log says so. So a table that joined counts
+# as read when a row that was read is in its topic, or when the source has none. Until then ``cdc connect status`` and
+# ``cdc check`` say so, and ``cdc connect deploy`` asks again where no snapshot is under way.
 
-AGAIN_MS = 120_000
-"""A request that is younger is not repeated: a connector looks for signals every five seconds, and begins within half a
-minute."""
 _MOST = 20_000
 """Records of a partition that are looked through: the first rows come within half a minute."""
 
@@ -175,7 +183,7 @@ _MOST = 20_000
 class UnreadState(Document):
     """Tables whose rows of before were asked for. ``asked_ms``: table -> when, since 1970. ``ends``: table -> partition
     (as text) -> where its topic ended then. Nothing for a topic that was not there. ``signalled_ms``: when somebody
-    asked for a snapshot last, 0 where nobody did: a connector hears of it up to half a minute later."""
+    asked for a blocking snapshot last, 0 where nobody did: a connector hears of it up to half a minute later."""
 
     WHAT: ClassVar[str] = "unread_tables"
     asked_ms: Mapping[str, int] = field(default_factory=dict)
@@ -212,7 +220,7 @@ def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
             continue
         since_s = max(0, now_ms - at_ms) // 1000
         maybe = "" if is_postgres(settings) else ", unless it had none"
-        fix = "cdc connect status says what a snapshot waits for; cdc connect deploy asks again behind two minutes"
+        fix = "cdc connect status says whether a snapshot is under way; if none is, cdc connect deploy asks again"
         found.append((f"the rows of {table} were asked for {since_s} s ago, and none is in its topic{maybe}", fix))
     return found
 
@@ -236,13 +244,18 @@ def note_unread(settings: Settings, waiting: Mapping[str, int], asked: Iterable[
     _note(settings, replace(before, asked_ms=asked_ms, ends={**kept, **ends}))
 
 
+SIGNAL_MS = 120_000
+"""Until then a signal may not have been heard: a connector looks for them every five seconds, and begins within half a
+minute."""
+
+
 def note_signalled(settings: Settings, at_ms: int) -> None:
-    """Note that a snapshot is asked for now."""
+    """Note that a blocking snapshot is asked for now."""
     _note(settings, replace(_noted(settings), signalled_ms=at_ms))
 
 
 def signalled_ms(settings: Settings) -> int:
-    """When a snapshot was asked for last. 0 where none was."""
+    """When a blocking snapshot was asked for last. 0 where none was."""
     return _noted(settings).signalled_ms
 
 

@@ -195,6 +195,10 @@ _ADVICE = {
         "the server had no GTID when the connector began, as after RESET MASTER; it has one now, so that cdc connect "
         "restart begins anew"
     ),
+    "currentDataCollectionId()": (
+        "Debezium could not read a table that joined, or that was to be read again; the worker's log names it and the "
+        "reason: mend that, then cdc connect restart; or take it out of [source] tables, then cdc connect deploy"
+    ),
     "without key": "that topic's table has no primary key: give it one, or exclude it and run cdc connect deploy",
     "no longer available on the server": (
         "what was changed since then cannot be read any more: cdc connect resnapshot reads every table again"

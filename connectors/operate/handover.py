@@ -25,7 +25,7 @@ from cdc.settings.model import Settings
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.connector import Connector
 from connectors.debezium.offsets import reads_incrementally, shown_lsn
-from connectors.debezium.snapshots import AGAIN_MS, signalled_ms
+from connectors.debezium.snapshots import SIGNAL_MS, signalled_ms
 from connectors.debezium.tables import primary_keys
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.broker_answers import require_broker
@@ -98,8 +98,8 @@ class HandoverConnector:
         if unread:
             return unread[0]
         asked_ms = signalled_ms(self._settings)
-        if asked_ms and self._clock.now_ns() // 1_000_000 - asked_ms < AGAIN_MS:
-            return "a snapshot was asked for within the last two minutes, and may not have begun"
+        if asked_ms and self._clock.now_ns() // 1_000_000 - asked_ms < SIGNAL_MS:
+            return "a blocking snapshot was asked for within the last two minutes, and may not have begun"
         return ""
 
     def stop(self) -> bool:

@@ -30,8 +30,8 @@ class Between:
     seen: list[Seen] = field(default_factory=list)
 
     def first(self, ending: str) -> int:
-        """When the first PUT of such a path was asked."""
-        return next(one.at_ms for one in self.seen if one.method == "PUT" and one.path.endswith(ending))
+        """When the first change by such a path was asked."""
+        return next(one.at_ms for one in self.seen if one.method in ("PUT", "PATCH") and one.path.endswith(ending))
 
 
 @contextmanager

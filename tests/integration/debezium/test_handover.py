@@ -8,9 +8,7 @@ import pytest
 
 from cdc.process.crash_points import CRASH_EXIT
 from cdc.process.errors import Exit
-from connectors.debezium.config import signal_topic
-from connectors.debezium.offsets import shown_lsn
-from connectors.kafka.admin import TopicAdmin
+from connectors.debezium.offsets import reads_incrementally, shown_lsn
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import Follower, restless, source_rows
 from tests.integration.debezium.test_stores import SINK_S, cached
@@ -44,11 +42,9 @@ class Handing:
     def begin(self, *arguments: str) -> Spawned:
         return self._spawn("cdc", "--config", self.settings, *arguments)
 
-    def signalled(self) -> bool:
-        """Whether a signal was sent to the connector."""
-        settings = self.pipeline.settings()
-        topic, admin = signal_topic(settings), TopicAdmin(settings.log)
-        return bool(admin.describe([topic])) and admin.end_offsets({topic: 1})[topic][0] > 0
+    def reads(self) -> bool:
+        """Whether the connector's offsets name a table that is to be read."""
+        return reads_incrementally(self.pipeline.connector().offsets())
 
     def capture(self) -> Spawned:
         running = self._spawn("cdc", "--config", self.settings, "run", env=NATIVE)
@@ -147,7 +143,7 @@ def test_no_handover_while_rows_of_a_table_are_read(handing: Handing, pipeline: 
     pipeline.document["source"]["tables"] += ["public.c"]
     handing.settings = pipeline.toml(tmp_path)
     deploying = handing.begin("connect", "deploy")
-    wait_until(handing.signalled, 60, lambda: deploying.stderr)
+    wait_until(handing.reads, 60, lambda: deploying.stderr)
     # Its rows are asked for, and the connector is not up again: with the table locked none of them is read.
     pipeline.run("begin", "lock table c in access exclusive mode")
     assert deploying.wait(180) == 0, deploying.stderr

@@ -1,4 +1,4 @@
-"""H257: a table that joins has its rows asked for where no former task takes the signal, and no kill forgets it."""
+"""H257: the rows of a table that joins are asked for in the offsets of a connector that stands still."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from cdc.capture.topic_specs import TopicSpec
 from cdc.process.clock import SYSTEM_CLOCK, Clock, SystemClock
 from cdc.process.errors import ConfigError, TopicError
 from connectors.debezium.client import ConnectError
-from connectors.debezium.config import signal_topic
 from connectors.debezium.connector import Connector
+from connectors.debezium.offsets import reads_incrementally
 from connectors.debezium.status import STOPPED
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted_topic import read_range
-from tests.integration.debezium.asked_again import LaterClock, read_or_told
 from tests.integration.debezium.between import Between, between
 from tests.integration.debezium.conftest import Pipeline
+from tests.integration.debezium.following import restless
 from tests.integration.debezium.test_topics import rows
 from tests.programs import RunCdc
 from tests.waiting import wait_until
@@ -74,20 +72,35 @@ def read(pipeline: Pipeline, *ids: int) -> None:
         assert rows(pipeline, f"{pipeline.document['name']}.public.b") == {("b", one) for one in (1, 2, *ids)}
         return True
 
-    read_or_told(pipeline, "b", all_there)
+    wait_until(all_there, 60, "b was read")
 
 
 @pytest.mark.slow
-def test_h257_the_signal_waits_for_the_next_task(following: Pipeline, passed: Between) -> None:
+def test_h257_the_request_waits_for_the_next_task(following: Pipeline, passed: Between) -> None:
     done = taking(following, "a", "b", url=passed.url).deploy()
-    assert (done.action, done.added) == ("updated", ("public.b",))
-    settings = following.settings()
-    (signal,) = read_range(settings.log, signal_topic(settings), 0)
-    assert done.signal.encode() in (signal.value() or b"")
-    sent_ms = signal.timestamp()[1]
-    assert passed.first("/stop") <= sent_ms <= passed.first("/config") <= passed.first("/resume")
+    assert (done.action, done.added, bool(done.snapshot)) == ("updated", ("public.b",), True)
+    assert passed.first("/stop") <= passed.first("/offsets") <= passed.first("/config") <= passed.first("/resume")
     read(following)
     assert taking(following, "a", "b").unread() == []
+
+
+@pytest.mark.slow
+def test_h257_tables_join_while_the_database_is_written(following: Pipeline, database: str) -> None:
+    """Asked by a signal, one task of five ended: Debezium reads then in two threads, into one window."""
+    following.run("create function v() returns text language sql as $$ select repeat('v', 20) $$")
+    tables = ["a"]
+    with restless(database):
+        for joining in ("c", "d", "e"):
+            following.run(
+                f"create table {joining} (id int primary key, v text)",
+                f"insert into {joining} select i, v() from generate_series(1, 5000) i",
+            )
+            tables.append(joining)
+            assert taking(following, *tables).deploy().added == (f"public.{joining}",)
+            following.arrived(f"public.{joining}", 5000, 60)
+    assert taking(following, *tables).condition().runs
+    for joining in tables[1:]:
+        assert {key["id"] for key, _ in following.records(f"public.{joining}")} == {*range(1, 5001)}
 
 
 @pytest.mark.slow
@@ -134,29 +147,56 @@ def back_behind_a_removed_connector(following: Pipeline) -> None:
 
 
 @pytest.mark.slow
-def test_h260_a_forgotten_request_is_told_and_asked_again(
-    following: Pipeline, passed: Between, kafka: str, run_cdc: RunCdc, tmp_path: Path
-) -> None:
-    """A task that ends before its offset is stored has taken the signal, and the next one knows nothing of it."""
+def test_a_table_that_cannot_be_read_fails_the_connector(following: Pipeline, passed: Between) -> None:
+    """Whether its rows are wanted is not the connector's to say: it goes on with them, or without the table."""
     passed.refused.add("/resume")
     with pytest.raises(ConfigError):
         taking(following, "a", "b", url=passed.url).deploy()
-    settings = following.settings()
-    taken = Consumer({"bootstrap.servers": kafka, "group.id": f"{settings.name}-signals"})
-    taken.commit(offsets=[TopicPartition(signal_topic(settings), 0, 1)], asynchronous=False)
-    taken.close()
-
+    role = following.role
+    following.run(
+        f'alter role "{role}" nosuperuser replication',
+        f'alter table b owner to "{role}"',
+        f'revoke select on b from "{role}"',
+        f'grant select on a to "{role}"',
+    )
     connector = taking(following, "a", "b")
-    assert connector.deploy().added == ()
+    with pytest.raises(ConnectError) as failed:
+        connector.resume()
+    assert "Debezium could not read a table that joined" in failed.value.hint
+    without = taking(following, "a")
+    assert without.deploy().status.runs
+    assert not reads_incrementally(without.offsets())
     following.run("insert into a values (2)")
-    following.arrived("public.a", 2)
+    following.arrived("public.a", 2, 60)
+
+    following.run(f'grant select on b to "{role}"')
+    assert taking(following, "a", "b").deploy().added == ("public.b",)
+    read(following)
+
+
+@pytest.mark.slow
+def test_h260_a_table_without_its_rows_is_asked_for_again(
+    following: Pipeline, passed: Between, run_cdc: RunCdc, tmp_path: Path
+) -> None:
+    """Somebody gave the connector its offsets of before."""
+    taking(following, "a").stop()
+    stored = taking(following, "a").offsets()
+    passed.refused.add("/resume")
+    with pytest.raises(ConfigError):
+        taking(following, "a", "b", url=passed.url).deploy()
+    connector = taking(following, "a", "b")
+    assert reads_incrementally(connector.offsets())
+    connector.client.put_offsets(connector.name, stored)
+    connector.resume()
+    following.run("insert into a values (2)")
+    following.arrived("public.a", 2, 60)
     [(message, _)] = connector.unread()
     assert message.startswith("the rows of public.b were asked for ")
     shown = run_cdc("--config", following.toml(tmp_path), "connect", "status")
     assert message.split(" asked for ")[0] in shown.stdout
     assert message.split(" asked for ")[0] in run_cdc("--config", tmp_path / "cdc.toml", "check").stdout
 
-    again = taking(following, "a", "b", clock=LaterClock()).deploy()
+    again = taking(following, "a", "b").deploy()
     assert (again.action, again.added) == ("unchanged", ("public.b",))
     read(following)
     assert connector.unread() == []
@@ -186,10 +226,10 @@ def test_h261_an_older_transaction_is_waited_for_again(following: Pipeline, data
         with pytest.raises(KeyboardInterrupt):
             taking(following, "a", "b", clock=EndedClock()).deploy()
         done = taking(following, "a", "b", deploy_timeout="6s").deploy()
-        assert (done.added, done.signal) == (("public.b",), "")
+        assert (done.added, done.snapshot) == (("public.b",), "")
         [(message, _)] = taking(following, "a", "b").unread()
         assert message == "the rows that public.b had when it joined are not asked for yet"
-    assert taking(following, "a", "b").deploy().signal
+    assert taking(following, "a", "b").deploy().snapshot
     read(following, 5)
 
 
@@ -200,7 +240,7 @@ def test_h261_rows_that_do_not_show_yet_are_not_forgotten(following: Pipeline, d
     with psycopg.connect(database) as open_one:
         open_one.execute("insert into b values (5)")
         for tables in (("a", "b"), ("a", "b", "c")):
-            assert taking(following, *tables, deploy_timeout="6s").deploy().signal == ""
+            assert taking(following, *tables, deploy_timeout="6s").deploy().snapshot == ""
         asked = [message for message, _ in taking(following, "a", "b", "c").unread()]
         assert any(message.startswith("the rows that public.b had") for message in asked)
     assert "public.b" in taking(following, "a", "b", "c").deploy().added
@@ -209,7 +249,7 @@ def test_h261_rows_that_do_not_show_yet_are_not_forgotten(following: Pipeline, d
         following.run("update b set v = 'w' where id = 5")
         return rows(following, f"{following.document['name']}.public.b") == {("b", 5)}
 
-    read_or_told(following, "b", all_there)
+    wait_until(all_there, 60, "b was read")
 
 
 @pytest.mark.slow
@@ -226,7 +266,7 @@ def test_h257_a_signal_table_holds_what_a_reading_notes(following: Pipeline) -> 
     following.run("create table signals (id varchar(42) primary key, type varchar(32), data varchar(2048))")
     taking(following, "a", signal_table="public.signals").deploy()
     done = taking(following, "a", "b", signal_table="public.signals").deploy()
-    assert (done.added, bool(done.signal)) == (("public.b",), True)
+    assert (done.added, bool(done.snapshot)) == (("public.b",), True)
     wait_until(
         lambda: rows(following, f"{following.document['name']}.public.b") == {("b", 1), ("b", 2)}, 90, "b was read"
     )

@@ -77,7 +77,7 @@ def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline, form: str
     assert not [one for one in check_connect(pipeline.settings()) if one.check == "identity"]
     done = connector_of(pipeline, ["public.a", "public.c"]).deploy()
     assert (done.action, done.added) == ("updated", ("public.c",))
-    assert done.signal
+    assert done.snapshot
     assert rows(pipeline, "public.c", 2).keys() == {1, 2}
     pipeline.run("insert into c values (3, 'new')", "insert into a values (2, 'meanwhile')")
     assert rows(pipeline, "public.c", 3)[3] == {"id": 3, "v": "new", "days": None}
@@ -117,7 +117,7 @@ def test_a_partitioned_table_and_a_pattern_are_published(pipeline: Pipeline) -> 
     pipeline.run("create table a2 (id int primary key, v text)", "insert into a2 values (7, 'old')")
     done = connector_of(pipeline, ["public.p", "public.a*"]).deploy()
     assert (done.action, done.added) == ("unchanged", ("public.a2",))
-    assert done.signal
+    assert done.snapshot
 
 
 def test_a_keyless_table_in_a_pattern_is_refused(pipeline: Pipeline) -> None:

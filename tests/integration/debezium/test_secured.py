@@ -112,13 +112,8 @@ def test_h127_history_and_signals_over_tls_and_a_login(
     history = f"{shop.name}.schema-history"
     assert list(read_range(shop.log, history, 0))
 
-    def again() -> bool:
-        # A connector that has just started may not yet look at what was signalled before its first look.
-        connector.snapshot(["shop.orders"])
-        wait_until(lambda: any(row["source"]["snapshot"] == "incremental" for row in payloads(shop, topic)), 5)
-        return True
-
-    wait_until(again, 60)
+    connector.snapshot(["shop.orders"], blocking=True)
+    wait_until(lambda: len(payloads(shop, topic)) == 6, 60)
 
     # A restart reads the history back.
     connector.restart(failed_only=False)
