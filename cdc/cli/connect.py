@@ -82,11 +82,10 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
             "until cdc verify finds it",
         )
     for table in done.added:
-        if done.snapshot:
-            _say(context, f"{table} is captured now; its rows are read (snapshot {done.snapshot})")
+        if reason := done.unread.get(table):
+            _say(context, f"{table} is captured now; rows that it has already are not read: {reason}")
         else:
-            _say(context, f"{table} is captured now; rows that it has already are not read: {done.unread}")
-            _say(context, f"when that is settled: cdc connect signal snapshot {table}")
+            _say(context, f"{table} is captured now; its rows are asked for (snapshot {done.snapshot})")
 
 
 @connect.command("status")
@@ -178,12 +177,14 @@ def signal(
     blocking: Annotated[bool, typer.Option("--blocking", help="Hold the stream while the snapshot is read.")] = False,
     where: Annotated[str, typer.Option(help="SQL condition: only these rows, of one table.")] = "",
 ) -> None:
-    """Let the running connector read some tables again, or steer the snapshot that runs. Prints an id."""
+    """Let the running connector read some tables again, or steer the snapshot that runs. Prints its id."""
     connector = _connector(context)
     if word == "snapshot":
         echo(connector.snapshot(tables or [], blocking=blocking, where=where))
+    elif identifier := connector.snapshot_control(word, tables or []):
+        echo(identifier)
     else:
-        echo(connector.snapshot_control(word, tables or []))
+        _say(context, f"{connector.name} goes on without the rest of {', '.join(tables or []) or 'the snapshot'}")
 
 
 @connect.command("delete")

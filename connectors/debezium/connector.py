@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from cdc.process.clock import SYSTEM_CLOCK, Clock
@@ -17,11 +18,17 @@ from cdc.status.facts import ConnectorFacts
 from connectors.debezium import offsets, snapshots, topics
 from connectors.debezium.client import ConnectClient, MissingConnector
 from connectors.debezium.config import changed_options, connector_config, connector_name, debezium_settings
-from connectors.debezium.databases import captures, described_address, spelled
+from connectors.debezium.databases import captures_collection, described_address, spelled
 from connectors.debezium.new_log import begin_new_log, require_no_resnapshot
 from connectors.debezium.offsets import Streaming
 from connectors.debezium.status import FAILED, ConnectorStates, ConnectorStatus
-from connectors.debezium.tables import captured_tables, joined_tables, publish, settled
+from connectors.debezium.tables import (
+    captured_tables,
+    joined_tables,
+    publish,
+    require_condition,
+    unparted_tables,
+)
 
 _EXACTLY_ONCE = "exactly.once.support"
 
@@ -42,7 +49,7 @@ class Deployed:
     status: ConnectorStatus
     added: tuple[str, ...] = ()
     snapshot: str = ""
-    unread: str = ""
+    unread: Mapping[str, str] = field(default_factory=dict)
     exact: bool = False
 
 
@@ -158,15 +165,14 @@ class Connector:
         if there:
             # Noted first: whatever fails behind it, the next deploy asks again.
             snapshots.note_unread(self._settings, waiting, added)
-        hindrance = self._hindrance() if there and added else ""
-        asks = bool(there and added and not hindrance)
-        if running is None or changes or joined or asks:
+        asked, unread = self._askable(added) if there and added else ((), {})
+        if running is None or changes or joined or asked:
             snapshots.make_signal_topic(self._settings)
             with self._standing_still(there, goes_on=running is not None and not halted):
                 # Asked before the configuration and the notes by which the tables count as known: given last, the
                 # request would be forgotten by a deploy that ends between the two.
                 if there:
-                    snapshot = self._ask(waiting, added if asks else (), gone=running is None)
+                    snapshot = self._ask(waiting, asked, unread, gone=running is None)
                 topics.prepare_topics(self._settings, tables)
                 if running is None or changes:
                     self.client.put_config(self.name, wanted)
@@ -178,7 +184,7 @@ class Connector:
             status=self._states.until_running(),
             added=added if there and snapshot is not None else (),
             snapshot=snapshot or "",
-            unread=hindrance if snapshot is not None else "",
+            unread=unread if snapshot is not None else {},
             exact=wanted.get(_EXACTLY_ONCE) == "required",
         )
 
@@ -195,25 +201,20 @@ class Connector:
         except MissingConnector:
             return None
 
+    def _askable(self, tables: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
+        return snapshots.askable_tables(self._settings, tables, self.wanted(), self._clock, self._timeout_s)
+
     def _due(self, running: dict[str, str] | None, waiting: Iterable[str]) -> list[str]:
         """Tables that wait for their rows, while no incremental snapshot is under way that would bring them."""
         late = [*waiting] if running is not None else []
         return late if late and not offsets.reads_incrementally(self.offsets()) else []
 
-    def _hindrance(self) -> str:
-        """Why rows that tables had when they joined cannot be asked for now. Empty where they can."""
-        if not settled(self._settings, self._clock, self._timeout_s):
-            return "a transaction that is older than the table is open"
-        try:
-            snapshots.require_incremental(self._settings, self.wanted())
-        except ConfigError as refusal:
-            return refusal.message
-        return ""
-
-    def _ask(self, waiting: Mapping[str, int], tables: tuple[str, ...], *, gone: bool) -> str | None:
-        """Ask the connector, which stands still, for the rows that tables had when they joined. Returns the snapshot's
-        id. Empty where none is asked for, None where its first one, which reads every table, is still to come.
-        ``gone``: it had to be made again."""
+    def _ask(
+        self, waiting: Mapping[str, int], tables: tuple[str, ...], unread: Mapping[str, str], *, gone: bool
+    ) -> str | None:
+        """Ask the connector, which stands still, for the rows that ``tables`` had when they joined. Returns the
+        snapshot's id. Empty where none is asked for, None where its first one, which reads every table, is still to
+        come. ``unread``: tables that cannot be asked for now. ``gone``: it had to be made again."""
         stored = self.offsets()
         if not stored:
             if gone:
@@ -224,27 +225,24 @@ class Connector:
         if snapshot:
             # Behind the last older transaction: rows that come to an empty table are streamed.
             rows = {*tables} - snapshots.empty_tables(self._settings, tables)
-            left = {table: at_ms for table, at_ms in waiting.items() if table not in tables}
+            left = {**dict.fromkeys(unread, 0), **{table: at for table, at in waiting.items() if table not in tables}}
             snapshots.note_unread(self._settings, left, sorted(rows), self._now_ms())
         return snapshot
 
     def _read_again(self, stored: list[dict[str, Any]], tables: Iterable[str], where: str = "") -> str:
         """Note in its offsets that the connector, which stands still, reads these tables by an incremental snapshot,
-        and none that is captured no more. Returns the snapshot's id. Empty where nothing is read.
+        and none that is captured no more. Returns the snapshot's id. Empty where nothing is asked for.
 
         From its offsets it begins the snapshot before it streams. A signal would be carried out by a thread beside the
         one that streams, into the same window: on a busy database one of five ended the task. And a task that ended
         before Kafka Connect had stored an offset forgot it.
         """
         identifier, names = str(uuid.uuid4()), [*map(spelled, tables)]
-        given = offsets.with_snapshot(stored, names, identifier, captured=self._captures, where=where)
+        captured = partial(captures_collection, self._settings)
+        given = offsets.with_snapshot(stored, names, identifier, captured=captured, where=where)
         if given != stored:
             self.client.put_offsets(self.name, given)
         return identifier if names else ""
-
-    def _captures(self, collection: str) -> bool:
-        # Oracle's and SQL Server's have the database before the schema.
-        return any(captures(self._settings, name) for name in (collection, collection.partition(".")[2]))
 
     @contextmanager
     def _standing_still(self, there: bool, *, goes_on: bool) -> Iterator[None]:
@@ -357,10 +355,14 @@ class Connector:
         snapshots.require_captured(self._settings, names)
         running = self.client.running_config(self.name)
         if blocking:
-            snapshots.note_signalled(self._settings, self._now_ms())
+            snapshots.note_signalled(self._settings, names, self._clock, self._timeout_s)
             return self._send("execute-snapshot", snapshots.blocking_data(names, where))
         snapshots.require_incremental(self._settings, running)
         snapshots.require_running(self._states.now())
+        for problem in unparted_tables(self._settings, [*map(spelled, names)]).values():
+            raise ConfigError(problem.message, hint=problem.hint)
+        if where:
+            require_condition(self._settings, spelled(names[0]), where)
         snapshots.require_first_snapshot_over(self.offsets())
         with self._standing_still(True, goes_on=True):
             identifier = self._read_again(self.offsets(), names, where)
@@ -368,11 +370,21 @@ class Connector:
         return identifier
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
-        """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id.
+        """``pause`` or ``resume`` the running incremental snapshot by a signal, of which the id is returned. ``stop``
+        takes these tables out of it, or all, also of a connector that has failed by it.
 
-        Raises UsageError for any other word.
+        Raises UsageError for any other word. ConfigError for a connector that would not act.
         """
-        return self._send(f"{word}-snapshot", snapshots.steering_data(word, tables))
+        if word != "stop":
+            return self._send(f"{word}-snapshot", snapshots.steering_data(word))
+        before, names = self._states.now(), {*map(spelled, tables)}
+        if not before.fault:
+            snapshots.require_running(before)
+        with self._standing_still(True, goes_on=True):
+            left = offsets.with_snapshot(self.offsets(), [], "", captured=lambda one: bool(names) and one not in names)
+            self.client.put_offsets(self.name, left)
+        self._states.until_running(before.fault)
+        return ""
 
     def _send(self, kind: str, data: Mapping[str, Any]) -> str:
         snapshots.require_running(self._states.now())

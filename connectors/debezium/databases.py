@@ -45,6 +45,11 @@ def captures(settings: Settings, table: str) -> bool:
     return takes(table, source.tables, source.exclude)
 
 
+def captures_collection(settings: Settings, collection: str) -> bool:
+    """The same of a name in Debezium's offsets: Oracle's and SQL Server's have the database before the schema."""
+    return captures(settings, collection) or captures(settings, collection.partition(".")[2])
+
+
 def named_tables(settings: Settings) -> list[TableName]:
     """The tables that the settings name one by one."""
     names = dict.fromkeys(spelled(text) for text in settings.source.tables if not is_pattern(text))

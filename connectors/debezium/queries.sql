@@ -10,6 +10,20 @@ join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema')
   and n.nspname !~ '^pg_(toast|temp)'
 
+-- name: incomparable_keys
+-- The types of primary keys whose bounds Debezium sends as a text or a number. Postgres does not compare the two.
+select n.nspname::text as schema, c.relname::text as name,
+       string_agg(format_type(a.atttypid, null), ', ' order by a.attnum) as types
+from pg_index i
+join pg_class c on c.oid = i.indrelid
+join pg_namespace n on n.oid = c.relnamespace
+join pg_attribute a on a.attrelid = c.oid and a.attnum = any((i.indkey::int2[])[0:i.indnkeyatts - 1])
+join pg_type t on t.oid = a.atttypid
+where i.indisprimary
+  and coalesce(nullif(t.typbasetype, 0), t.oid)
+      in ('timestamp'::regtype, 'timestamptz'::regtype, 'time'::regtype, 'money'::regtype)
+group by 1, 2
+
 -- name: long_columns
 -- Columns of which Postgres may store a value out of line. A table whose rows are always short has no TOAST relation.
 select c.oid, array(select a.attname::text from pg_attribute a

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from psycopg import sql
 
 from cdc.capture.topic_specs import TopicSpec, pipeline_topic_specs
+from cdc.process.clock import Clock
 from cdc.process.errors import CdcError, ConfigError, UsageError
 from cdc.process.sql_files import load
 from cdc.record.documents import dumped
@@ -27,9 +28,10 @@ from cdc.settings.model import Settings, is_postgres
 from cdc.wire.debezium.reading import is_read_row
 from connectors.debezium.client import ConnectError
 from connectors.debezium.config import debezium_settings, signal_topic
-from connectors.debezium.databases import captures, table_list, topic_of
+from connectors.debezium.databases import captures, spelled, table_list, topic_of
 from connectors.debezium.offsets import reads_incrementally, snapshot_state
 from connectors.debezium.status import ConnectorStatus
+from connectors.debezium.tables import settled, unparted_tables
 from connectors.debezium.topics import noted_documents
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
@@ -60,13 +62,11 @@ def blocking_data(tables: Iterable[str], where: str) -> dict[str, Any]:
     )
 
 
-def steering_data(word: str, tables: Iterable[str] = ()) -> dict[str, Any]:
-    """The data of ``stop-snapshot`` (of these tables, or all of them), ``pause-snapshot`` or ``resume-snapshot``.
-    UsageError for any other word."""
-    if word not in ("stop", "pause", "resume"):
+def steering_data(word: str) -> dict[str, Any]:
+    """The data of ``pause-snapshot`` or ``resume-snapshot``. UsageError for any other word."""
+    if word not in ("pause", "resume"):
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
-    names = [*map(_collection, tables)] if word == "stop" else []
-    return {"type": "incremental"} | ({"data-collections": names} if names else {})
+    return {"type": "incremental"}
 
 
 def _collection(table: str) -> str:
@@ -122,6 +122,25 @@ def require_incremental(settings: Settings, running: Mapping[str, str]) -> None:
             hint="set [debezium] signal_table and run cdc connect deploy; or ask for a --blocking snapshot, "
             "which holds the stream meanwhile",
         )
+
+
+def askable_tables(
+    settings: Settings, tables: tuple[str, ...], running: Mapping[str, str], clock: Clock, wait_s: float
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Those whose rows of before can be asked for now. The others -> why not, and what to do.
+
+    A transaction that is older than the table is waited for, ``wait_s`` at most.
+    """
+    if not settled(settings, clock, wait_s):
+        why = "a transaction that is older than the table is open; cdc connect deploy asks again"
+        return (), dict.fromkeys(tables, why)
+    try:
+        require_incremental(settings, running)
+    except ConfigError as refusal:
+        return (), dict.fromkeys(tables, f"{refusal.message}; {refusal.hint}")
+    problems = unparted_tables(settings, tables)
+    unread = {table: f"{problem.message}; {problem.hint}" for table, problem in problems.items()}
+    return tuple(table for table in tables if table not in unread), unread
 
 
 def waiting_snapshot(settings: Settings, offsets: Iterable[Mapping[str, Any]]) -> str:
@@ -220,7 +239,7 @@ def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
             continue
         since_s = max(0, now_ms - at_ms) // 1000
         maybe = "" if is_postgres(settings) else ", unless it had none"
-        fix = "cdc connect status says whether a snapshot is under way; if none is, cdc connect deploy asks again"
+        fix = "cdc connect deploy asks again; cdc connect signal stop ends a snapshot before that does not move"
         found.append((f"the rows of {table} were asked for {since_s} s ago, and none is in its topic{maybe}", fix))
     return found
 
@@ -249,9 +268,14 @@ SIGNAL_MS = 120_000
 minute."""
 
 
-def note_signalled(settings: Settings, at_ms: int) -> None:
-    """Note that a blocking snapshot is asked for now."""
-    _note(settings, replace(_noted(settings), signalled_ms=at_ms))
+def note_signalled(settings: Settings, tables: Iterable[str], clock: Clock, wait_s: float) -> None:
+    """Note that a blocking snapshot of these tables is asked for now: one that waits for its rows gets them by it."""
+    now_ms = clock.now_ns() // 1_000_000
+    _note(settings, replace(_noted(settings), signalled_ms=now_ms))
+    waiting = unread_tables(settings)
+    got = [table for table in map(spelled, tables) if table in waiting]
+    if got and settled(settings, clock, wait_s):
+        note_unread(settings, waiting, got, now_ms)
 
 
 def signalled_ms(settings: Settings) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 
+import psycopg
+
 from cdc.process.clock import Clock
-from cdc.process.errors import ConfigError
+from cdc.process.errors import ConfigError, UsageError
 from cdc.process.sql_files import load, quote_identifier
 from cdc.record.schema import Identity
 from cdc.record.state import TopicsState
@@ -24,6 +27,7 @@ from connectors.postgres.server.table_problems import TableProblem
 _ROW_OPERATIONS = frozenset({"insert", "update", "delete"})
 """The operations that the connector reads. It passes TRUNCATE over."""
 _FULL = "f"
+_ODD = re.compile(r"[\s\"'`]")
 _POLL_S = 0.2
 
 
@@ -150,6 +154,46 @@ def primary_keys(session: Connection) -> dict[TableName, list[str]]:
     """The primary key's columns of every table of the database but the server's own. Empty without one."""
     rows = session.execute(load(__package__)["primary_keys"].encode())
     return {TableName(schema, name): columns for schema, name, columns in rows}
+
+
+def unparted_tables(settings: Settings, tables: Collection[str]) -> dict[str, TableProblem]:
+    """A problem for each of these tables that Debezium cannot read in parts, by its key: asked for, it would fail the
+    connector at each start. The keys of Postgres' tables alone are looked at.
+
+    SourceError where Postgres cannot be asked.
+    """
+    found = {table: "it does not read back a name with a blank or a quote" for table in tables if _ODD.search(table)}
+    if is_postgres(settings):
+        with closing(_open(settings)) as session:
+            rows = session.execute(load(__package__)["incomparable_keys"].encode()).fetchall()
+        types = {str(TableName(schema, name)): kinds for schema, name, kinds in rows}
+        found |= {
+            table: f"it compares no key of type {types[table]} with a bound" for table in tables if table in types
+        }
+    return {
+        table: TableProblem(
+            message=f"Debezium cannot read {table} in parts: {why}",
+            hint=f'cdc connect signal snapshot "{table}" --blocking reads it in one, and holds the stream meanwhile',
+        )
+        for table, why in found.items()
+    }
+
+
+def require_condition(settings: Settings, table: str, where: str) -> None:
+    """UsageError for a condition that Postgres does not take: it would fail the connector at each start. Another
+    database is not asked. SourceError where Postgres cannot be."""
+    if not is_postgres(settings):
+        return
+    statement = f"explain select from {_quoted(TableName(*table.rsplit('.', 1)))} where ({where})"
+    with closing(_open(settings)) as session:
+        try:
+            session.execute(statement.encode(), binary=True)  # so, the server takes one statement and no second
+        except psycopg.Error as error:
+            words = error.diag.message_primary or str(error)
+            raise UsageError(
+                f"Postgres does not take the condition of --where: {words}",
+                hint="it is what stands behind WHERE, without that word",
+            ) from None
 
 
 def unsent_values(table: TableName, columns: Sequence[str]) -> TableProblem:

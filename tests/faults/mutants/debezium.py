@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "ask for the rows of what joined when it counts as known", "connectors/debezium/connector.py",
         "                if there:\n"
-        "                    snapshot = self._ask(waiting, added if asks else (), gone=running is None)\n"
+        "                    snapshot = self._ask(waiting, asked, unread, gone=running is None)\n"
         "                topics.prepare_topics(self._settings, tables)\n"
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n",
@@ -91,7 +91,7 @@ MUTANTS = (
         "                if running is None or changes:\n"
         "                    self.client.put_config(self.name, wanted)\n"
         "                if there:\n"
-        "                    snapshot = self._ask(waiting, added if asks else (), gone=running is None)\n",
+        "                    snapshot = self._ask(waiting, asked, unread, gone=running is None)\n",
         "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "wait for older transactions in the deploy that publishes alone", "connectors/debezium/connector.py",
-        "self._hindrance() if there and added else", "self._hindrance() if there and joined else",
+        "self._askable(added) if there and added else", "self._askable(added) if there and joined else",
         "tests/integration/debezium/test_joining.py -k older_transaction",
     ),
     Mutant(

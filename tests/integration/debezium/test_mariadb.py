@@ -127,7 +127,7 @@ def test_h130_tables_come_and_go_and_faults_name_their_cure(mariadb: MariaDb, sh
 
     # A table that was there before: its rows, and what follows.
     done = taking(["shop.orders", "shop.items"]).deploy()
-    assert (done.added, done.unread) == (("shop.items",), "")
+    assert (done.added, done.unread) == (("shop.items",), {})
     mariadb.run("insert into shop.items values (3)")
     wait_until(lambda: ids(shop, "shop.items") == {1, 2, 3}, 90)
 

@@ -59,7 +59,7 @@ def test_a_log_that_is_gone_is_said_with_the_way_back() -> None:
         ("Encountered change event for table two.b whose schema isn't known to this connector", "resnapshot"),
         (
             'NullPointerException: the return value of "IncrementalSnapshotContext.currentDataCollectionId()" is null',
-            "could not read a table that joined",
+            "cdc connect signal stop TABLE",
         ),
         ("Compacted topic cannot accept message without key in topic partition shop.two.nk-2", "no primary key"),
     ],

@@ -9,7 +9,12 @@ import pytest
 
 from cdc.process.errors import ConfigError, UsageError
 from connectors.debezium.offsets import reads_incrementally, with_snapshot
-from connectors.debezium.snapshots import blocking_data, require_first_snapshot_over, require_nameable
+from connectors.debezium.snapshots import (
+    blocking_data,
+    require_first_snapshot_over,
+    require_nameable,
+    steering_data,
+)
 
 PLACE = {"lsn": 7, "lsn_commit": 6, "ts_usec": 1}
 COLLECTIONS, ID = "incremental_snapshot_collections", "incremental_snapshot_collections_id"
@@ -82,6 +87,9 @@ def test_the_signal_of_a_blocking_snapshot() -> None:
     assert blocking_data(["public.a"], "id < 3")["additional-conditions"] == [
         {"data-collection": "public\\.a", "filter": "id < 3"}
     ]
+    assert steering_data("pause") == {"type": "incremental"}
+    with pytest.raises(UsageError, match="there is no signal begin"):
+        steering_data("begin")
     with pytest.raises(UsageError, match="names no table"):
         require_nameable([], "")
     with pytest.raises(UsageError, match="fits one table"):
