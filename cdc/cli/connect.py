@@ -83,16 +83,16 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
         )
     for table in done.added:
         if reason := done.unread.get(table):
-            _say(context, f"{table} is captured now; rows that it has already are not read: {reason}")
+            _say(context, f"{table} is captured; its existing rows are not read: {reason}")
         else:
-            _say(context, f"{table} is captured now; its rows are asked for (snapshot {done.snapshot})")
+            _say(context, f"{table} is captured; its existing rows are asked for (snapshot {done.snapshot})")
 
 
 @connect.command("status")
 def status(context: typer.Context, as_json: Json = False) -> None:
     """Show the connector, its tasks, what went wrong, lag and offsets. Exit code 1 unless all of it runs and reads.
 
-    A connector that says RUNNING is watched for up to 16 s: one that begins anew again and again says so, too.
+    A connector that says RUNNING is watched for up to 66 s: one that begins anew again and again says so, too.
     """
     connector = _connector(context)
     found = connector.status()
@@ -157,7 +157,7 @@ def stop(context: typer.Context) -> None:
 
 @connect.command("resnapshot")
 def resnapshot(context: typer.Context, yes: Yes = False) -> None:
-    """Read every table again, into new topics: the former ones are deleted. Safe to repeat, and each store is rebuilt.
+    """Read every table again, into new topics: the former ones are deleted. Safe to repeat. Then run cdc rebuild.
 
     For a connector whose place in the source is lost: its slot or binlog is gone, or the source was restored.
     """
@@ -177,7 +177,10 @@ def signal(
     blocking: Annotated[bool, typer.Option("--blocking", help="Hold the stream while the snapshot is read.")] = False,
     where: Annotated[str, typer.Option(help="SQL condition: only these rows, of one table.")] = "",
 ) -> None:
-    """Let the running connector read some tables again, or steer the snapshot that runs. Prints its id."""
+    """Read tables again (snapshot), or end (stop), pause or resume such a reading.
+
+    Without --blocking the connector stops for some seconds. Prints the id of the snapshot, or of the signal.
+    """
     connector = _connector(context)
     if word == "snapshot":
         echo(connector.snapshot(tables or [], blocking=blocking, where=where))
@@ -265,4 +268,6 @@ def _state(status: Any) -> str:
 def _next_step(status: Any) -> str:
     if status.failed or status.state == "FAILED":
         return str(status.error().hint)
+    if status.state == "RUNNING":
+        return "it has no task yet: look again in some seconds, then cdc connect restart --all"
     return "cdc connect resume"

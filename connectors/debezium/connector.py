@@ -40,8 +40,9 @@ class Deployed:
     """The result of :meth:`Connector.deploy`.
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
-    joined a connector which runs already. ``signal``: the id of the snapshot of their rows. Empty where they are not
-    read, and ``unread`` then says why. ``exact``: it writes in transactions.
+    joined, or wait for their rows since an earlier deploy. ``snapshot``: the id of the snapshot that was asked for
+    their rows, empty where none was. ``unread``: those that could not be asked for -> why, and what to do. ``exact``:
+    it writes in transactions.
     """
 
     action: str
@@ -223,7 +224,7 @@ class Connector:
             return None
         snapshot = self._read_again(stored, tables)
         if snapshot:
-            # Behind the last older transaction: rows that come to an empty table are streamed.
+            # After the last older transaction: rows that come to an empty table are streamed.
             rows = {*tables} - snapshots.empty_tables(self._settings, tables)
             left = {**dict.fromkeys(unread, 0), **{table: at for table, at in waiting.items() if table not in tables}}
             snapshots.note_unread(self._settings, left, sorted(rows), self._now_ms())
@@ -238,8 +239,8 @@ class Connector:
         before Kafka Connect had stored an offset forgot it.
         """
         identifier, names = str(uuid.uuid4()), [*map(spelled, tables)]
-        captured = partial(captures_collection, self._settings)
-        given = offsets.with_snapshot(stored, names, identifier, captured=captured, where=where)
+        keep = partial(captures_collection, self._settings)
+        given = offsets.with_snapshot(stored, names, identifier, keep=keep, where=where)
         if given != stored:
             self.client.put_offsets(self.name, given)
         return identifier if names else ""
@@ -346,7 +347,7 @@ class Connector:
         return self._states.until_running()
 
     def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str = "") -> str:
-        """Read these tables again: while streaming goes on behind a short stop, or ``blocking``, by a signal, while it
+        """Read these tables again: while streaming goes on after a short stop, or ``blocking``, by a signal, while it
         is paused. ``where``: only rows for which this SQL condition holds, of one table. Returns the snapshot's id.
 
         UsageError for a table that is not captured. ConfigError for a connector that would not act.
@@ -354,11 +355,11 @@ class Connector:
         names = snapshots.require_nameable(tables, where)
         snapshots.require_captured(self._settings, names)
         running = self.client.running_config(self.name)
+        snapshots.require_running(self._states.now())
         if blocking:
             snapshots.note_signalled(self._settings, names, self._clock, self._timeout_s)
             return self._send("execute-snapshot", snapshots.blocking_data(names, where))
         snapshots.require_incremental(self._settings, running)
-        snapshots.require_running(self._states.now())
         for problem in unparted_tables(self._settings, [*map(spelled, names)]).values():
             raise ConfigError(problem.message, hint=problem.hint)
         if where:
@@ -375,13 +376,16 @@ class Connector:
 
         Raises UsageError for any other word. ConfigError for a connector that would not act.
         """
+        names = {*map(spelled, tables)}
         if word != "stop":
-            return self._send(f"{word}-snapshot", snapshots.steering_data(word))
-        before, names = self._states.now(), {*map(spelled, tables)}
+            return self._send(f"{word}-snapshot", snapshots.steering_data(word, names))
+        snapshots.require_captured(self._settings, names)
+        before = self._states.now()
         if not before.fault:
             snapshots.require_running(before)
+            snapshots.require_first_snapshot_over(self.offsets())
         with self._standing_still(True, goes_on=True):
-            left = offsets.with_snapshot(self.offsets(), [], "", captured=lambda one: bool(names) and one not in names)
+            left = offsets.with_snapshot(self.offsets(), [], keep=lambda one: bool(names) and one not in names)
             self.client.put_offsets(self.name, left)
         self._states.until_running(before.fault)
         return ""

@@ -93,20 +93,21 @@ def reads_incrementally(stored: Iterable[Mapping[str, Any]]) -> bool:
 def with_snapshot(
     stored: Iterable[Mapping[str, Any]],
     tables: Iterable[str],
-    identifier: str,
+    identifier: str = "",
     *,
-    captured: Callable[[str], bool],
+    keep: Callable[[str], bool],
     where: str = "",
 ) -> list[dict[str, Any]]:
-    """The stored offsets of a connector that reads these tables incrementally when it goes on, behind those that it
-    reads already, as far as they are ``captured``. ``where``: a condition of SQL for their rows. Pure.
+    """The stored offsets of a connector that reads these tables incrementally when it goes on, after those that it
+    reads already and is to ``keep``. ``identifier``: of the snapshot that is asked for. ``where``: a condition of SQL
+    for the rows. Pure.
 
     Format: the names of Debezium's AbstractIncrementalSnapshotContext (2.x and 3.x).
 
-    >>> [one] = with_snapshot([{"offset": {"lsn": 7}}], ["public.b"], "an id", captured=bool)
+    >>> [one] = with_snapshot([{"offset": {"lsn": 7}}], ["public.b"], "an id", keep=bool)
     >>> one["offset"]["incremental_snapshot_collections"]
     '[{"incremental_snapshot_collections_id":"public.b"}]'
-    >>> with_snapshot([one], [], "another", captured=lambda table: False)
+    >>> with_snapshot([one], [], keep=lambda table: False)
     [{'offset': {'lsn': 7}}]
 
     ConfigError where the answer has another form.
@@ -118,7 +119,7 @@ def with_snapshot(
         with answering(_STORED):
             offset = entry(one["offset"])
             reading = [entry(each) for each in orjson.loads(text(offset.get(_COLLECTIONS) or "[]"))]
-            kept = [each for each in reading if captured(text(each[f"{_COLLECTIONS}_id"]))]
+            kept = [each for each in reading if keep(text(each[f"{_COLLECTIONS}_id"]))]
         if kept == reading and not asked:
             given.append({**one})
             continue
@@ -126,8 +127,9 @@ def with_snapshot(
             # How far the first one is read goes with it.
             offset = {name: value for name, value in offset.items() if not name.startswith(_INCREMENTAL)}
         if kept or asked:
-            noted = orjson.dumps([*kept, *asked]).decode()
-            offset = {**offset, _COLLECTIONS: noted, _CORRELATION: identifier}
+            offset = {**offset, _COLLECTIONS: orjson.dumps([*kept, *asked]).decode()}
+        if asked:
+            offset = {**offset, _CORRELATION: identifier}
         given.append({**one, "offset": offset})
     return given
 

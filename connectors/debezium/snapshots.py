@@ -62,10 +62,12 @@ def blocking_data(tables: Iterable[str], where: str) -> dict[str, Any]:
     )
 
 
-def steering_data(word: str) -> dict[str, Any]:
-    """The data of ``pause-snapshot`` or ``resume-snapshot``. UsageError for any other word."""
+def steering_data(word: str, tables: Iterable[str]) -> dict[str, Any]:
+    """The data of ``pause-snapshot`` or ``resume-snapshot``. UsageError for any other word, and for tables."""
     if word not in ("pause", "resume"):
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
+    if [*tables]:
+        raise UsageError(f"{word} is of the whole snapshot, and takes no table", hint=f"cdc connect signal {word}")
     return {"type": "incremental"}
 
 
@@ -97,8 +99,8 @@ def require_first_snapshot_over(stored: Iterable[Mapping[str, Any]]) -> None:
     """ConfigError where the stored offsets do not say so: a stop would begin the first snapshot again."""
     if snapshot_state(stored) != "complete":
         raise ConfigError(
-            "the connector has not stored an offset behind its first snapshot, and a stop would begin that again",
-            hint="cdc connect status shows the offset; Kafka Connect stores it within a minute after the snapshot",
+            "the connector has not stored an offset after its first snapshot, and a stop would begin that again",
+            hint="wait until cdc connect status shows an offset without a snapshot: about a minute after its end",
         )
 
 
@@ -132,7 +134,7 @@ def askable_tables(
     A transaction that is older than the table is waited for, ``wait_s`` at most.
     """
     if not settled(settings, clock, wait_s):
-        why = "a transaction that is older than the table is open; cdc connect deploy asks again"
+        why = "a transaction is open that began before the table joined; run cdc connect deploy again when it has ended"
         return (), dict.fromkeys(tables, why)
     try:
         require_incremental(settings, running)
@@ -239,7 +241,7 @@ def unread_cautions(settings: Settings, now_ms: int) -> list[tuple[str, str]]:
             continue
         since_s = max(0, now_ms - at_ms) // 1000
         maybe = "" if is_postgres(settings) else ", unless it had none"
-        fix = "cdc connect deploy asks again; cdc connect signal stop ends a snapshot before that does not move"
+        fix = "cdc connect deploy asks again; if a snapshot is stuck, run cdc connect signal stop first"
         found.append((f"the rows of {table} were asked for {since_s} s ago, and none is in its topic{maybe}", fix))
     return found
 

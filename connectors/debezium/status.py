@@ -197,7 +197,7 @@ _ADVICE = {
     ),
     "currentDataCollectionId()": (
         "Debezium could not read a table that joined, or that was to be read again; the worker's log names it and the "
-        "reason: mend that, then cdc connect restart; or go on without its rows: cdc connect signal stop TABLE"
+        "reason: mend that, then cdc connect restart; cdc connect signal stop TABLE lets the connector go on meanwhile"
     ),
     "without key": "that topic's table has no primary key: give it one, or exclude it and run cdc connect deploy",
     "no longer available on the server": (

@@ -187,6 +187,7 @@ def require_condition(settings: Settings, table: str, where: str) -> None:
     statement = f"explain select from {_quoted(TableName(*table.rsplit('.', 1)))} where ({where})"
     with closing(_open(settings)) as session:
         try:
+            session.execute("set lock_timeout = '5s'")
             session.execute(statement.encode(), binary=True)  # so, the server takes one statement and no second
         except psycopg.Error as error:
             words = error.diag.message_primary or str(error)

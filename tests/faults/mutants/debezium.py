@@ -101,6 +101,21 @@ MUTANTS = (
         "tests/integration/debezium/test_joining.py -k waits_for_the_next",
     ),
     Mutant(
+        "go on reading a table that is captured no more", "connectors/debezium/offsets.py",
+        'kept = [each for each in reading if keep(text(each[f"{_COLLECTIONS}_id"]))]', "kept = reading",
+        "tests/unit/connectors/debezium/test_stored_offsets.py",
+    ),
+    Mutant(
+        "forget what is read already where more is asked for", "connectors/debezium/offsets.py",
+        "_COLLECTIONS: orjson.dumps([*kept, *asked]).decode()", "_COLLECTIONS: orjson.dumps(asked).decode()",
+        "tests/unit/connectors/debezium/test_stored_offsets.py",
+    ),
+    Mutant(
+        "ask for a table that cannot be read in parts", "connectors/debezium/snapshots.py",
+        "    problems = unparted_tables(settings, tables)\n", "    problems = unparted_tables(settings, ())\n",
+        "tests/integration/debezium/test_joining.py -k compare",
+    ),
+    Mutant(
         "leave a connector stopped behind a refused deploy", "connectors/debezium/connector.py",
         "            if goes_on:\n", "            if False:\n",
         "tests/integration/debezium/test_joining.py -k refused_deploy",

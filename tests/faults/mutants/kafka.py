@@ -10,6 +10,10 @@ _DOUBTED = "tests/unit/connectors/kafka/test_broker_answers.py"
 
 MUTANTS = (
     Mutant(
+        "take a question that was never sent for a fault", "connectors/kafka/broker_answers.py",
+        "    KafkaError._TIMED_OUT_QUEUE,\n", "", "tests/unit/connectors/kafka/test_compacted_feed.py",
+    ),
+    Mutant(
         "give a record up after a while", "connectors/kafka/clients.py",
         '"message.timeout.ms": 0,', '"message.timeout.ms": 300_000,', "tests/unit/connectors/kafka/test_clients.py",
     ),

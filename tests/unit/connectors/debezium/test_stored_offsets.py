@@ -41,7 +41,7 @@ def tables_of(offsets: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_request_stands_beside_the_place_in_the_log() -> None:
-    [given] = with_snapshot(stored(), ["public.b"], "an id", captured=every, where="id < 3")
+    [given] = with_snapshot(stored(), ["public.b"], "an id", keep=every, where="id < 3")
     assert given["partition"] == {"server": "shop"}
     assert given["offset"].items() >= PLACE.items()
     assert given["offset"]["incremental_snapshot_correlation_id"] == "an id"
@@ -51,31 +51,31 @@ def test_a_request_stands_beside_the_place_in_the_log() -> None:
 
 
 def test_what_is_read_already_goes_on_where_it_is() -> None:
-    [given] = with_snapshot(stored("public.a"), ["public.b"], "an id", captured=every)
+    [given] = with_snapshot(stored("public.a"), ["public.b"], "an id", keep=every)
     assert tables_of([given]) == ["public.a", "public.b"]
     assert given["offset"]["incremental_snapshot_primary_key"] == "aced0005"
-    assert with_snapshot(stored("public.a"), [], "an id", captured=every) == stored("public.a")
+    assert with_snapshot(stored("public.a"), [], keep=every) == stored("public.a")
 
 
 def test_a_table_that_is_captured_no_more_is_not_read() -> None:
-    left = with_snapshot(stored("public.a", "public.b"), [], "an id", captured="public.b".__eq__)
+    left = with_snapshot(stored("public.a", "public.b"), [], keep="public.b".__eq__)
     assert tables_of(left) == ["public.b"]
     assert "incremental_snapshot_primary_key" not in left[0]["offset"]
-    kept = with_snapshot(stored("public.a", "public.b"), [], "an id", captured="public.a".__eq__)
+    kept = with_snapshot(stored("public.a", "public.b"), [], keep="public.a".__eq__)
     assert kept[0]["offset"]["incremental_snapshot_primary_key"] == "aced0005"
-    assert with_snapshot(stored("public.a"), [], "an id", captured=lambda table: False) == stored()
+    assert with_snapshot(stored("public.a"), [], keep=lambda table: False) == stored()
 
 
 @pytest.mark.parametrize("odd", ["x", "[1]", '[{"other": 1}]', 7])
 def test_offsets_of_another_form_are_refused(odd: object) -> None:
     with pytest.raises(ConfigError, match="is not of the form"):
-        with_snapshot(stored(**{COLLECTIONS: odd}), ["public.b"], "an id", captured=every)
+        with_snapshot(stored(**{COLLECTIONS: odd}), ["public.b"], "an id", keep=every)
 
 
 def test_a_first_snapshot_is_not_begun_again_by_a_stop() -> None:
     require_first_snapshot_over(stored())
     for offsets in ([], stored(snapshot="INITIAL")):
-        with pytest.raises(ConfigError, match="has not stored an offset behind its first snapshot"):
+        with pytest.raises(ConfigError, match="has not stored an offset after its first snapshot"):
             require_first_snapshot_over(offsets)
 
 
@@ -87,9 +87,10 @@ def test_the_signal_of_a_blocking_snapshot() -> None:
     assert blocking_data(["public.a"], "id < 3")["additional-conditions"] == [
         {"data-collection": "public\\.a", "filter": "id < 3"}
     ]
-    assert steering_data("pause") == {"type": "incremental"}
-    with pytest.raises(UsageError, match="there is no signal begin"):
-        steering_data("begin")
+    assert steering_data("pause", []) == {"type": "incremental"}
+    for word, tables in (("begin", []), ("pause", ["public.a"])):
+        with pytest.raises(UsageError, match=r"there is no signal begin|pause is of the whole snapshot"):
+            steering_data(word, tables)
     with pytest.raises(UsageError, match="names no table"):
         require_nameable([], "")
     with pytest.raises(UsageError, match="fits one table"):
