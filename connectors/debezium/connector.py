@@ -165,7 +165,7 @@ class Connector:
         snapshot: str | None = ""
         if there:
             # Noted first: whatever fails behind it, the next deploy asks again.
-            snapshots.note_unread(self._settings, waiting, added)
+            snapshots.note_unread(self._settings, waiting, joined)
         asked, unread = self._askable(added) if there and added else ((), {})
         if running is None or changes or joined or asked:
             snapshots.make_signal_topic(self._settings)
@@ -235,7 +235,7 @@ class Connector:
         and none that is captured no more. Returns the snapshot's id. Empty where nothing is asked for.
 
         From its offsets it begins the snapshot before it streams. A signal would be carried out by a thread beside the
-        one that streams, into the same window: on a busy database one of five ended the task. And a task that ended
+        one that streams, into the same window: on a busy database that ended tasks. And a task that ended
         before Kafka Connect had stored an offset forgot it.
         """
         identifier, names = str(uuid.uuid4()), [*map(spelled, tables)]

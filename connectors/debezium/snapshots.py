@@ -192,8 +192,8 @@ def send(settings: Settings, kind: str, data: Mapping[str, Any]) -> str:
 
 # What was asked for, noted in ``<name>.state``.
 #
-# A connector passes over a table that it may not read, and only the worker's log says so. So a table that joined counts
-# as read when a row that was read is in its topic, or when the source has none. Until then ``cdc connect status`` and
+# A connector may skip a table that was asked for, and only the worker's log says so. So a table that joined counts as
+# read when a row that was read is in its topic, or when the source has none. Until then ``cdc connect status`` and
 # ``cdc check`` say so, and ``cdc connect deploy`` asks again where no snapshot is under way.
 
 _MOST = 20_000

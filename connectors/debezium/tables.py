@@ -9,7 +9,7 @@ from contextlib import closing
 import psycopg
 
 from cdc.process.clock import Clock
-from cdc.process.errors import ConfigError, UsageError
+from cdc.process.errors import ConfigError, SourceError, UsageError
 from cdc.process.sql_files import load, quote_identifier
 from cdc.record.schema import Identity
 from cdc.record.state import TopicsState
@@ -28,6 +28,7 @@ _ROW_OPERATIONS = frozenset({"insert", "update", "delete"})
 """The operations that the connector reads. It passes TRUNCATE over."""
 _FULL = "f"
 _ODD = re.compile(r"[\s\"'`]")
+"""What Debezium parses in a name that it reads back from its offsets, and writes there as it is."""
 _POLL_S = 0.2
 
 
@@ -191,6 +192,8 @@ def require_condition(settings: Settings, table: str, where: str) -> None:
             session.execute(statement.encode(), binary=True)  # so, the server takes one statement and no second
         except psycopg.Error as error:
             words = error.diag.message_primary or str(error)
+            if isinstance(error, psycopg.OperationalError):  # a lock that is waited for, or a connection that is gone
+                raise SourceError(f"Postgres did not try the condition of --where: {words}") from None
             raise UsageError(
                 f"Postgres does not take the condition of --where: {words}",
                 hint="it is what stands behind WHERE, without that word",

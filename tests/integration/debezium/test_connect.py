@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from cdc.cli.app import run
-from cdc.process.errors import ConfigError, Exit, UsageError
+from cdc.process.errors import ConfigError, Exit, SourceError, UsageError
 from cdc.record.topic_names import TableName
 from cdc.wire.debezium.reading import DebeziumChange, DebeziumReader
 from cdc.wiring import open_schemas
@@ -214,6 +214,10 @@ def test_rows_are_read_again_while_the_stream_goes_on(pipeline: Pipeline) -> Non
     for condition in ("nonsense >", "true); select (1"):
         with pytest.raises(UsageError, match="does not take the condition of --where: "):
             connector.snapshot(["public.a"], where=condition)
+    pipeline.run("begin", "lock table a in access exclusive mode")
+    with pytest.raises(SourceError, match="did not try the condition of --where: canceling statement due to lock"):
+        connector.snapshot(["public.a"], where="id < 3")
+    pipeline.run("commit")
     connector.snapshot(["public.a"], where="id < 3")
     pipeline.run("update a set v = 'next' where id = 3")
     found = pipeline.arrived("public.a", 7, 60)
